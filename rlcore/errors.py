@@ -1,0 +1,59 @@
+"""One root error and the few children that decide how a command ends.
+
+``UsageError`` and its children are the user's to mend: one sentence, exit code 2, nothing written.
+``RunError`` ends a run that had started: exit code 1, what was saved stays.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ConfigError",
+    "DataError",
+    "PluginError",
+    "RewardBudgetError",
+    "RlcoreError",
+    "RunError",
+    "StarvationError",
+    "UsageError",
+    "WeightsError",
+]
+
+
+class RlcoreError(Exception):
+    """Every error that rlcore raises on purpose; ``str(error)`` is one sentence meant for a person."""
+
+    exit_code = 1
+
+
+class UsageError(RlcoreError):
+    """What was typed or handed in cannot work. Says what, where, which rule, and what to type instead."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A setting is unknown, has the wrong type, breaks a rule, or contradicts another."""
+
+
+class DataError(UsageError):
+    """A data file cannot be read, or a row of it breaks a rule; names file and line."""
+
+
+class PluginError(UsageError):
+    """A plugin is missing, broken, of another API version, or clashes with another one."""
+
+
+class RunError(RlcoreError):
+    """A run that had started cannot go on."""
+
+
+class WeightsError(RunError):
+    """A snapshot arrived damaged, or a backend serves other weights than it says."""
+
+
+class RewardBudgetError(RunError):
+    """More rewards failed (timeout, error, infra) than the configured budget allows."""
+
+
+class StarvationError(RunError):
+    """The group filter or failures leave nothing to train on."""
