@@ -119,7 +119,8 @@ class LossBatch:
 
     A micro-batch holds whole rollouts. ``row`` int64[n] numbers each token's rollout, 0 … rows-1; ``lengths`` [rows] counts its tokens.
     ``advantages``, ``old_logprobs``, ``rollout_logprobs`` [n]; ``reference_logprobs`` and ``proximal_logprobs`` [n] where declared;
-    ``entropy`` [n], differentiable, where declared; ``extras``: the arrays that ``prepare`` returned, [n] each.
+    ``entropy`` [n], differentiable, where declared; ``extras``: the arrays that ``prepare`` returned, [n] each; ``normalisers``: those of
+    the whole optimizer step, None where this batch is the whole.
     """
 
     row: torch.Tensor
@@ -132,6 +133,7 @@ class LossBatch:
     proximal_logprobs: torch.Tensor | None = None
     entropy: torch.Tensor | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
+    normalisers: Normalisers | None = None
 
     @property
     def rows(self) -> int:

@@ -244,7 +244,8 @@ class Score:
     """A verdict and its reason.
 
     ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
-    are named shares of the value. ``in_statistics``: counts for baselines and group accuracy. ``in_loss``: its tokens train.
+    are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
+    baselines and group accuracy. ``in_loss``: its tokens train.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -256,6 +257,7 @@ class Score:
     parts: Mapping[str, float] = field(default_factory=dict)
     outcome: Outcome = Outcome.OK
     reason: str = ""
+    parsed: str | None = None
     in_statistics: bool = True
     in_loss: bool = True
 

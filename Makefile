@@ -1,0 +1,51 @@
+# Everything a fresh machine needs: `make quickstart` and `make test` each build the environment first where it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PLUGINS := $(wildcard plugins/*/*/pyproject.toml)
+EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
+# One thread a process: two workers with two threads each crawl on two cores.
+export OMP_NUM_THREADS ?= 1
+export HF_HUB_OFFLINE ?= 1
+export HF_HUB_DISABLE_TELEMETRY ?= 1
+
+.PHONY: help env quickstart test test-full test-nightly lint format bench clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
+
+$(STAMP): pyproject.toml constraints.txt $(PLUGINS)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt $(EDITABLE) -e '.[quickstart,dev]'
+	@touch $@
+
+quickstart: env  ## a tiny language model learns to sort, on this machine, in about a minute
+	$(BIN)/rlcore quickstart $(ARGS)
+
+test: env  ## the fast tests (at most 10 minutes)
+	$(BIN)/pytest -m "not full and not nightly" $(ARGS)
+
+test-full: env  ## the tests that CI adds
+	$(BIN)/pytest -m "full and not nightly" $(ARGS)
+
+test-nightly: env  ## the long ones
+	$(BIN)/pytest -m nightly $(ARGS)
+
+lint: env  ## ruff (rules and format) and mypy --strict on rlcore/
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: env  ## put the code in shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
+	$(BIN)/python -m benchmarks.step $(ARGS)
+
+clean:  ## remove the environment and everything built
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

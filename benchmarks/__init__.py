@@ -1,0 +1,1 @@
+"""Figures, measured: each module is one `make bench…` target and ends with one line of JSON."""

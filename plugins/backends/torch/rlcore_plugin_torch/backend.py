@@ -1,0 +1,152 @@
+"""The torch training backend: one process, one device, a Hugging Face causal language model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rlcore.api import Need, Objective, RunError, Tensor, TrainBatch, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore_plugin_torch.loading import DTYPES, check_context, load_model, pick_device
+from rlcore_plugin_torch.optimizer import Optimizer
+from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
+from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.weights import save_checkpoint, tensors
+
+__all__ = ["TorchBackend"]
+
+_STATE = "trainer.pt"
+_log = logging.getLogger(__name__)
+
+
+class TorchBackend(TrainingBackend):
+    """Trains with AdamW in float32, or in bfloat16 compute over float32 weights, gradients and moments.
+
+    In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
+    (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
+    """
+
+    capabilities = TrainingCapabilities(dtypes=frozenset(DTYPES), devices=frozenset({"cpu", "cuda"}))
+
+    def __init__(self, context: TrainingContext | None = None, options: TorchOptions | None = None) -> None:
+        self.options = options or TorchOptions()
+        if context is not None:
+            check_context(context)
+
+    def setup(self, context: TrainingContext) -> None:
+        """Load the policy and try it; ConfigError for what cannot be trained. The reference model is loaded on first use, where needed."""
+        check_context(context)
+        if self.options.threads is not None:
+            torch.set_num_threads(self.options.threads)
+        torch.manual_seed(context.seed)
+        self.context = context
+        self.device = pick_device(context.device)
+        self.dtype = getattr(torch, context.dtype)
+        self.policy = self._load(context.model)
+        self.policy.check_projection()
+        self.optimizer = Optimizer(self.policy.model, context.optimizer)
+        self.cut = Cut(
+            rollouts=context.rollouts_per_forward,
+            tokens=context.tokens_per_forward,
+            prompts=context.prompts_per_slice,
+            share_prompts=self._shared_row(),
+        )
+        self.clock = Clock(torch.cuda.synchronize) if self.device.type == "cuda" else Clock()
+        self._reference_path = context.model
+        self._reference: CausalPolicy | None = None
+
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N]; RunError where the reference is asked for and no need of it was declared."""
+        policy = self.policy if which == Which.POLICY else self._reference_policy()
+        return batch_logprobs(policy, batch, self.cut)
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """Plan, then per micro-batch: collate, forward, objective, backward; clip and step once."""
+        self.optimizer.zero_grad()
+        metrics = accumulate(self.policy, batch, objective, self.cut, self.clock)
+        with self.clock.span("optimizer"):
+            return {**metrics, **self.optimizer.step()}
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Copies, in the precision that the forward computes with."""
+        return tensors(self.policy.model, self.dtype)
+
+    @torch.no_grad()
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1], at temperature 1."""
+        ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self.device)
+        return self.policy.probe(ids).float().cpu().numpy()
+
+    def save_model(self, folder: Path) -> None:
+        """Hugging Face checkpoint in the precision that the forward computes with."""
+        save_checkpoint(self.policy.model, folder, self.dtype)
+
+    def save(self, folder: Path) -> None:
+        """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {
+            "optimizer": self.optimizer.state(),
+            "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else []},
+            "reference": self._reference_path,
+            "weights": None if self.dtype == torch.float32 else self.policy.model.state_dict(),
+        }
+        torch.save(state, folder / _STATE)
+
+    def load(self, folder: Path) -> None:
+        """After ``setup`` on the model that ``save_model`` wrote beside it. RunError where the state is of another model."""
+        state = torch.load(folder / _STATE, map_location=self.device, weights_only=True)
+        self.optimizer.restore(state["optimizer"])
+        if state["weights"] is not None:
+            self.policy.model.load_state_dict(state["weights"])
+        torch.set_rng_state(state["random"]["cpu"].cpu())
+        if state["random"]["cuda"] and self.device.type == "cuda":
+            torch.cuda.set_rng_state_all([item.cpu() for item in state["random"]["cuda"]])
+        # The checkpoint is the policy; the reference stays the model that the run began with.
+        self._reference_path, self._reference = state["reference"], None
+
+    def timings(self) -> Mapping[str, float]:
+        """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call."""
+        seconds, self.clock.seconds = self.clock.seconds, {}
+        return seconds
+
+    def close(self) -> None:
+        """Let go of the models and their device memory."""
+        self.__dict__.pop("policy", None)
+        self.__dict__.pop("optimizer", None)
+        self._reference = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _load(self, path: str) -> CausalPolicy:
+        model = load_model(path, self.options.attention, self.device)
+        compute = None if self.dtype == torch.float32 else self.dtype
+        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
+
+    def _reference_policy(self) -> CausalPolicy:
+        if Need.REFERENCE not in self.context.needs:
+            raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
+        if self._reference is None:
+            self._reference = self._load(self._reference_path)
+            self._reference.model.requires_grad_(False)
+        return self._reference
+
+    def _shared_row(self) -> int:
+        """The widest row in which completions share their prompt, 0 where they do not."""
+        if self.options.share_prompts == "off":
+            return 0
+        # A row inside the window of sliding attention sees all of itself.
+        config = self.policy.model.config.get_text_config(decoder=True)
+        width = min(self.options.shared_row_tokens, getattr(config, "sliding_window", None) or self.options.shared_row_tokens)
+        if self.policy.shares_prompts(width):
+            return width
+        if self.options.share_prompts == "on":
+            raise RunError(
+                f"training.options.share_prompts 'on': {type(self.policy.model).__name__} computes other log probabilities in shared rows; "
+                "use 'auto' or 'off'"
+            )
+        _log.info("prompts are not shared: %s computes other log probabilities in shared rows", type(self.policy.model).__name__)
+        return 0

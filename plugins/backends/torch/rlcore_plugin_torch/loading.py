@@ -1,0 +1,58 @@
+"""Loads a model for training, or refuses in one sentence what cannot be trained here."""
+
+from __future__ import annotations
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import logging as transformers_logging
+
+from rlcore.api import ConfigError, TrainingContext
+
+__all__ = ["DTYPES", "check_context", "load_model", "pick_device"]
+
+DTYPES = ("float32", "bfloat16")
+
+
+def check_context(context: TrainingContext) -> None:
+    """ConfigError for a layout or a dtype that this backend does not have."""
+    sizes = {
+        "num_trainers": context.world_size,
+        "tensor_parallel_size": context.tensor_parallel,
+        "pipeline_parallel_size": context.pipeline_parallel,
+    }
+    for name, size in sizes.items():
+        if size != 1:
+            raise ConfigError(f"training.{name} {size}: the torch backend trains in one process; use 1, or --training colossalai")
+    if context.zero_stage:
+        raise ConfigError(f"training.zero_stage {context.zero_stage}: the torch backend trains in one process; use 0")
+    if context.dtype not in DTYPES:
+        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {' or '.join(DTYPES)}")
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto``: CUDA where there is one. ConfigError for a device that is not here."""
+    kind = name.split(":")[0]
+    if kind not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"training.device {name!r} is not served by the torch backend; use cpu, cuda or auto")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"training.device {name!r}: torch finds no CUDA device here; use cpu or auto")
+    if kind == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
+
+
+def load_model(path: str, attention: str, device: torch.device) -> PreTrainedModel:
+    """The model in float32 on ``device``, without dropout; ConfigError where it cannot be read whole."""
+    transformers_logging.disable_progress_bar()
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error
+    absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])
+    if absent:
+        raise ConfigError(f"model {path!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
+    # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
+    return model.to(device).eval()

@@ -1,0 +1,24 @@
+"""Options of the torch training backend: ``[training.options]``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["TorchOptions"]
+
+
+class TorchOptions(BaseModel):
+    """Options of the ``torch`` training backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none leaves them as they are")
+    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
+    share_prompts: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="train the completions of one prompt behind a single copy of it; auto: where the model is found to compute the same",
+    )
+    shared_row_tokens: int = Field(default=1024, ge=2, description="widest row of a prompt and several completions")
+    logits_chunk: int | None = Field(default=None, ge=1, description="tokens projected onto the vocabulary at a time; none: by memory")

@@ -1,0 +1,79 @@
+"""The loop over the micro-batches of one optimizer step: log probabilities without gradient, or gradients summed in a fixed order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from rlcore.api import Need, Objective, TrainBatch
+from rlcore.learning import collate, plan_micro_batches
+from rlcore_plugin_torch.policy import CausalPolicy
+
+__all__ = ["Clock", "Cut", "accumulate", "batch_logprobs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How a batch is cut into forwards: rollouts and padded tokens of one, prompts of a slice, widest shared row (0: none)."""
+
+    rollouts: int
+    tokens: int
+    prompts: int
+    share_prompts: int = 0
+
+    def plan(self, batch: TrainBatch, everything: bool = False) -> list[np.ndarray]:
+        """Rollout numbers of each forward."""
+        return plan_micro_batches(
+            batch,
+            rollouts=self.rollouts,
+            tokens=self.tokens,
+            prompts=self.prompts,
+            share_prompts=self.share_prompts,
+            everything=everything,
+        )
+
+
+@dataclass
+class Clock:
+    """Seconds by part; ``settle`` waits for the device, so that work is booked where it was asked for."""
+
+    settle: Callable[[], None] = lambda: None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def span(self, part: str) -> Iterator[None]:
+        """Book the time of the body under ``part``."""
+        start = time.perf_counter()
+        yield
+        self.settle()
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+@torch.no_grad()
+def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut) -> np.ndarray:
+    """float32[N]: log probability of every policy token, those outside the loss too."""
+    values = np.zeros(int(batch.offsets[-1]), np.float32)
+    for rows in cut.plan(batch, everything=True):
+        micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
+        values[micro.index] = policy.logprobs(micro, batch.temperature)[0].float().cpu().numpy()
+    return values
+
+
+def accumulate(policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock) -> dict[str, float]:
+    """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches."""
+    totals: dict[str, torch.Tensor] = {}
+    for rows in cut.plan(batch):
+        with clock.span("forward"):
+            micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
+            logprobs, entropy = policy.logprobs(micro, batch.temperature, entropy=Need.ENTROPY in objective.needs)
+            loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+        with clock.span("backward"):
+            loss.backward()
+        for name, value in metrics.items():
+            totals[name] = totals.get(name, 0.0) + value.detach().double()
+    return {name: float(value) for name, value in totals.items()}

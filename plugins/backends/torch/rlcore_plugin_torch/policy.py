@@ -1,0 +1,91 @@
+"""A causal language model as a policy: from a micro-batch to the log probabilities of its policy tokens, and nothing of [B, T, V].
+
+The decoder gives hidden states; only those that predict policy tokens are projected, chunk by chunk. What that leaves out (a model
+that scales or caps its logits) is found by comparing once with the model's own logits, and refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from rlcore.api import ConfigError, TrainBatch
+from rlcore.learning import MicroBatch, collate, token_logprobs
+from rlcore_plugin_torch.sample import sample_batch
+
+__all__ = ["CausalPolicy"]
+
+_AGREE = 1e-3
+"""Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalPolicy:
+    """``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
+    ``chunk``: tokens projected at a time, None for a size that suits the device."""
+
+    model: PreTrainedModel
+    compute: torch.dtype | None = None
+    chunk: int | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.device
+
+    def logprobs(self, micro: MicroBatch, temperature: float, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n] log probabilities, [n] entropies or None) of the policy tokens of the micro-batch, differentiable."""
+        # Plain rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
+        inputs = {} if micro.mask is None else {"attention_mask": micro.mask, "position_ids": micro.position_ids}
+        hidden = self._hidden(micro.input_ids, **inputs)
+        return self._project(hidden.index_select(0, micro.select), micro.targets, temperature, entropy)
+
+    def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
+        return self._project(self._hidden(token_ids[None])[:-1], token_ids[1:], 1.0, False)[0]
+
+    def _hidden(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
+        """[B, T] -> [B x T, H]: the decoder's output, final norm included."""
+        with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
+            output = self.model.get_decoder()(input_ids=input_ids, use_cache=False, **inputs).last_hidden_state
+        return output.flatten(0, 1)
+
+    def _project(
+        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, entropy: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        head = self.model.get_output_embeddings()
+        hidden = hidden.to(self.compute or head.weight.dtype)
+        bias = getattr(head, "bias", None)
+        return token_logprobs(hidden, head.weight, bias, targets, temperature, entropy=entropy, chunk=self.chunk)
+
+    @torch.no_grad()
+    def check_projection(self) -> None:
+        """ConfigError where hidden states times the output embedding are not the model's logits."""
+        token_ids = torch.arange(2, 14, device=self.device) % self._vocabulary()
+        exact = CausalPolicy(model=self.model)
+        logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0, :-1].float()
+        own = logits.log_softmax(-1).gather(1, token_ids[1:, None]).squeeze(1)
+        gap = float((own - exact.probe(token_ids)).abs().max())
+        if not gap <= _AGREE:
+            raise ConfigError(
+                f"model {self.model.config.name_or_path!r} ({type(self.model).__name__}) does more to its logits than project hidden "
+                f"states (log probabilities differ by {gap:.2g}): soft-capped or scaled logits are not served by the torch backend"
+            )
+
+    @torch.no_grad()
+    def shares_prompts(self, row_tokens: int) -> bool:
+        """Whether a prompt followed by several completions under a mask gives the log probabilities of the plain rows."""
+        exact = CausalPolicy(model=self.model)
+        batch = sample_batch(self._vocabulary())
+        plain, shared = (exact._short(batch, share_prompts=width) for width in (0, row_tokens))
+        return float((plain - shared).abs().max()) <= _AGREE
+
+    def _short(self, batch: TrainBatch, share_prompts: int) -> torch.Tensor:
+        micro = collate(batch, np.arange(len(batch)), share_prompts=share_prompts, device=self.device)
+        return self.logprobs(micro, 1.0)[0]
+
+    def _vocabulary(self) -> int:
+        return int(self.model.get_output_embeddings().weight.shape[0])

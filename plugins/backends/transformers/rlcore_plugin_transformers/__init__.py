@@ -1,0 +1,25 @@
+"""Inference on a Hugging Face model with a decode loop of our own. This module only says so; torch is imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.api import InferenceBackendSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
+    """Offer the backend ``transformers``."""
+    return [
+        InferenceBackendSpec(
+            name="transformers",
+            target="rlcore_plugin_transformers.engine:TransformersBackend",
+            config="rlcore_plugin_transformers.options:TransformersOptions",
+            summary="streaming decode loop on a Hugging Face causal language model, CPU or CUDA, fp32 or bf16",
+            requires_module="transformers",
+            install="pip install rlcore-plugin-transformers",
+            aliases=("hf",),
+        )
+    ]

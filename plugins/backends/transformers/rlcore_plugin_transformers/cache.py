@@ -1,0 +1,110 @@
+"""Keys and values of all rows, each row from column 0, in tensors that are allocated once and grow by doubling.
+
+A row that ends leaves a hole that the last row fills; a prompt is computed once and written to every row of its group. Knows nothing of
+requests: it is told the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Cache
+
+__all__ = ["RowCache"]
+
+
+class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
+    """A transformers ``Cache`` over rows of different lengths.
+
+    Keys and values of layer ``l``: ``[rows, heads, columns, head size]``. Before each forward pass ``begin_prompts`` or ``begin_decode``
+    says where the pass writes; attention masks are the caller's, four-dimensional.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self._keys: list[torch.Tensor] = []
+        self._values: list[torch.Tensor] = []
+        self._rows = 0
+        self._columns = 0
+        self._source: torch.Tensor | None = None
+        self._target = (torch.zeros(0), torch.zeros(0))
+        self._places: dict[int, torch.Tensor] = {}
+        self._view = (0, 0)
+
+    def reserve(self, rows: int, columns: int, *, used: int, bound: int) -> None:
+        """Make room for ``rows`` x ``columns``, keeping the first ``used`` rows; never more columns than ``bound``."""
+        if rows <= self._rows and columns <= self._columns:
+            return
+        rows = self._rows if rows <= self._rows else max(rows, 2 * self._rows)
+        columns = self._columns if columns <= self._columns else min(max(columns, 2 * self._columns), max(bound, columns))
+        for tensors in (self._keys, self._values):
+            for layer, old in enumerate(tensors):
+                # Zeros, not empty: a masked column still enters the weighted sum, with weight 0, and 0 x nan is nan.
+                new = old.new_zeros(rows, old.shape[1], columns, old.shape[3])
+                new[:used, :, : self._columns] = old[:used]
+                tensors[layer] = new
+        self._rows, self._columns = rows, columns
+
+    def begin_prompts(self, lengths: np.ndarray, owner: np.ndarray, first_row: int, device: torch.device) -> None:
+        """The next pass computes left-padded prompts int64[g] long; row ``first_row + i`` gets those of prompt ``owner[i]``."""
+        width = int(lengths.max())
+        copied = lengths[owner]
+        column = np.arange(int(copied.sum())) - np.repeat(np.cumsum(copied) - copied, copied)
+        row = np.repeat(np.arange(len(owner)), copied)
+        source = owner[row] * width + (width - copied[row]) + column
+        places = torch.from_numpy(np.stack([source, first_row + row, column])).to(device)
+        self._source = places[0]
+        self._write_to(places[1], places[2])
+
+    def begin_decode(self, positions: torch.Tensor, length: int) -> None:
+        """The next pass adds one token to each of the first rows, at column ``positions`` int64[n]; ``length`` columns are attended."""
+        self._source, self._view = None, (len(positions), length)
+        self._write_to(torch.arange(len(positions), device=positions.device), positions)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Called by the model: float[b, heads, t, head size] of one layer in, what to attend to out."""
+        if layer_idx == len(self._keys):
+            self._keys.append(self._blank(key_states))
+            self._values.append(self._blank(value_states))
+        keys = self._write(self._keys[layer_idx], key_states)
+        values = self._write(self._values[layer_idx], value_states)
+        return (key_states, value_states) if self._source is not None else (keys, values)
+
+    def move(self, source: np.ndarray, target: np.ndarray, length: int) -> None:
+        """Copy the first ``length`` columns of rows ``source`` over rows ``target``; the two sets are disjoint."""
+        for tensor in (*self._keys, *self._values):
+            places = torch.from_numpy(np.stack([source, target])).to(tensor.device)
+            tensor[places[1], :, :length] = tensor[places[0], :, :length]
+
+    def clear(self) -> None:
+        """Free everything."""
+        self._keys.clear()
+        self._values.clear()
+        self._rows = self._columns = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns attended to before this pass; some models ask although positions and masks are given."""
+        return max(self._view[1] - 1, 0) if self._source is None else 0
+
+    def _write_to(self, rows: torch.Tensor, columns: torch.Tensor) -> None:
+        self._target = (rows, columns)
+        self._places.clear()
+
+    def _blank(self, states: torch.Tensor) -> torch.Tensor:
+        return states.new_zeros(self._rows, states.shape[1], self._columns, states.shape[3])
+
+    def _write(self, store: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        heads, size = store.shape[1], store.shape[3]
+        flat = states.transpose(1, 2).reshape(-1, heads, size)
+        flat = flat if self._source is None else flat.index_select(0, self._source)
+        if heads not in self._places:
+            rows, columns = self._target
+            head = torch.arange(heads, device=rows.device)
+            self._places[heads] = ((rows[:, None] * heads + head) * self._columns + columns[:, None]).reshape(-1)
+        store.view(-1, size).index_copy_(0, self._places[heads], flat.reshape(-1, size))
+        shown, length = self._view
+        return store[:shown, :, :length]

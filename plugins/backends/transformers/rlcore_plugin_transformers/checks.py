@@ -1,0 +1,58 @@
+"""What the engine refuses: a request that it cannot serve, a model that its decode loop would serve wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+import numpy as np
+
+from rlcore.api import ConfigError, InferenceBackend, InferenceContext, Request, RunError, Sampling
+
+__all__ = ["check_decoding", "check_request"]
+
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5}
+# Nats between the decode loop and a plain forward pass of one model: 2e-5 was seen in fp32, a few 1e-2 in bf16.
+
+
+def check_request(request: Request, known: Container[str], *, max_tokens: int, vocabulary: int) -> None:
+    """RunError for an id that is in ``known``, ConfigError for a context or a sampling that cannot be served."""
+    ids, name = request.token_ids, f"request {request.request_id}"
+    if request.request_id in known:
+        raise RunError(f"{name} is in flight already; a request id is used once")
+    if not len(ids):
+        raise ConfigError(f"{name} has no context; the chat template must give at least one token")
+    if len(ids) >= max_tokens:
+        raise ConfigError(
+            f"{name}: its context has {len(ids)} tokens, of the {max_tokens} that prompt and response may take together; "
+            "raise --max-prompt-tokens or --max-new-tokens"
+        )
+    outside = ids[(ids < 0) | (ids >= vocabulary)]
+    if len(outside):
+        raise ConfigError(
+            f"{name}: token {int(outside[0])} is not one of the model's {vocabulary}; use the tokenizer that belongs to the model"
+        )
+    if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
+        raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+
+
+def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabulary: int, kind: str) -> None:
+    """Decode three tokens of two ragged prompts and compare with a plain forward pass; ConfigError for a model that needs another loop.
+
+    Called before the stop tokens are set, so that both run their length.
+    """
+    if context.max_tokens < 8:
+        return
+    sampling = Sampling(temperature=0.0, max_new_tokens=3)
+    prompts = {f"check-{size}": np.arange(size) % vocabulary for size in (2, 5)}
+    backend.submit([Request(request_id=name, token_ids=ids, sampling=sampling) for name, ids in prompts.items()])
+    gap = 0.0
+    while completions := backend.poll(60.0):
+        for completion in completions:
+            start = len(prompts[completion.request_id])
+            scored = backend.score(np.concatenate([prompts[completion.request_id], completion.token_ids]))[start - 1 :]
+            gap = max(gap, float(np.abs(scored - completion.logprobs).max()))
+    if not gap <= _TOLERANCE[context.dtype]:
+        raise ConfigError(
+            f"model {context.model!r} ({kind}) is not served by the transformers backend: its log probabilities differ by {gap:.3g} nats "
+            "between decoding and a plain forward pass; use another backend"
+        )

@@ -1,0 +1,284 @@
+"""The engine: admits prompts, decodes all rows one token at a time, drops those that end. Batches are an accident of timing here:
+what a request gets depends on its context, its sampling, its noise and the weights (and, to rounding, on the shape of the batch).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+
+from rlcore.api import (
+    Completion,
+    Finish,
+    InferenceBackend,
+    InferenceCapabilities,
+    InferenceContext,
+    InFlight,
+    Request,
+    RunError,
+    Sampling,
+    Snapshot,
+)
+from rlcore_plugin_transformers.cache import RowCache
+from rlcore_plugin_transformers.checks import check_decoding, check_request
+from rlcore_plugin_transformers.loading import DTYPES, load_model, pick_device
+from rlcore_plugin_transformers.options import TransformersOptions
+from rlcore_plugin_transformers.prompts import Waiting, left_padded
+from rlcore_plugin_transformers.rows import Rows
+from rlcore_plugin_transformers.sampling import RowSettings, draw
+from rlcore_plugin_transformers.stopping import StopMatcher
+from rlcore_plugin_transformers.weights import load_snapshot
+
+__all__ = ["TransformersBackend"]
+
+
+class TransformersBackend(InferenceBackend):
+    """Inference with a Hugging Face causal language model of full attention, on one device.
+
+    On ``update`` requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
+    the new version. Log probabilities are those of the distributions that were sampled from, keys and values of older weights included.
+    """
+
+    capabilities = InferenceCapabilities(
+        in_flight=InFlight.RESUME,
+        sleeps=True,
+        scores=True,
+        counter_noise=True,
+        dtypes=frozenset(DTYPES),
+        devices=frozenset({"cpu", "cuda"}),
+    )
+
+    def __init__(self, context: InferenceContext, options: TransformersOptions | None = None) -> None:
+        options = options or TransformersOptions()
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        self._context = context
+        self._max_rows = options.max_rows
+        self._device = pick_device(context.device)
+        self._model = load_model(context, options, self._device)
+        self._additive_mask = options.attention == "eager"
+        self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
+        self._stops = np.zeros(self._vocabulary, np.bool_)
+        self._matchers: dict[tuple[str, ...], int] = {}
+        self._matcher_list: list[StopMatcher] = []
+        self._version = 0
+        self._cache = RowCache()
+        self._rows = Rows()
+        self._settings: RowSettings | None = None
+        self._waiting = Waiting()
+        self._open: set[str] = set()
+        self._running: Counter[int] = Counter()
+        self._next_group = 0
+        self._done: list[Completion] = []
+        check_decoding(self, context, self._vocabulary, type(self._model).__name__)
+        self._cache.clear()
+        self._stops[[token for token in context.tokenizer.stop_ids if 0 <= token < self._vocabulary]] = True
+
+    # --- the interface -------------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Queue requests; RunError for an id that is in flight, ConfigError for a context that cannot be served."""
+        known = set(self._open)
+        for request in requests:
+            check_request(request, known, max_tokens=self._context.max_tokens, vocabulary=self._vocabulary)
+            known.add(request.request_id)
+        self._open = known
+        self._waiting.add(requests)
+
+    @torch.inference_mode()
+    def poll(self, timeout: float) -> list[Completion]:
+        """Decode until something finishes or ``timeout`` seconds have passed, at least one step; [] at once where nothing is in flight.
+
+        The work happens in the calling thread, here and only here. RunError where the model gives logits that are not finite.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._done and (self._rows.count or self._waiting):
+            self._step()
+            if time.monotonic() >= deadline:
+                break
+        done, self._done = self._done, []
+        self._open.difference_update(completion.request_id for completion in done)
+        return done
+
+    @torch.inference_mode()
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have, none where they had not started."""
+        wanted = set(request_ids) & self._open
+        for request in self._waiting.drop(wanted):
+            none = np.zeros(0)
+            self._done.append(
+                Completion(request_id=request.request_id, token_ids=none, logprobs=none, versions=none, finish=Finish.ABORTED)
+            )
+        rows = [row for row, request in enumerate(self._rows.requests) if request.request_id in wanted]
+        if rows:
+            self._end(np.array(rows), [Finish.ABORTED] * len(rows))
+
+    def update(self, snapshot: Snapshot) -> int:
+        """Load a snapshot whole, or raise WeightsError and go on as before; requests in flight go on under the new weights."""
+        load_snapshot(self._model, snapshot)
+        if not self._rows.count:
+            self._cache.clear()
+        self._version = snapshot.version
+        return self._version
+
+    @torch.inference_mode()
+    def score(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1], by one plain forward pass without the decode loop's cache, at temperature 1."""
+        ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self._device)[None]
+        logits = self._model(input_ids=ids, use_cache=False).logits[0, :-1].float()
+        logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[0, 1:, None])
+        return np.asarray(logprobs.squeeze(1).cpu().numpy(), np.float32)
+
+    def sleep(self) -> None:
+        """Free keys and values and move the model to host memory; RunError where requests are in flight."""
+        if self._rows.count or self._waiting:
+            raise RunError(
+                f"the engine cannot sleep with {self._rows.count + len(self._waiting)} requests in flight; poll or cancel them first"
+            )
+        self._cache.clear()
+        self._model.to("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def wake(self) -> None:
+        """Move the model back to its device."""
+        self._model.to(self._device)
+
+    def close(self) -> None:
+        """Forget every request and free keys and values; the model goes with this object."""
+        self._cache.clear()
+        self._rows, self._waiting, self._open, self._done = Rows(), Waiting(), set(), []
+        self._running.clear()
+
+    # --- one step ------------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        groups = self._admissible()
+        if groups:
+            self._start(groups)
+        else:
+            self._decode()
+
+    def _admissible(self) -> list[list[Request]]:
+        """Groups to start now. Prompts are computed several at a time, so it waits until an eighth of the places is free."""
+        if not self._waiting:
+            return []
+        places = self._context.prompts_per_forward - len(self._running)
+        if self._running and places < max(1, self._context.prompts_per_forward // 8):
+            return []
+        groups = self._waiting.take(places, None if self._max_rows is None else self._max_rows - self._rows.count)
+        if not groups and not self._rows.count and self._max_rows is not None:
+            groups = self._waiting.take_part(self._max_rows)
+        return groups
+
+    def _start(self, groups: list[list[Request]]) -> None:
+        """Compute each group's prompt once, hand its keys and values to the group's rows, draw their first tokens."""
+        first = self._rows.count
+        for requests in groups:
+            room = self._context.max_tokens - len(requests[0].token_ids)
+            self._rows.add(
+                requests,
+                group=self._next_group,
+                limits=[min(request.sampling.max_new_tokens, room) for request in requests],
+                matchers=[self._matcher(request.sampling) for request in requests],
+            )
+            self._running[self._next_group] = len(requests)
+            self._next_group += 1
+        self._settings = None
+        contexts = [requests[0].token_ids for requests in groups]
+        lengths = np.array([len(context) for context in contexts])
+        owner = np.repeat(np.arange(len(groups)), [len(requests) for requests in groups])
+        self._reserve(int(lengths.max()), used=first)
+        self._cache.begin_prompts(lengths, owner, first, self._device)
+        logits = self._forward(*left_padded(contexts, lengths, self._device))
+        self._draw(first, logits[torch.from_numpy(owner).to(self._device)])
+
+    def _decode(self) -> None:
+        inputs = torch.from_numpy(self._rows.newest()).to(self._device)
+        length = int((self._rows.context + self._rows.generated)[: self._rows.count].max())
+        self._reserve(length, used=self._rows.count)
+        tokens, positions = inputs[0], inputs[1]
+        self._cache.begin_decode(positions, length)
+        visible = torch.arange(length, device=self._device) <= positions[:, None]
+        self._draw(0, self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :]))
+
+    def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible -> float32[b, V] logits of the last place."""
+        if self._additive_mask:
+            dtype = self._model.dtype
+            visible = torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
+        output = self._model(
+            input_ids=tokens, position_ids=positions, attention_mask=visible, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+        )
+        logits: torch.Tensor = output.logits[:, -1].float()
+        return logits
+
+    def _draw(self, first: int, logits: torch.Tensor) -> None:
+        """Draw the next token of each row from ``first`` on, record it, end the rows that it ends."""
+        rows = self._rows
+        uniforms = torch.from_numpy(rows.uniforms(first)).to(self._device)
+        if self._settings is None or first:
+            settings = RowSettings.of([request.sampling for request in rows.requests[first:]], self._device)
+            self._settings = None if first else settings
+        else:
+            settings = self._settings
+        drawn, chosen = draw(logits, uniforms, settings)
+        tokens, logprobs = torch.stack([drawn.double(), chosen.double()]).cpu().numpy()
+        tokens = tokens.astype(np.int64)
+        if not np.isfinite(logprobs).all():
+            bad = rows.requests[first + int(np.flatnonzero(~np.isfinite(logprobs))[0])]
+            raise RunError(
+                f"request {bad.request_id}: the model of version {self._version} gives logits that are not finite; training diverged"
+            )
+        rows.append(first, tokens, logprobs, self._version)
+        self._end_finished(first, tokens)
+
+    def _end_finished(self, first: int, tokens: np.ndarray) -> None:
+        rows = self._rows
+        stopped = self._stops[tokens]
+        for number in np.unique(rows.matcher[first : rows.count]).tolist():
+            if number >= 0:
+                stopped |= self._completed(self._matcher_list[number], rows.matcher[first : rows.count] == number, first, tokens)
+        ended = stopped | (rows.generated[first : rows.count] >= rows.limit[first : rows.count])
+        if ended.any():
+            places = np.flatnonzero(ended)
+            self._end(first + places, [Finish.STOP if stopped[place] else Finish.LENGTH for place in places])
+
+    def _completed(self, matcher: StopMatcher, rows: np.ndarray, first: int, tokens: np.ndarray) -> np.ndarray:
+        """bool[n]: of the given rows, those whose new token completed a stop string."""
+        candidates = np.flatnonzero(rows)
+        candidates = candidates[matcher.candidates(tokens[candidates])]
+        completed = np.zeros(len(tokens), np.bool_)
+        for place in candidates.tolist():
+            row = first + place
+            completed[place] = matcher.found(self._rows.tokens[row, : self._rows.generated[row]].tolist())
+        return completed
+
+    def _end(self, ended: np.ndarray, finishes: Sequence[Finish]) -> None:
+        for row, finish in zip(ended.tolist(), finishes, strict=True):
+            self._done.append(self._rows.completion(row, finish))
+            self._running[int(self._rows.group[row])] -= 1
+        self._running = +self._running
+        length = int((self._rows.context + self._rows.generated)[: self._rows.count].max())
+        source, target = self._rows.remove(ended)
+        if len(source):
+            self._cache.move(source, target, length)
+        self._settings = None
+
+    # --- small parts ---------------------------------------------------------------------------------------------------
+
+    def _reserve(self, columns: int, *, used: int) -> None:
+        bound = int((self._rows.context + self._rows.limit)[: self._rows.count].max())
+        self._cache.reserve(self._rows.count, columns, used=used, bound=bound)
+
+    def _matcher(self, sampling: Sampling) -> int:
+        if not sampling.stop:
+            return -1
+        if sampling.stop not in self._matchers:
+            self._matchers[sampling.stop] = len(self._matcher_list)
+            self._matcher_list.append(StopMatcher(sampling.stop, self._context.tokenizer, self._vocabulary))
+        return self._matchers[sampling.stop]

@@ -1,0 +1,89 @@
+"""Loads a model for this backend, or refuses in one sentence what the decode loop cannot serve."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from rlcore.api import ConfigError, InferenceContext
+from rlcore_plugin_transformers.options import TransformersOptions
+
+__all__ = ["DTYPES", "load_model", "pick_device"]
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto``: CUDA where there is one. ConfigError for a device that is not here."""
+    name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"inference.device {name!r} is no device of torch; use cpu, cuda or auto") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"inference.device {name!r} is not served by the transformers backend; use cpu, cuda or auto")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"inference.device {name!r}: torch finds no CUDA device here; use cpu or auto")
+    return device
+
+
+def load_model(context: InferenceContext, options: TransformersOptions, device: torch.device) -> PreTrainedModel:
+    """The model in evaluation mode on ``device``; ConfigError where it cannot be read whole or is not of a kind that is served."""
+    if context.dtype not in DTYPES:
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the transformers backend; use {' or '.join(DTYPES)}")
+    if context.tensor_parallel != 1:
+        raise ConfigError(
+            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: the transformers backend runs on one device; "
+            "use 1, or --backend vllm"
+        )
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            context.model, dtype=DTYPES[context.dtype], attn_implementation=options.attention, output_loading_info=True
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise ConfigError(f"model {context.model!r} cannot be loaded: {_first_line(error)}") from error
+    absent = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
+    if absent:
+        raise ConfigError(f"model {context.model!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
+    _check_served(model, context, options)
+    return model.to(device).eval().requires_grad_(False)
+
+
+def _check_served(model: PreTrainedModel, context: InferenceContext, options: TransformersOptions) -> None:
+    config = model.config.get_text_config(decoder=True)
+    refusal = _unserved_attention(config, context.max_tokens) or _unserved_arguments(model)
+    if refusal is None and options.attention == "sdpa" and getattr(config, "attn_logit_softcapping", None):
+        refusal = 'caps attention logits, which sdpa does not; set attention = "eager" in [inference.options]'
+    limit = getattr(config, "max_position_embeddings", None)
+    rotary = getattr(config, "rope_parameters", None) or getattr(config, "rope_theta", None)
+    if refusal is None and limit and not rotary and context.max_tokens > limit:
+        refusal = f"has {limit} learned positions, fewer than prompt and response may take together ({context.max_tokens})"
+    if refusal:
+        raise ConfigError(f"model {context.model!r} ({type(model).__name__}) {refusal}")
+
+
+def _unserved_attention(config: Any, max_tokens: int) -> str | None:
+    for layer in DynamicCache(config=config).layers:
+        # A window that no sequence outgrows is no window.
+        if isinstance(layer, DynamicSlidingWindowLayer) and layer.sliding_window >= max_tokens:
+            continue
+        if type(layer) is not DynamicLayer:
+            return (
+                f"keeps its past in a {type(layer).__name__}; the transformers backend serves full attention only: "
+                "use another model, another backend, or shorter prompts and responses than its window"
+            )
+    return None
+
+
+def _unserved_arguments(model: PreTrainedModel) -> str | None:
+    accepted = inspect.signature(model.forward).parameters
+    missing = [name for name in ("position_ids", "past_key_values", "attention_mask", "logits_to_keep") if name not in accepted]
+    return f"takes no {missing[0]}, which the decode loop needs; use another model or another backend" if missing else None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

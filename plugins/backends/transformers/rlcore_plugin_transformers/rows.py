@@ -1,0 +1,111 @@
+"""The completions under way, as arrays with one entry a row, so that a decode step costs no Python per row.
+
+Rows are dense: 0 to ``count`` - 1. A row that ends is overwritten by the last one. All of it lives in host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlcore.api import Completion, Finish, Request
+from rlcore_plugin_transformers.noise import BLOCK, NoiseStream
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """Requests with their tokens so far.
+
+    ``context``, ``generated``, ``limit`` int64[rows] count tokens; ``group`` int64[rows] numbers the prompt; ``matcher`` int64[rows] its
+    stop strings (-1: none). ``tokens`` int32, ``logprobs`` float32, ``versions`` int32: [rows, tokens].
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.requests: list[Request] = []
+        self._noise: list[NoiseStream] = []
+        self.context, self.generated, self.limit, self.group, self.matcher = (np.zeros(0, np.int64) for _ in range(5))
+        self.tokens = np.zeros((0, 0), np.int32)
+        self.logprobs = np.zeros((0, 0), np.float32)
+        self.versions = np.zeros((0, 0), np.int32)
+        self._uniforms = np.zeros((0, BLOCK), np.float64)
+
+    def add(self, requests: Sequence[Request], *, group: int, limits: Sequence[int], matchers: Sequence[int]) -> None:
+        """Append rows of one prompt that have generated nothing yet."""
+        first, last = self.count, self.count + len(requests)
+        self._reserve(last, int(self.generated[:first].max(initial=0)) + 1)
+        self.requests.extend(requests)
+        self._noise.extend(NoiseStream(request.noise) for request in requests)
+        new = slice(first, last)
+        self.context[new] = len(requests[0].token_ids)
+        self.generated[new], self.group[new] = 0, group
+        self.limit[new], self.matcher[new] = limits, matchers
+        self.count = last
+
+    def uniforms(self, first: int) -> np.ndarray:
+        """float64: for each row from ``first`` on the uniform number of its next token."""
+        place = self.generated[first : self.count] % BLOCK
+        for row in np.flatnonzero(place == 0):
+            self._uniforms[first + row] = self._noise[first + row].next_block()
+        return self._uniforms[np.arange(first, self.count), place]
+
+    def append(self, first: int, tokens: np.ndarray, logprobs: np.ndarray, version: int) -> None:
+        """Give each row from ``first`` on its next token."""
+        rows, place = np.arange(first, self.count), self.generated[first : self.count]
+        self._reserve(self.count, int(place.max()) + 1)
+        self.tokens[rows, place] = tokens
+        self.logprobs[rows, place] = logprobs
+        self.versions[rows, place] = version
+        self.generated[first : self.count] += 1
+
+    def newest(self) -> np.ndarray:
+        """int64[2, count]: the last token of each row, which the cache does not hold yet, and its position."""
+        filled = self.generated[: self.count]
+        return np.stack([self.tokens[np.arange(self.count), filled - 1].astype(np.int64), self.context[: self.count] + filled - 1])
+
+    def completion(self, row: int, finish: Finish) -> Completion:
+        """What a row has come to."""
+        end = self.generated[row]
+        return Completion(
+            request_id=self.requests[row].request_id,
+            token_ids=self.tokens[row, :end],
+            logprobs=self.logprobs[row, :end],
+            versions=self.versions[row, :end],
+            finish=finish,
+        )
+
+    def remove(self, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Drop rows int64[k], ascending; return (source, target) of the rows that moved into the holes."""
+        left = self.count - len(ended)
+        target = ended[ended < left]
+        source = np.setdiff1d(np.arange(left, self.count), ended, assume_unique=True)
+        for array in (self.context, self.generated, self.limit, self.group, self.matcher, self._uniforms):
+            array[target] = array[source]
+        width = int(self.generated[: self.count].max(initial=0))
+        for table in (self.tokens, self.logprobs, self.versions):
+            table[target, :width] = table[source, :width]
+        for old, new in zip(source.tolist(), target.tolist(), strict=True):
+            self.requests[new], self._noise[new] = self.requests[old], self._noise[old]
+        del self.requests[left:], self._noise[left:]
+        self.count = left
+        return source, target
+
+    def _reserve(self, rows: int, tokens: int) -> None:
+        old_rows, old_tokens = self.tokens.shape
+        if rows <= old_rows and tokens <= old_tokens:
+            return
+        rows = old_rows if rows <= old_rows else max(rows, 2 * old_rows)
+        tokens = old_tokens if tokens <= old_tokens else max(tokens, 2 * old_tokens, 32)
+        for name in ("tokens", "logprobs", "versions"):
+            setattr(self, name, _grown(getattr(self, name), (rows, tokens)))
+        self._uniforms = _grown(self._uniforms, (rows, BLOCK))
+        for name in ("context", "generated", "limit", "group", "matcher"):
+            setattr(self, name, _grown(getattr(self, name), (rows,)))
+
+
+def _grown(old: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    new = np.zeros(shape, old.dtype)
+    new[tuple(slice(size) for size in old.shape)] = old
+    return new

@@ -1,0 +1,74 @@
+"""From logits and one uniform number a row to a token and its log probability: inverse of the cumulative distribution.
+
+Log probabilities are those of the distribution that was drawn from: at the row's temperature, over the whole vocabulary, or over the
+kept set where top-k or top-p cut it. A greedy row (temperature 0) reports them at temperature 1, as the trainer computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rlcore.api import Sampling
+
+__all__ = ["RowSettings", "draw"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowSettings:
+    """The sampling of ``n`` rows as tensors on the device; None where no row needs it, which keeps the common case short.
+
+    ``temperature`` float32[n, 1] (1 in greedy rows), ``greedy`` int64 rows, ``cut`` int64 rows with their ``top_k`` int64[c, 1] and
+    ``top_p`` float32[c, 1].
+    """
+
+    temperature: torch.Tensor | None
+    greedy: torch.Tensor | None
+    cut: torch.Tensor | None
+    top_k: torch.Tensor | None
+    top_p: torch.Tensor | None
+
+    @classmethod
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowSettings:
+        """Gather the settings of rows, in their order."""
+        temperatures = [sampling.temperature or 1.0 for sampling in samplings]
+        greedy = [row for row, sampling in enumerate(samplings) if sampling.temperature == 0]
+        cut = [row for row, sampling in enumerate(samplings) if sampling.truncates and sampling.temperature != 0]
+        plain = all(temperature == 1.0 for temperature in temperatures)
+        return cls(
+            temperature=None if plain else torch.tensor(temperatures, dtype=torch.float32, device=device)[:, None],
+            greedy=torch.tensor(greedy, device=device) if greedy else None,
+            cut=torch.tensor(cut, device=device) if cut else None,
+            top_k=torch.tensor([samplings[row].top_k for row in cut], device=device)[:, None] if cut else None,
+            top_p=torch.tensor([samplings[row].top_p for row in cut], dtype=torch.float32, device=device)[:, None] if cut else None,
+        )
+
+
+def draw(logits: torch.Tensor, uniforms: torch.Tensor, settings: RowSettings) -> tuple[torch.Tensor, torch.Tensor]:
+    """float32[n, V] logits and float64[n] uniforms in [0, 1) -> int64[n] tokens, float32[n] log probabilities."""
+    scaled = logits if settings.temperature is None else logits / settings.temperature
+    logprobs = torch.log_softmax(scaled, dim=-1)
+    if settings.cut is not None and settings.top_k is not None and settings.top_p is not None:
+        logprobs = logprobs.index_copy(0, settings.cut, _cut(logprobs[settings.cut], settings.top_k, settings.top_p))
+    cumulative = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
+    threshold = uniforms[:, None] * cumulative[:, -1:]
+    tokens = torch.searchsorted(cumulative, threshold, right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
+    if settings.greedy is not None:
+        tokens[settings.greedy] = logits[settings.greedy].argmax(dim=-1)
+    return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
+
+
+def _cut(logprobs: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
+    """Keep the ``top_k`` likeliest (0: all), of these the fewest that hold ``top_p`` of the rest, and renormalise; float32[c, V].
+
+    Of tokens with equal probability the lower ids are kept.
+    """
+    ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
+    rank = torch.arange(ordered.shape[1], device=ordered.device)
+    ordered = ordered.masked_fill((top_k > 0) & (rank >= top_k), float("-inf"))
+    probabilities = torch.softmax(ordered, dim=-1)
+    before = probabilities.cumsum(dim=-1) - probabilities
+    ordered = ordered.masked_fill((top_p < 1) & (rank > 0) & (before >= top_p), float("-inf"))
+    return torch.empty_like(logprobs).scatter_(1, order, torch.log_softmax(ordered, dim=-1))

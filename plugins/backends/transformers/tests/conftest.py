@@ -1,0 +1,90 @@
+"""Tiny real models and a real tokenizer, made on the spot; no test here downloads anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from rlcore_plugin_transformers.engine import TransformersBackend
+from rlcore_plugin_transformers.options import TransformersOptions
+from tokenizers import Tokenizer as FastTokenizer
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from rlcore.api import InferenceContext
+from rlcore.data.tokenizer import ChatTokenizer
+
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
+SHAPE = {
+    "vocab_size": len(ALPHABET) + 2,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+    "eos_token_id": len(ALPHABET) + 1,
+    "bos_token_id": None,
+    "pad_token_id": len(ALPHABET),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> ChatTokenizer:
+    """Byte-level, one token a byte, so that characters beyond ASCII take several tokens."""
+    vocabulary = {character: number for number, character in enumerate([*ALPHABET, "<pad>", "<eos>"])}
+    fast = FastTokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    fast.decoder = decoders.ByteLevel()
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=fast, eos_token="<eos>", pad_token="<pad>")
+    wrapped.chat_template = TEMPLATE
+    return ChatTokenizer(wrapped)
+
+
+def save_model(folder: Path, config, seed: int = 0):
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="session")
+def qwen2(tmp_path_factory) -> str:
+    """Tied embeddings and biased projections."""
+    folder = tmp_path_factory.mktemp("qwen2")
+    save_model(folder, Qwen2Config(**SHAPE, tie_word_embeddings=True))
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory) -> str:
+    """An output head of its own."""
+    folder = tmp_path_factory.mktemp("llama")
+    save_model(folder, LlamaConfig(**SHAPE, tie_word_embeddings=False), seed=1)
+    return str(folder)
+
+
+@pytest.fixture
+def backend(tokenizer):
+    """A function that makes engines: ``backend(path, prompts_per_forward=4, **options)``."""
+
+    def make(path: str, *, prompts_per_forward: int = 4, max_tokens: int = 200, dtype: str = "float32", **options) -> TransformersBackend:
+        context = InferenceContext(
+            model=path, tokenizer=tokenizer, prompts_per_forward=prompts_per_forward, max_tokens=max_tokens, dtype=dtype, device="cpu"
+        )
+        return TransformersBackend(context, TransformersOptions(**options))
+
+    return make

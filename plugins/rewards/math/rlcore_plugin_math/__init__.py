@@ -1,0 +1,37 @@
+"""Rewards for mathematics. This module only declares them; what judges is imported in the worker processes."""
+
+from __future__ import annotations
+
+from rlcore.api import RewardSpec, hookimpl
+
+rlcore_api = "1.0"
+
+_BOXED_PROMPT = "Work through the problem step by step, then give your final answer within \\boxed{}."
+_TAGS_PROMPT = (
+    "First reason about the problem inside <think> </think>. Then write the final answer, and nothing else, inside "
+    "<answer> </answer>: <think> your reasoning </think> <answer> your final answer </answer>"
+)
+
+
+@hookimpl
+def rlcore_register_rewards() -> list[RewardSpec]:
+    """The two ways in which a model is asked to mark its answer; what counts as equal is the same for both."""
+    return [
+        RewardSpec(
+            name="boxed",
+            target="rlcore_plugin_math.rewards:BoxedReward",
+            config="rlcore_plugin_math.options:BoxedOptions",
+            summary="The answer in the last \\boxed{} equals gt_answer, as mathematics or as text",
+            requires=("gt_answer",),
+            system_prompt=_BOXED_PROMPT,
+        ),
+        RewardSpec(
+            name="think_answer_tags",
+            target="rlcore_plugin_math.rewards:ThinkAnswerReward",
+            config="rlcore_plugin_math.options:ThinkAnswerOptions",
+            summary="<think>…</think><answer>…</answer>, each tag once and in order; the answer equals gt_answer",
+            requires=("gt_answer",),
+            system_prompt=_TAGS_PROMPT,
+            stop=("</answer>",),
+        ),
+    ]

@@ -1,0 +1,135 @@
+r"""One spelling for what is written in many: Unicode forms, LaTeX spacing, wrappers. Never changes which number or word is meant.
+
+>>> normal("−½")
+'-\\frac{1}{2}'
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["compact", "fold", "foreign_digits", "normal", "plain_text"]
+
+_SUPER = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni", strict=True))
+_SUB = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋₍₎", "0123456789+-()", strict=True))
+_VULGAR = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5)}
+_VULGAR |= {"⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10)}
+_GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho sigmaf sigma tau upsilon phi chi psi omega"
+_SIGNS = {chr(0x3B1 + place): f"\\{name} " for place, name in enumerate(_GREEK.split()) if name not in ("o", "sigmaf")}
+_SIGNS |= {"Γ": "\\Gamma ", "Δ": "\\Delta ", "Θ": "\\Theta ", "Λ": "\\Lambda ", "Π": "\\Pi ", "Σ": "\\Sigma ", "Φ": "\\Phi ", "Ω": "\\Omega "}
+_SIGNS |= {"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "∕": "/", "⁄": "/"}
+_SIGNS |= {"≤": "\\le ", "≥": "\\ge ", "⩽": "\\le ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "∞": "\\infty ", "±": "\\pm ", "°": "^\\circ "}
+_SIGNS |= {"∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ", "∅": "\\emptyset ", "→": "\\to ", "√": "\\sqrt ", "∛": "\\sqrt[3] ", "∠": "\\angle "}
+_SIGNS |= {"ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "\\ldots "}
+_INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0xFEFF, 0x00AD])
+_SCRIPTS = re.compile(f"[{''.join(map(re.escape, _SUPER))}]+|[{''.join(map(re.escape, _SUB))}]+")
+_ROOT = re.compile(r"\\sqrt (\d+|[A-Za-z])")
+
+_SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
+        (r"\\[,;:! ]|~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\(?:mathrm|textbf|textit|textrm|mbox|mathbf|bf|rm|operatorname|mathsf|textsf|textnormal)\s*\{", r"\\text{"),
+        (r"\\(leq|le|leqslant)(?![A-Za-z])|<=", r"\\le "),
+        (r"\\(geq|ge|geqslant)(?![A-Za-z])|>=", r"\\ge "),
+        (r"\\lt(?![A-Za-z])", "<"),
+        (r"\\gt(?![A-Za-z])", ">"),
+        (r"\\neq(?![A-Za-z])|!=", r"\\ne "),
+        (r"\\(?:lbrace|\{)", r"\\{"),
+        (r"\\(?:rbrace|\})", r"\\}"),
+        (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
+        (r"\{,\}", ","),
+        (r"\\%", "%"),
+        (r"\\(?:dots|cdots)(?![A-Za-z])", r"\\ldots"),
+    )
+)
+_FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)|\\frac\s*(\d)\s*\{(\d+)\}|\\frac\s*\{(\d+)\}\s*(\d)")
+
+
+def fold(text: str) -> str:
+    """Runs of white space to one blank, none at the ends."""
+    return " ".join(text.split())
+
+
+def foreign_digits(text: str) -> bool:
+    """True where a digit of another script is left (``٥``): such an answer is compared as text only."""
+    return not text.isascii() and any(sign.isdigit() and not sign.isascii() for sign in text)
+
+
+def normal(text: str) -> str:
+    """The canonical spelling. Idempotent."""
+    previous = None
+    while text != previous:
+        previous = text
+        text = _unwrapped(_spelled(_ascii(text)))
+    return text
+
+
+def _ascii(text: str) -> str:
+    if text.isascii():
+        return text
+    text = text.translate(_INVISIBLE)
+    text = _SCRIPTS.sub(lambda run: _script(run.group()), text)
+    text = "".join(_vulgar(sign) or _SIGNS.get(sign) or sign for sign in text)
+    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    return unicodedata.normalize("NFKC", text)
+
+
+def _script(run: str) -> str:
+    if run[0] in _SUPER:
+        return "^{" + "".join(_SUPER[sign] for sign in run) + "}"
+    return "_{" + "".join(_SUB[sign] for sign in run) + "}"
+
+
+def _vulgar(sign: str) -> str:
+    return "\\frac{%d}{%d}" % _VULGAR[sign] if sign in _VULGAR else ""
+
+
+def _spelled(text: str) -> str:
+    for pattern, replacement in _SPELLINGS:
+        text = pattern.sub(replacement, text)
+    text = _FRACTION.sub(lambda m: "\\frac{%s}{%s}" % tuple(group for group in m.groups() if group), text)
+    return fold(text)
+
+
+def _unwrapped(text: str) -> str:
+    """Without what only wraps: dollars, math brackets, ``\\boxed{}``, a full stop at the end."""
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        inner = text[len(opening) : len(text) - len(closing)]
+        if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing) and "$" not in inner:
+            return inner.strip() if not inner.endswith("\\") else text
+    if text.startswith("\\boxed{") and _closes_at_end(text, len("\\boxed")):
+        return text[len("\\boxed{") : -1].strip()
+    if len(text) > 1 and text.endswith(".") and not text.endswith(".."):
+        return text[:-1].rstrip()
+    return text
+
+
+def _closes_at_end(text: str, place: int) -> bool:
+    depth = 0
+    for at in range(place, len(text)):
+        escaped = at > 0 and text[at - 1] == "\\"
+        depth += 0 if escaped else (text[at] == "{") - (text[at] == "}")
+        if depth == 0:
+            return at == len(text) - 1
+    return False
+
+
+_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_GAPS = re.compile(r"(?<![A-Za-z0-9.]) | (?![A-Za-z0-9.\\])")
+
+
+def compact(text: str) -> str:
+    """Without blanks that separate nothing, so that ``( 3, x )`` and ``(3,x)`` are one; those between two words or numbers stay."""
+    return _GAPS.sub("", text)
+
+
+def plain_text(text: str) -> str:
+    """For comparing words: no ``\\text{}``, no case, no quotation marks, one blank between words."""
+    previous = None
+    while text != previous:
+        previous, text = text, _TEXT.sub(r" \1 ", text)
+    return fold(text.replace("\\", "").replace('"', "")).casefold().strip(" .")

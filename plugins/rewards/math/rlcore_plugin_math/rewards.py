@@ -1,0 +1,83 @@
+"""The two rewards: find the answer, compare it, say what became of it. How answers compare is ``compare.py``'s business."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
+from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
+from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
+from rlcore_plugin_math.extract import last_answer, last_boxed, tags_in_order
+
+__all__ = ["BoxedReward", "ThinkAnswerReward"]
+
+
+class _MathReward(Reward):
+    requires = ("gt_answer",)
+
+    def __init__(self, options: MathOptions) -> None:
+        self.options = options
+
+    @abstractmethod
+    def answer(self, text: str) -> str | None:
+        """The answer that the text marks, None where its format is not valid."""
+
+    def check(self, columns: Mapping[str, Any]) -> str | None:
+        """Why the row's gold answer cannot be used, None where it can."""
+        gold = columns["gt_answer"]
+        if isinstance(gold, bool) or not isinstance(gold, str | int | float):
+            return f"gt_answer is a {type(gold).__name__}; it must be a string or a number"
+        return gold_problem(str(gold), text_allowed=self.options.unparseable_gold == "text", seconds=self.options.time_limit)
+
+    def score(self, item: RewardInput) -> Score:
+        """A verdict: value ``correct_score``, half of it, ``format_score`` or 0."""
+        answer = self.answer(item.text)
+        if item.finish is Finish.LENGTH:
+            return Score(value=0.0, accuracy=0.0, format_ok=answer is not None, outcome=Outcome.WRONG, reason="truncated")
+        if answer is None:
+            return Score(value=0.0, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=self.rule)
+        if len(answer) > self.options.max_chars:
+            return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {self.options.max_chars}")
+        try:
+            equality = compare(str(item.columns["gt_answer"]), answer, seconds=self.options.time_limit)
+        except LimitExceeded as limit:
+            return self._wrong(Outcome.WRONG, f"limit: {limit}")
+        if equality is Equality.UNPARSEABLE:
+            return self._wrong(Outcome.UNPARSEABLE, "the answer is neither the expected text nor a formula")
+        if equality is Equality.DIFFERENT:
+            return self._wrong(Outcome.WRONG, "")
+        if equality is Equality.AS_TEXT:
+            return Score(value=self.options.correct_score / 2, accuracy=1.0, format_ok=True, reason="correct as text, not a formula")
+        return Score(value=self.options.correct_score, accuracy=1.0, format_ok=True)
+
+    rule = ""
+    """The format, in words."""
+
+    def _wrong(self, outcome: Outcome, reason: str) -> Score:
+        return Score(value=self.options.format_score, accuracy=0.0, format_ok=True, outcome=outcome, reason=reason)
+
+
+class BoxedReward(_MathReward):
+    r"""The answer is the content of the last ``\boxed{…}``; the format is valid where one exists."""
+
+    rule = "no \\boxed{} with balanced braces"
+
+    def __init__(self, options: BoxedOptions | None = None) -> None:
+        super().__init__(options or BoxedOptions())
+
+    def answer(self, text: str) -> str | None:
+        return last_boxed(text)
+
+
+class ThinkAnswerReward(_MathReward):
+    """The answer is the content of the last ``<answer>…</answer>``; it counts only where the four tags are right."""
+
+    rule = "<think>, </think>, <answer>, </answer> must each stand once, in this order, with nothing after"
+
+    def __init__(self, options: ThinkAnswerOptions | None = None) -> None:
+        super().__init__(options or ThinkAnswerOptions())
+
+    def answer(self, text: str) -> str | None:
+        return last_answer(text) if tags_in_order(text) else None

@@ -1,0 +1,75 @@
+"""Names that rlcore's own plugins are known to offer, so that a name that is not installed comes with the line that installs it.
+
+A stranger's plugin needs no entry here: the catalogue is consulted only after everything installed was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlcore.errors import PluginError
+from rlcore.specs import PluginKind
+
+__all__ = ["LABELS", "NotInstalledError", "distribution_of", "known_names", "pip_line"]
+
+LABELS: Mapping[PluginKind, str] = {
+    PluginKind.REWARD: "reward",
+    PluginKind.INFERENCE: "inference backend",
+    PluginKind.TRAINING: "training backend",
+    PluginKind.ESTIMATOR: "advantage estimator",
+    PluginKind.LOSS: "loss",
+    PluginKind.ALGORITHM: "algorithm",
+    PluginKind.TRACKER: "tracker",
+}
+"""What a kind is called in a sentence."""
+
+
+class NotInstalledError(PluginError):
+    """A name that rlcore knows of and that no installed distribution offers; ``pip`` is the line to type."""
+
+    def __init__(self, message: str, pip: str) -> None:
+        super().__init__(message)
+        self.pip = pip
+
+
+_OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
+    "rlcore-plugin-math": {PluginKind.REWARD: ("boxed", "think_answer_tags")},
+    "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
+    "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
+    "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},
+    "rlcore-plugin-sglang": {PluginKind.INFERENCE: ("sglang",)},
+    "rlcore-plugin-torch": {PluginKind.TRAINING: ("torch",)},
+    "rlcore-plugin-colossalai": {PluginKind.TRAINING: ("colossalai",)},
+    "rlcore-plugin-grpo": {
+        PluginKind.ALGORITHM: ("grpo", "dr_grpo", "gspo", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"),
+        PluginKind.LOSS: ("gspo", "cispo", "gmpo", "sapo", "clip_cov", "kl_cov"),
+    },
+    "rlcore-plugin-dapo": {PluginKind.ALGORITHM: ("dapo",)},
+    "rlcore-plugin-rloo": {PluginKind.ALGORITHM: ("rloo",), PluginKind.ESTIMATOR: ("rloo",)},
+    "rlcore-plugin-reinforce": {
+        PluginKind.ALGORITHM: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "maxrl", "gpg"),
+        PluginKind.ESTIMATOR: ("reinforce++", "reinforce_ppb", "remax", "opo", "maxrl", "gpg", "pass_at_k"),
+        PluginKind.LOSS: ("gpg",),
+    },
+    "rlcore-plugin-tensorboard": {PluginKind.TRACKER: ("tensorboard",)},
+    "rlcore-plugin-wandb": {PluginKind.TRACKER: ("wandb",)},
+}
+
+_BY_NAME: Mapping[tuple[PluginKind, str], str] = {
+    (kind, name): distribution for distribution, kinds in _OFFERS.items() for kind, names in kinds.items() for name in names
+}
+
+
+def distribution_of(kind: PluginKind, name: str) -> str | None:
+    """The distribution that is to offer ``name`` (any case), None where rlcore has not heard of it."""
+    return _BY_NAME.get((kind, name.lower()))
+
+
+def known_names(kind: PluginKind) -> tuple[str, ...]:
+    """Every name of a kind in the catalogue, sorted."""
+    return tuple(sorted(name for of_kind, name in _BY_NAME if of_kind is kind))
+
+
+def pip_line(distribution: str) -> str:
+    """The command that installs a distribution."""
+    return f"pip install {distribution}"

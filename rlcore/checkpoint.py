@@ -1,0 +1,49 @@
+"""Checkpoints: written aside, flushed, renamed. A checkpoint that exists is whole; ``latest`` points at the newest."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.runlog.files import sync_folder, write_json, write_text
+
+__all__ = ["save_checkpoint"]
+
+
+def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state: Mapping[str, Any]) -> Path:
+    """Make ``folder/step-N``: ``fill`` writes the model and the trainer's state into it, ``state`` becomes ``state.json``.
+
+    Sizes and SHA-256 of all files stand in ``checkpoint.json``. A step that was saved before is left as it is.
+    """
+    final = folder / f"step-{step}"
+    if final.exists():
+        return final
+    aside = folder / f".step-{step}.partial"
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        fill(aside)
+        write_json(aside / "state.json", state)
+        write_json(aside / "checkpoint.json", {"step": step, "files": _inventory(aside)})
+        sync_folder(aside)
+        aside.rename(final)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    write_text(folder / "latest", f"step-{step}\n")
+    return final
+
+
+def _inventory(folder: Path) -> dict[str, dict[str, Any]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,132 @@
+"""What a person sees while a run goes on: a live panel on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rlcore.roles.evaluator import TaskReport
+
+__all__ = ["LinesDisplay", "LiveDisplay", "display_on"]
+
+_REFRESH_PER_SECOND = 4
+
+
+def display_on(console: Console) -> LinesDisplay:
+    """The live panel where the console is a terminal, else lines."""
+    return LiveDisplay(console) if console.is_terminal else LinesDisplay(console)
+
+
+class _Pace:
+    """Steps and tokens over time, for tokens/s and the time left."""
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps = total_steps
+        self._started = time.monotonic()
+        self._tokens = 0.0
+        self.step = 0
+
+    def advance(self, step: int, tokens: float) -> None:
+        self.step = step
+        self._tokens += tokens
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self._tokens / max(time.monotonic() - self._started, 1e-9)
+
+    @property
+    def seconds_left(self) -> float:
+        return (time.monotonic() - self._started) / max(self.step, 1) * (self.total_steps - self.step)
+
+
+class LinesDisplay:
+    """One line an update, for logs and pipes. Implements ``rlcore.runtimes.Progress``."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._pace = _Pace(1)
+        self._held_out: float | None = None
+
+    def started(self, folder: Path, total_steps: int) -> None:
+        self._pace = _Pace(total_steps)
+        self.note(f"run folder: {folder}")
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._pace.advance(step, metrics.get("response_tokens", 0.0))
+        self._show(metrics)
+
+    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
+        if reports:
+            self._held_out = sum(report.accuracy for report in reports) / len(reports)
+        figures = ", ".join(f"{report.task} {report.accuracy:.3f}" for report in reports)
+        self.note(f"held-out accuracy after {step} updates: {figures}")
+
+    def finished(self) -> None: ...
+
+    def _show(self, metrics: Mapping[str, float]) -> None:
+        self.note("  ".join(f"{name} {value}" for name, value in self._figures(metrics)))
+
+    def _figures(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+        held_out = "–" if self._held_out is None else f"{self._held_out:.3f}"
+        return [
+            ("step", f"{self._pace.step}/{self._pace.total_steps}"),
+            ("reward", _figure(metrics, "reward/mean", ".3f")),
+            ("held-out", held_out),
+            ("length", _figure(metrics, "response_length/mean", ".1f")),
+            ("tokens/s", f"{self._pace.tokens_per_second:.0f}"),
+            ("left", _clock(self._pace.seconds_left)),
+        ]
+
+
+class LiveDisplay(LinesDisplay):
+    """A panel that is redrawn in place, with a bar; notes scroll above it."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._live = Live(console=console, refresh_per_second=_REFRESH_PER_SECOND, transient=False)
+
+    def started(self, folder: Path, total_steps: int) -> None:
+        super().started(folder, total_steps)
+        self._live.start()
+
+    def finished(self) -> None:
+        self._live.stop()
+
+    def _show(self, metrics: Mapping[str, float]) -> None:
+        figures = self._figures(metrics)
+        table = Table.grid(padding=(0, 3))
+        for name, _ in figures:
+            table.add_column(name, justify="right")
+        table.add_row(*(Text(name, style="dim") for name, _ in figures))
+        table.add_row(*(Text(value, style="bold") for _, value in figures))
+        grid = Table.grid()
+        grid.add_row(_bar(self._pace.step, self._pace.total_steps))
+        grid.add_row(table)
+        self._live.update(grid)
+
+
+def _bar(step: int, total: int, width: int = 48) -> Text:
+    done = round(width * step / max(total, 1))
+    return Text("━" * done, style="green") + Text("━" * (width - done), style="dim")
+
+
+def _figure(metrics: Mapping[str, float], name: str, form: str) -> str:
+    value = metrics.get(name)
+    return "–" if value is None else format(value, form)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

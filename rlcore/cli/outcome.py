@@ -1,0 +1,46 @@
+"""What a person is told when a run has ended, and what to type next."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rlcore.runtimes import Summary
+
+__all__ = ["json_line", "show_outcome"]
+
+
+def show_outcome(summary: Summary, console: Console) -> None:
+    """Accuracy before and after, a few samples, where everything is, what to type next."""
+
+    def say(text: str = "") -> None:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    say()
+    say("Stopped early, and saved." if summary.interrupted else "Done.")
+    if summary.accuracy_before is not None and summary.accuracy_after is not None:
+        say(f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after")
+    say(f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s")
+    say("prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items()))
+    for name, reason in summary.switched_off.items():
+        say(f"switched off        {name}: {reason}")
+    for sample in summary.samples:
+        say(f"\n  prompt   {sample.prompt}\n  gold     {sample.gold}\n  before   {_line(sample.before)}\n  after    {_line(sample.after)}")
+    say(f"\nrun folder          {summary.run}")
+    if summary.checkpoint is not None:
+        say(f"model               {summary.checkpoint / 'model'} (Hugging Face format)")
+        say("\nNext:")
+        say(f"  rlcore train {summary.run / 'run.toml'} -m {summary.checkpoint / 'model'}    # train on from here")
+        say(f"  rlcore show config {summary.run / 'run.toml'}    # what was run, and where each value came from")
+
+
+def json_line(summary: Summary) -> str:
+    """The summary as one line of JSON; figures that do not exist are null."""
+    return json.dumps(summary.as_json(), ensure_ascii=False, allow_nan=False)
+
+
+def _line(text: str) -> str:
+    return text.replace("\n", "⏎") or "(empty)"

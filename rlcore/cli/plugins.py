@@ -1,0 +1,86 @@
+"""``rlcore plugins``: what is installed, what each plugin offers, and why one does not work."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcore.registry import Registry
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to the main parser."""
+    text = "list installed plugins: version, API, what each offers, or why it failed"
+    parser = subparsers.add_parser("plugins", help=text, description=text)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table; 0 also where a plugin is broken, for the host works."""
+    from rlcore.registry import Registry
+
+    registry = Registry.discover()
+    described = describe(registry)
+    if args.json:
+        print(json.dumps(described, indent=2))
+    else:
+        _print_table(described)
+    return 0
+
+
+def describe(registry: Registry) -> dict[str, Any]:
+    """``{"plugins": [one object a plugin], "clashes": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled."""
+    from rlcore.audit import audit
+
+    faults = audit(registry)
+    plugins = []
+    for row in registry.rows:
+        problems = [*row.problems, *(fault for offer in row.offers for fault in faults.get(offer, []))]
+        plugins.append(
+            {
+                "distribution": row.distribution,
+                "version": row.version,
+                "api": row.api,
+                "entry_point": row.entry_point,
+                "module": row.module,
+                "offers": [{"kind": str(kind), "name": name} for kind, name in row.offers],
+                "status": "disabled" if row.disabled else "broken" if problems else "ok",
+                "disabled_by": row.disabled,
+                "problems": problems,
+            }
+        )
+    return {"plugins": plugins, "clashes": registry.clashes(), "notes": list(registry.notes)}
+
+
+def _print_table(described: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000  # a file or a pipe: one plugin, one line; the table is as wide as its content
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("distribution", "version", "API", "offers, or why it failed"):
+        table.add_column(heading, overflow="fold")
+    for plugin in described["plugins"]:
+        table.add_row(*(escape(plugin[field]) for field in ("distribution", "version", "api")), "\n".join(_account(plugin, escape)))
+    console.print(table)
+    for sentence in [*described["clashes"], *described["notes"]]:
+        console.print(escape(sentence), style="yellow", soft_wrap=True)
+
+
+def _account(plugin: dict[str, Any], escape: Any) -> list[str]:
+    by_kind: dict[str, list[str]] = {}
+    for offer in plugin["offers"]:
+        by_kind.setdefault(offer["kind"], []).append(offer["name"])
+    lines = [escape("; ".join(f"{kind}: {', '.join(names)}" for kind, names in by_kind.items()))] if by_kind else []
+    lines += [f"[red]failed:[/red] {escape(problem)}" for problem in plugin["problems"]]
+    if plugin["disabled_by"]:
+        lines.append(f"[yellow]switched off by {plugin['disabled_by']}[/yellow]")
+    return lines or ["hooks only"]

@@ -1,0 +1,213 @@
+"""Layers of settings: core < recipe < files from left to right < Python < flags. Tables merge, everything else replaces.
+
+Keeps, for every value, the layer it came from, so that a sentence can cite what the user typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rlcore.config.settings import Setting, alternatives, core_settings
+from rlcore.config.toml_text import line_of, read_toml
+from rlcore.config.values import from_text
+from rlcore.specs import AlgorithmSpec
+
+__all__ = ["Draft", "Layer", "LayerName", "Origin", "Typed", "combine", "file_layer", "flag_layer", "get_path", "python_layer", "recipe_layer"]
+
+LayerName = Literal["core", "recipe", "file", "flag", "auto", "python"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: the layer, and which recipe, file or flag of it."""
+
+    layer: LayerName
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return self.detail or self.layer
+
+
+class Typed(NamedTuple):
+    """A flag as it was typed: its spelling and its words, not yet read as a type."""
+
+    flag: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """Settings from one place: nested ``data``; ``text`` of a file; ``typed`` of flags, by path."""
+
+    name: LayerName
+    detail: str
+    data: Mapping[str, Any]
+    text: str = ""
+    typed: Mapping[str, str] = field(default_factory=dict)
+
+    def origin(self, path: str) -> Origin:
+        """The origin of the value that this layer gave to ``path``."""
+        return Origin(self.name, self._near(path) if self.typed else self.detail)
+
+    def _near(self, path: str) -> str:
+        while path not in self.typed and "." in path:
+            path = path.rpartition(".")[0]
+        return self.typed.get(path, self.detail)
+
+    def place(self, path: str) -> str:
+        """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
+        if self.name == "file":
+            line = line_of(self.text, path)
+            return f"{self.detail}, line {line}" if line else self.detail
+        return self.origin(path).detail
+
+
+def file_layer(path: Path) -> Layer:
+    """The settings of one TOML file; "none" reads as None where a setting may be none."""
+    data, text = read_toml(path)
+    return Layer(name="file", detail=str(path), data=_spelled_none(data), text=text)
+
+
+def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
+    """Settings from Python: nested mappings, dotted paths, or plain keys (``train_batch_size=8``) as the flags are named."""
+    by_key = {setting.key: path for path, setting in core_settings().items() if setting.key not in ("name", "dtype", "device", "deadline")}
+    data: dict[str, Any] = {}
+    for key, value in overrides.items():
+        path = key if "." in key or isinstance(value, Mapping) and key not in by_key else by_key.get(key, key)
+        _merge(data, _nested(path, value), "", {}, None)
+    return Layer(name="python", detail=detail, data=data)
+
+
+def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Layer:
+    """Typed flags by dotted path (``Typed``, or a plain value); each is read as its setting's type."""
+    data: dict[str, Any] = {}
+    typed: dict[str, str] = {}
+    for path, given in flags.items():
+        value: Any = given
+        if isinstance(given, Typed):
+            typed[path] = given.flag
+            value = from_text(given.words, settings[path].type) if path in settings else " ".join(given.words)
+        elif path in settings:
+            typed[path] = settings[path].flag
+        if path == "rewards" and isinstance(value, str):
+            value = [{"name": value}]
+        if path.startswith("rewards."):
+            continue
+        _merge(data, _nested(path, value), "", {}, None)
+    return Layer(name="flag", detail="flag", data=data, typed=typed)
+
+
+def recipe_layer(spec: AlgorithmSpec) -> Layer:
+    """The defaults that a recipe sets for settings of the core."""
+    data: dict[str, Any] = {}
+    for path, (value, _) in spec.defaults.items():
+        _merge(data, _nested(path, value), "", {}, None)
+    return Layer(name="recipe", detail=f"recipe {spec.name}", data=data)
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    head, _, rest = path.partition(".")
+    return {head: _nested(rest, value) if rest else value}
+
+
+def _spelled_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(data)
+    for path, setting in core_settings().items():
+        section, _, key = path.partition(".")
+        table = found.get(section)
+        if isinstance(table, Mapping) and table.get(key) == "none" and type(None) in alternatives(setting.type):
+            found[section] = {**table, key: None}
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """Merged settings, and the layer of each: ``owners`` maps dotted paths of leaves to their layer."""
+
+    data: dict[str, Any]
+    owners: dict[str, Layer]
+    layers: tuple[Layer, ...]
+
+    def owner(self, path: str) -> Layer | None:
+        """The layer that set ``path``, an ancestor of it, or something under it; None for a default of the core."""
+        head = path
+        while head:
+            if head in self.owners:
+                return self.owners[head]
+            head = head.rpartition(".")[0]
+        return next((layer for known, layer in self.owners.items() if known.startswith(f"{path}.")), None)
+
+    def origin(self, path: str) -> Origin:
+        """The origin of a value; the core's default where no layer set it."""
+        layer = self.owner(path)
+        return layer.origin(path) if layer else Origin("core", "default")
+
+    def rank(self, path: str) -> int:
+        """Place of its layer, -1 for the core: a higher rank was set later and wins."""
+        layer = self.owner(path)
+        return -1 if layer is None else next(i for i, known in enumerate(self.layers) if known is layer)
+
+    def cite(self, path: str, value: Any) -> str:
+        """A setting as the user knows it: ``-tMbs 8``, ``train_minibatch_size = 8 (run.toml, line 4)``."""
+        layer = self.owner(path)
+        if layer is not None and layer.name == "flag":
+            return f"{layer.place(path)} {spoken(value)}"
+        where = layer.place(path) if layer else "default"
+        return f"{path.rpartition('.')[2]} = {spoken(value)} ({where})"
+
+
+def combine(layers: Sequence[Layer]) -> Draft:
+    """Merge from left to right."""
+    data: dict[str, Any] = {}
+    owners: dict[str, Layer] = {}
+    for layer in layers:
+        _merge(data, layer.data, "", owners, layer)
+    return Draft(data=data, owners=owners, layers=tuple(layers))
+
+
+def _merge(into: dict[str, Any], data: Mapping[str, Any], path: str, owners: dict[str, Layer], layer: Layer | None) -> None:
+    for key, value in data.items():
+        here = f"{path}.{key}" if path else key
+        old = into.get(key)
+        if isinstance(value, Mapping) and here != "eval.eval_dataset":
+            if not isinstance(old, dict):
+                into[key] = old = {}
+                _disown(owners, here)
+            if layer is not None and not value:
+                owners[here] = layer
+            _merge(old, value, here, owners, layer)
+            continue
+        into[key] = list(value) if isinstance(value, tuple) else value
+        _disown(owners, here)
+        if layer is not None:
+            owners[here] = layer
+
+
+def _disown(owners: dict[str, Layer], path: str) -> None:
+    for known in [known for known in owners if known == path or known.startswith(f"{path}.")]:
+        del owners[known]
+
+
+def get_path(data: Any, path: str) -> Any:
+    """The value at a dotted path of nested mappings, lists and models; None where there is none."""
+    for part in path.split("."):
+        if isinstance(data, Mapping):
+            data = data.get(part)
+        elif isinstance(data, list | tuple):
+            data = data[int(part)] if part.isdigit() and int(part) < len(data) else None
+        else:
+            data = getattr(data, part, None)
+    return data
+
+
+def spoken(value: Any) -> str:
+    """A value as it is typed after a flag."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return " ".join(spoken(item) for item in value)
+    text = repr(value) if isinstance(value, str) and (not value or any(c.isspace() for c in value)) else str(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"

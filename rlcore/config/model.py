@@ -1,0 +1,256 @@
+"""The run configuration: one frozen pydantic model, a class per section. Key in TOML = long flag with underscores.
+
+Every leaf says its flags, its default, its bounds and one line of help; the command line, ``--help`` and ``show config`` are made
+from that. Rules between settings stand in ``rules.py``; nothing here knows files, flags that were typed, or plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = [
+    "AlgorithmSection",
+    "DataSection",
+    "DataSource",
+    "EvalSection",
+    "InferenceSection",
+    "LogSection",
+    "ModelSection",
+    "RewardEntrySection",
+    "RunConfig",
+    "RunSection",
+    "SamplingSection",
+    "ScheduleSection",
+    "Section",
+    "TrainingSection",
+    "WeightsSection",
+]
+
+Count = Annotated[int, Field(ge=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Name = Annotated[str, Field(min_length=1)]
+Auto = Literal["auto"]
+Dtype = Literal["float32", "bfloat16", "float16"]
+Item = TypeVar("Item")
+Lax = Field(strict=False)
+"""Lists in TOML and JSON become tuples here; their items stay strict."""
+Listed = Annotated[tuple[Item, ...], Lax]
+
+
+def setting(default: Any, *flags: str, help: str, **constraints: Any) -> Any:
+    """A leaf: its default, the flags beside the long one that its key makes, and one line of help.
+
+    Extra long flags (``--reward``) are aliases; where a key occurs in several sections, the first long flag given here is its own.
+    """
+    return Field(default, description=help, json_schema_extra={"flags": list(flags)}, **constraints)
+
+
+class Section(BaseModel):
+    """Frozen, unknown keys refused, no conversion of types (an integer is fine where a float is meant)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False, protected_namespaces=())
+
+
+class RunSection(Section):
+    """[run]: what is run, where, and how long."""
+
+    project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
+    seed: Whole = setting(0, help="seed of everything random")
+    runtime: Literal["auto", "local", "ray"] = setting("auto", help="where the roles run; auto: ray when there is more than one of them")
+    num_episodes: Count = setting(1, "-e", help="passes over the data set")
+    max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
+    run_dir: Name = setting("runs", help="folder of all runs")
+    master_address: Name | None = setting(None, help="address of the head node of a Ray cluster")
+    master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
+    ray_dir: Name | None = setting(None, help="folder for Ray's own temporary files")
+    enable_profiling: bool = setting(False, help="write a profile of every role")
+
+
+class ModelSection(Section):
+    """[model]: the policy to start from."""
+
+    model: str = setting("", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)")
+    tokenizer_path: Name | None = setting(None, help="folder of the tokenizer, where it is not the model's")
+
+
+class DataSource(Section):
+    """One of several data sets, and how many times its rows count."""
+
+    path: Name
+    ratio: Positive = 1.0
+
+
+class DataSection(Section):
+    """[data]: the prompts."""
+
+    dataset: str | Listed[Name | DataSource] = setting("", "-d", help="JSONL file, or several; in a file also {path, ratio} (required)")
+    system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
+    max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
+    shuffle: bool = setting(True, help="new order of the prompts in every episode")
+
+    @property
+    def sources(self) -> tuple[DataSource, ...]:
+        """The data sets as a tuple, each with its ratio."""
+        items = (self.dataset,) if isinstance(self.dataset, str) else self.dataset
+        return tuple(DataSource(path=item) if isinstance(item, str) else item for item in items if item)
+
+
+class SamplingSection(Section):
+    """[sampling]: how completions are drawn for training."""
+
+    num_generations: Count = setting(8, "-g", help="completions per prompt")
+    temperature: Positive = setting(1.0, "-temp", help="sampling temperature")
+    top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
+    top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
+    max_new_tokens: Count = setting(512, "-mnt", help="longest response, in tokens")
+    stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
+
+
+class InferenceSection(Section):
+    """[inference]: the producers."""
+
+    name: Name = setting("transformers", "-b", "--backend", help="inference backend")
+    num_inferencer: Count = setting(1, "-i", help="number of producers")
+    inference_batch_size: Count | Auto = setting("auto", "-ibs", help="prompts in flight per producer; auto: train_batch_size")
+    inference_microbatch_size: Count | Auto = setting(
+        "auto", "-imbs", help="prompts per forward on one producer; auto: inference_batch_size"
+    )
+    producer_tensor_parallel_size: Count = setting(1, "-ptp", help="devices that one producer's model is split over")
+    dtype: Dtype = setting("float32", "--inference-dtype", help="number format of the producers")
+    device: Name = setting("auto", "--inference-device", help="device of the producers: auto, cpu, cuda, cuda:1, …")
+    options: dict[str, Any] = Field({}, description="options of the inference backend")
+
+
+class TrainingSection(Section):
+    """[training]: the trainers, their batches and the optimizer."""
+
+    name: Name = setting("auto", "--trainer", help="training backend; auto: torch, colossalai with pipeline parallelism")
+    num_trainers: Count = setting(1, "-t", help="number of trainer processes")
+    train_batch_size: Count = setting(32, "-tbs", help="prompts per update, over all trainers")
+    train_minibatch_size: Count | Auto = setting(
+        "auto", "-tMbs", help="prompts handed over at a time inside one update; auto: train_batch_size"
+    )
+    train_microbatch_size: Count | Auto = setting(
+        "auto", "-tmbs", help="rollouts per forward on one trainer; auto: 8 groups, within the mini-batch"
+    )
+    tokens_per_forward: Count = setting(16384, help="upper bound of padded tokens in one forward")
+    tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")
+    pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage")
+    learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
+    betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
+    weight_decay: NonNegative = setting(0.01, help="decoupled weight decay")
+    warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
+    min_lr_ratio: Share = setting(0.1, help="where the cosine ends, as a share of the peak")
+    max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
+    dtype: Dtype = setting("float32", "--training-dtype", help="number format of the trainers")
+    device: Name = setting("auto", "--training-device", help="device of the trainers: auto, cpu, cuda, …")
+    options: dict[str, Any] = Field({}, description="options of the training backend")
+
+    @property
+    def data_parallel_size(self) -> int:
+        """Number of data-parallel ranks: trainers over tensor times pipeline parallelism."""
+        return max(1, self.num_trainers // (self.tensor_parallel_size * self.pipeline_parallel_size))
+
+
+class AlgorithmSection(Section):
+    """[algorithm]: the recipe, its parts, and what the core applies around them."""
+
+    name: Name = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
+    estimator: Name = setting("auto", help="advantage estimator; auto: the recipe's")
+    loss: Name = setting("auto", help="loss; auto: the recipe's")
+    loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting("sample_level", help="how token losses are averaged")
+    kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
+    kl_kind: Literal["k1", "k2", "k3"] = setting("k3", help="estimator of the KL divergence")
+    kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")
+    filter_by: Name = setting("accuracy", help="what the group filter looks at: accuracy, or the name of one reward")
+    filter_range: Annotated[tuple[Finite, Finite], Lax] | None = setting(
+        None, help="train only groups whose accuracy lies strictly between"
+    )
+    dynamic_batching: bool = setting(False, help="replace filtered groups until the batch is full")
+    skip_threshold: Positive | None = setting(None, help="drop rollouts whose probability ratio exceeds it")
+    soft_over_length_punishment: bool = setting(False, help="lower the reward of responses near the length limit")
+    cache_length: Whole | Auto = setting("auto", help="tokens before the limit that are punished; auto: min(1024, max_new_tokens / 4)")
+    filter_truncated_response: bool = setting(False, help="do not train on truncated responses")
+    updates_per_batch: Count = setting(1, help="optimizer steps that one batch is split into")
+    epochs_per_batch: Count = setting(1, help="passes over one batch")
+    entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
+    old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
+    options: dict[str, Any] = Field({}, description="options of the loss and of the estimator, by field name")
+
+
+class RewardEntrySection(Section):
+    """[[rewards]]: one reward of the run."""
+
+    name: Name
+    weight: Finite = 1.0
+    options: dict[str, Any] = Field({}, description="options of the reward")
+    deadline: Positive = setting(10.0, help="seconds that a reward has for one response")
+
+
+class ScheduleSection(Section):
+    """[schedule]: how far generation may run ahead of training."""
+
+    max_staleness: Whole = setting(0, help="policy versions that a trained group may lag; 0: strictly on-policy")
+    data_actor_buffer_size_limit: Count | Auto = setting(
+        "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
+    )
+    reward_workers: Count | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
+    reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
+
+
+class WeightsSection(Section):
+    """[weights]: how new weights reach the producers."""
+
+    transport: Literal["auto", "memory"] = setting("auto", help="how weights travel; auto: memory, inside one process")
+    probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
+
+
+class EvalSection(Section):
+    """[eval]: held-out tasks."""
+
+    eval_dataset: dict[str, Name] = setting({}, "-ed", help='held-out files by task, as JSON: {"task": "path.jsonl"}')
+    eval_interval: Whole = setting(0, "-ei", help="updates between evaluations; 0: none in between")
+    eval_temperature: NonNegative = setting(0.6, help="temperature of evaluation; 0: greedy")
+    eval_max_new_tokens: Count | None = setting(None, help="longest response in evaluation; none: max_new_tokens")
+    eval_save_dir: Name | None = setting(None, "-esd", help="folder for evaluation logs, instead of the run folder")
+
+
+class LogSection(Section):
+    """[log]: what is written."""
+
+    save_interval: Whole = setting(0, "-si", help="updates between checkpoints; 0: only at the end")
+    save_dir: Name | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
+    rollout_save_dir: Name | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
+    rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
+    trackers: Listed[Name] = setting((), help="where metrics go besides metrics.jsonl")
+
+
+class RunConfig(Section):
+    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` none does."""
+
+    run: RunSection = Field(default_factory=RunSection)
+    model: ModelSection = Field(default_factory=ModelSection)
+    data: DataSection = Field(default_factory=DataSection)
+    sampling: SamplingSection = Field(default_factory=SamplingSection)
+    inference: InferenceSection = Field(default_factory=InferenceSection)
+    training: TrainingSection = Field(default_factory=TrainingSection)
+    algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
+    rewards: Listed[RewardEntrySection] = Field((), description="[[rewards]]: the rewards, added up with their weights")
+    schedule: ScheduleSection = Field(default_factory=ScheduleSection)
+    weights: WeightsSection = Field(default_factory=WeightsSection)
+    eval: EvalSection = Field(default_factory=EvalSection)
+    log: LogSection = Field(default_factory=LogSection)
+
+    def plain(self) -> Mapping[str, Any]:
+        """Nested plain values, as TOML and JSON hold them."""
+        return self.model_dump(mode="json")

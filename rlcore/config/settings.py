@@ -1,0 +1,191 @@
+"""The settings as a table: path, flags, type, default, help of every leaf of a model; and what a type expects, in words.
+
+Made from the typed models only, for the core's sections and for the options of plugins alike.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from rlcore.config.model import RunConfig
+
+__all__ = ["Setting", "alternatives", "core_settings", "expected", "model_settings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One leaf. ``path`` is dotted; ``flags`` are those to show (short ones first, then the long one); ``spellings`` all that work."""
+
+    path: str
+    flags: tuple[str, ...]
+    spellings: tuple[str, ...]
+    type: Any
+    default: Any
+    help: str
+    owner: str = "core"
+
+    @property
+    def section(self) -> str:
+        """What stands before the first dot."""
+        return self.path.partition(".")[0]
+
+    @property
+    def key(self) -> str:
+        """What stands behind the last dot."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def flag(self) -> str:
+        """The flag to name in a sentence: the first, which is the short one where there is one."""
+        return self.flags[0]
+
+
+def _full(field: FieldInfo) -> Any:
+    """The field's type with its own bounds put back around it."""
+    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+
+
+def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
+    for name, field in RunConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield name, field.annotation
+
+
+def _declared(field: FieldInfo) -> list[str]:
+    extra = field.json_schema_extra
+    flags = extra.get("flags", []) if isinstance(extra, dict) else []
+    return [str(flag) for flag in flags] if isinstance(flags, list) else []
+
+
+def _spellings(shown: tuple[str, ...], path: str) -> tuple[str, ...]:
+    every = [*shown, "--" + path.replace("_", "-")]
+    every += ["--" + flag[2:].replace("-", "_") for flag in every if flag.startswith("--")]
+    every += ["--" + flag[2:].replace("_", "-") for flag in every if flag.startswith("--")]
+    return tuple(dict.fromkeys(every))
+
+
+@cache
+def core_settings() -> Mapping[str, Setting]:
+    """Every leaf of ``RunConfig`` that one flag can set, by path. ``options`` tables belong to plugins (``model_settings``)."""
+    keys = Counter(key for _, section in _sections() for key in section.model_fields)
+    table = {}
+    for section_name, section in _sections():
+        for key, field in section.model_fields.items():
+            if key == "options":
+                continue
+            declared = _declared(field)
+            own = [flag for flag in declared if flag.startswith("--")]
+            if keys[key] == 1 and not own:
+                own = ["--" + key.replace("_", "-")]
+            shown = (*(flag for flag in declared if not flag.startswith("--")), *own)
+            path = f"{section_name}.{key}"
+            table[path] = _setting(path, shown, field, "core")
+    table.update(_reward_settings())
+    return table
+
+
+def _reward_settings() -> dict[str, Setting]:
+    rewards = RunConfig.model_fields["rewards"]
+    flags = ("-rt", "--reward-type", "--reward")
+    deadline = next(field for name, field in _entry_fields() if name == "deadline")
+    return {
+        "rewards": Setting(
+            path="rewards",
+            flags=flags,
+            spellings=(*flags, "--reward_type", "--rewards"),
+            type=str,
+            default=(),
+            help=f"the one reward of the run; several: {rewards.description}",
+        ),
+        "rewards.deadline": _setting("rewards.deadline", ("--reward-deadline",), deadline, "core"),
+    }
+
+
+def _entry_fields() -> Iterator[tuple[str, FieldInfo]]:
+    entry = get_args(get_args(RunConfig.model_fields["rewards"].annotation)[0])
+    model = entry[0] if entry else get_args(RunConfig.model_fields["rewards"].annotation)[0]
+    yield from model.model_fields.items()
+
+
+def _setting(path: str, shown: tuple[str, ...], field: FieldInfo, owner: str) -> Setting:
+    default = field.get_default(call_default_factory=True)
+    return Setting(
+        path=path,
+        flags=shown,
+        spellings=_spellings(shown, path),
+        type=_full(field),
+        default=None if default is PydanticUndefined else default,
+        help=field.description or "",
+        owner=owner,
+    )
+
+
+def model_settings(model: type[BaseModel], prefix: str, owner: str) -> dict[str, Setting]:
+    """The leaves of a plugin's options model under ``prefix`` (``algorithm.options``); the short long flag is the key's own."""
+    return {
+        f"{prefix}.{key}": _setting(f"{prefix}.{key}", ("--" + key.replace("_", "-"),), field, owner)
+        for key, field in model.model_fields.items()
+    }
+
+
+# --- types in words ----------------------------------------------------------------------------------------------------
+
+
+def _peel(annotation: Any) -> tuple[Any, dict[str, Any]]:
+    """An annotation without ``Annotated``, and its bounds by name."""
+    bounds: dict[str, Any] = {}
+    while get_origin(annotation) is Annotated:
+        annotation, *metadata = get_args(annotation)
+        for item in metadata:
+            for bound in item.metadata if isinstance(item, FieldInfo) else (item,):
+                for name in ("ge", "gt", "le", "lt", "min_length"):
+                    if getattr(bound, name, None) is not None:
+                        bounds[name] = getattr(bound, name)
+    return annotation, bounds
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The members of a union (bounds kept), or the one type there is."""
+    bare, _ = _peel(annotation)
+    if get_origin(bare) in (Union, types.UnionType):
+        return [member for part in get_args(bare) for member in alternatives(part)]
+    return [annotation]
+
+
+_BOUNDS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", dict: "a table"}
+
+
+def expected(annotation: Any) -> str:
+    """What a setting of this type takes, in words: "a whole number of at least 1, or auto"."""
+    return ", or ".join(dict.fromkeys(_expected_one(part) for part in alternatives(annotation)))
+
+
+def _expected_one(annotation: Any) -> str:
+    bare, bounds = _peel(annotation)
+    origin, parts = get_origin(bare), get_args(bare)
+    if bare is type(None):
+        return "none"
+    if origin is Literal:
+        words = [str(part) for part in parts]
+        return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    if origin is tuple and len(parts) == 2 and parts[1] is not Ellipsis:
+        return f"a pair, each {expected(parts[0])}"
+    if origin in (tuple, list, set, frozenset):
+        return f"a list, each item {expected(parts[0])}" if parts else "a list"
+    if isinstance(bare, type) and issubclass(bare, BaseModel):
+        return "a table with " + ", ".join(bare.model_fields)
+    if bare is str and bounds.get("min_length"):
+        return "a text that is not empty"
+    word = _WORDS.get(origin or bare, getattr(bare, "__name__", str(bare)))
+    limits = [f"{words} {bounds[name]}" for name, words in _BOUNDS.items() if name in bounds]
+    return f"{word} {' and '.join(limits)}" if limits else word

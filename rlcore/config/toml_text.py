@@ -1,0 +1,94 @@
+"""TOML files: read with errors in one sentence, find the line of a setting, write a configuration that loads back equal."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from rlcore.config.model import RunConfig
+from rlcore.errors import ConfigError
+
+__all__ = ["line_of", "read_toml", "to_toml"]
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*([A-Za-z0-9_.\-\"']+(?:\s*\.\s*[A-Za-z0-9_\-\"']+)*)\s*=")
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """The tables of a file and its text; ConfigError where it is absent, a folder, not UTF-8, or not TOML."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration file {path}; type the path of a TOML file") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path} is a folder, not a configuration file; type the path of a TOML file in it") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start}): TOML must be; save the file as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); type the path of a TOML file") from None
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}; mend that place of the file") from None
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))
+
+
+def line_of(text: str, path: str) -> int | None:
+    """The line on which the setting ``path`` stands, or its table begins; None where the text does not show it."""
+    wanted, table, best = tuple(path.split(".")), (), None
+    seen: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _parts(header[2])
+            if header[1] == "[[":
+                seen[table] = seen.get(table, -1) + 1
+            table = (*table, str(seen[table])) if header[1] == "[[" else _below_item(table, seen)
+            found = table
+        elif key := _KEY.match(line):
+            found = (*table, *_parts(key[1]))
+        else:
+            continue
+        if found == wanted:
+            return number
+        if best is None and (wanted[: len(found)] == found or found[: len(wanted)] == wanted):
+            best = number
+        elif best is not None and len(found) > 1 and wanted[: len(found)] == found:
+            best = number
+    return best
+
+
+def _below_item(table: tuple[str, ...], seen: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:
+    """``[rewards.options]`` belongs to the last ``[[rewards]]``."""
+    for length in range(len(table) - 1, 0, -1):
+        if table[:length] in seen:
+            return (*table[:length], str(seen[table[:length]]), *table[length:])
+    return table
+
+
+def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for key, value in values.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(value, Mapping):
+            kept[key] = _without_none(value, here, spelled)
+        elif isinstance(value, list):
+            kept[key] = [_without_none(item, here, spelled) if isinstance(item, Mapping) else item for item in value]
+        elif value is not None:
+            kept[key] = value
+        elif here in spelled:
+            kept[key] = "none"
+    return kept
+
+
+def to_toml(config: RunConfig, spelled: Collection[str] = ()) -> str:
+    """TOML that loads back equal. TOML has no null: settings that are None are left out, or written "none" where ``spelled`` names
+    their path (a None that overrides a recipe has to be)."""
+    return tomli_w.dumps(_without_none(config.plain(), "", spelled))

@@ -1,0 +1,120 @@
+"""A checked data set in memory, its fingerprint, and how often its rows count."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.errors import DataError
+from rlcore.specs import RewardSpec
+from rlcore.types import Prompt
+
+__all__ = ["DataSet", "collect", "resized"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """Prompts in order, ``prompts[i].index == i``, ids unique. ``fingerprint``: sha256 of the content, equal wherever the rows are equal.
+
+    >>> len(DataSet.of([{"messages": {"role": "user", "content": "1 + 2"}, "gt_answer": "3"}]))
+    1
+    """
+
+    prompts: tuple[Prompt, ...]
+    fingerprint: str
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, Any]], reward_specs: Sequence[RewardSpec] = (), name: str = "rows") -> DataSet:
+        """A data set of rows in memory, of the same shapes as in a file, with the same checks; ids default to ``rows:1``, ``rows:2``, …"""
+        return cls.made_of(collect(enumerate(rows, start=1), name=name, stem=name, routes=Routes(tuple(reward_specs))))
+
+    @classmethod
+    def made_of(cls, prompts: Sequence[Prompt]) -> DataSet:
+        """Number the prompts, refuse ids that occur twice, take the fingerprint."""
+        numbered = tuple(prompt if prompt.index == index else replace(prompt, index=index) for index, prompt in enumerate(prompts))
+        _check_unique(numbered)
+        return cls(numbered, _fingerprint(numbered))
+
+
+def collect(rows: Iterable[tuple[int, object]], *, name: str, stem: str, routes: Routes) -> list[Prompt]:
+    """Prompts from (line, row); ``DataError`` names the first bad row and counts the others, so that nothing is loaded by half.
+
+    A row that is a ``BadRow`` already could not be read. ``stem`` makes the default id, ``name`` the place in messages.
+    """
+    prompts: list[Prompt] = []
+    first, bad = "", 0
+    for line, row in rows:
+        try:
+            if isinstance(row, BadRow):
+                raise row
+            prompts.append(parse_row(row, index=len(prompts), default_id=f"{stem}:{line}", source=f"{name}:{line}", routes=routes))
+        except BadRow as error:
+            first, bad = first or f"{name}:{line}: {error}", bad + 1
+    if bad:
+        raise DataError(first + (f" (and {bad - 1} more bad row{'s' if bad > 2 else ''} in this file)" if bad > 1 else ""))
+    if not prompts:
+        raise DataError(f'{name}: the data is empty; it needs at least one row like {{"messages": …, "gt_answer": "3"}}')
+    return prompts
+
+
+def resized(prompts: Sequence[Prompt], ratio: float) -> list[Prompt]:
+    """A data set as many times as ``ratio`` says: 2 goes through it twice, 0.5 takes half of it, spread evenly over its length.
+
+    The copies are named ``id#2``, ``id#3``, …; at least one row is left. No randomness: the same file and ratio give the same list.
+    """
+    count = max(1, round(len(prompts) * ratio))
+    if count <= len(prompts):
+        return [prompts[place * len(prompts) // count] for place in range(count)]
+    return [_copy(prompts[place % len(prompts)], place // len(prompts) + 1) for place in range(count)]
+
+
+def _copy(prompt: Prompt, number: int) -> Prompt:
+    return prompt if number == 1 else replace(prompt, prompt_id=f"{prompt.prompt_id}#{number}")
+
+
+def _check_unique(prompts: Sequence[Prompt]) -> None:
+    seen: dict[str, Prompt] = {}
+    first: tuple[Prompt, Prompt] | None = None
+    repeats = 0
+    for prompt in prompts:
+        other = seen.setdefault(prompt.prompt_id, prompt)
+        if other is not prompt:
+            first, repeats = first or (prompt, other), repeats + 1
+    if first is not None:
+        prompt, other = first
+        more = f" (and {repeats - 1} more repeated)" if repeats > 1 else ""
+        raise DataError(f'{prompt.source}: the id "{prompt.prompt_id}" is taken by {other.source}; ids must be unique{more}')
+
+
+def _fingerprint(prompts: Iterable[Prompt]) -> str:
+    digest = hashlib.sha256()
+    for prompt in prompts:
+        record = [prompt.prompt_id, [[m.role, m.content] for m in prompt.messages], dict(prompt.columns), prompt.reward]
+        try:
+            text = json.dumps(record, sort_keys=True, separators=(",", ":"), default=_plain)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{prompt.source}: {error}; columns may hold text, numbers, true, false, lists and objects") from error
+        digest.update(text.encode("ascii") + b"\n")
+    return digest.hexdigest()
+
+
+def _plain(value: object) -> object:
+    """What JSON does not know and tables hold."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, datetime | date | time | Decimal):
+        return str(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    raise TypeError(f"a column holds a Python {type(value).__name__}")

@@ -1,0 +1,186 @@
+"""One row of a data set, from a decoded object to a ``Prompt``: which shapes are accepted, and the reason where one is not.
+
+Knows neither files nor line numbers; whoever reads a file puts them in front of the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.specs import RewardSpec
+from rlcore.types import Message, Prompt
+
+__all__ = ["ROLES", "BadRow", "Routes", "parse_row"]
+
+ROLES = ("system", "user", "assistant")
+
+
+class BadRow(Exception):
+    """A row breaks a rule; the text is the reason, without its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The rewards of the run: what a row may route itself to, and the columns that it must then have."""
+
+    specs: tuple[RewardSpec, ...] = ()
+
+    def find(self, name: str) -> RewardSpec | None:
+        """The reward that goes by this name or alias, in any case of letters."""
+        wanted = name.lower()
+        return next((spec for spec in self.specs if wanted == spec.name or wanted in spec.aliases), None)
+
+    def required(self, route: RewardSpec | None) -> dict[str, str]:
+        """Column -> the reward that needs it: of the routed reward, or of all rewards where the row has no route."""
+        specs = self.specs if route is None else (route,)
+        return {column: spec.name for spec in reversed(specs) for column in spec.requires}
+
+
+def parse_row(row: object, *, index: int, default_id: str, source: str, routes: Routes) -> Prompt:
+    """A checked prompt; ``BadRow`` with the reason otherwise. Absent columns and ``null`` mean the same."""
+    if not isinstance(row, Mapping):
+        raise BadRow(f'a row must be an object like {{"messages": …, "gt_answer": "3"}}, not {_kind(row)}')
+    if unnamed := [key for key in row if not isinstance(key, str)]:
+        raise BadRow(f"column names must be text, {unnamed[0]!r} is {_kind(unnamed[0])}")
+    columns = {key: value for key, value in row.items() if key not in ("messages", "reward") and value is not None}
+    route = _route(row.get("reward"), routes)
+    messages = _messages(row)
+    _check_columns(columns, routes.required(route))
+    return Prompt(
+        prompt_id=_prompt_id(columns.get("id"), default_id),
+        index=index,
+        messages=messages,
+        columns=columns,
+        reward=None if route is None else route.name,
+        source=source,
+    )
+
+
+def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
+    value = row.get("messages")
+    if value is None:
+        raise BadRow(
+            f'the row has no "messages" (it has {_listed(row) or "nothing"}); add {{"role": "user", "content": "…"}} or a list of these'
+        )
+    items = [value] if isinstance(value, Mapping) else value
+    if not isinstance(items, Sequence) or isinstance(items, str | bytes):
+        raise BadRow(f'"messages" must be one message or a list of messages, not {_kind(value)}')
+    if not items:
+        raise BadRow('"messages" is an empty list; a prompt needs at least one message')
+    messages = tuple(_message(item, "" if item is value else f" {number}") for number, item in enumerate(items, start=1))
+    if messages[-1].role != "user":
+        raise BadRow(f'the last message has role "{messages[-1].role}"; it must be "user", for the model answers it')
+    if not messages[-1].content.strip():
+        raise BadRow("the last message is empty; the model would have nothing to answer")
+    return messages
+
+
+def _message(item: object, number: str) -> Message:
+    if not isinstance(item, Mapping):
+        raise BadRow(f'message{number} must be an object with "role" and "content", not {_kind(item)}')
+    for key in ("role", "content"):
+        if item.get(key) is None:
+            raise BadRow(f'message{number} has no "{key}"')
+        if not isinstance(item[key], str):
+            raise BadRow(f'message{number}: "{key}" must be text, not {_kind(item[key])}')
+    if item["role"] not in ROLES:
+        raise BadRow(f'message{number} has the unknown role "{item["role"]}"; use one of {", ".join(ROLES)}')
+    extra = [key for key, value in item.items() if key not in ("role", "content") and value is not None]
+    if extra:
+        raise BadRow(f'message{number} has "{extra[0]}", which would not reach the model; keep only "role" and "content"')
+    return Message(role=item["role"], content=item["content"])
+
+
+def _route(value: object, routes: Routes) -> RewardSpec | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadRow(f'"reward" must be the name of a reward, not {_kind(value)}')
+    spec = routes.find(value)
+    if spec is None:
+        names = ", ".join(spec.name for spec in routes.specs) or "none"
+        raise BadRow(f'the row asks for the reward "{value}", but the rewards of this run are: {names}; add it under [[rewards]]')
+    return spec
+
+
+def _prompt_id(value: object, default: str) -> str:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise BadRow(f'"id" must be text or a whole number, not {_kind(value) if value != "" else "empty"}')
+    return str(value)
+
+
+def _check_columns(columns: dict[str, Any], required: Mapping[str, str]) -> None:
+    for column, reward in required.items():
+        if column not in columns:
+            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {_listed(columns) or "no columns"})')
+    if "gt_answer" in columns:
+        _check_gold(columns["gt_answer"])
+    if "test_cases" in columns:
+        columns["test_cases"] = _test_cases(columns["test_cases"])
+
+
+def _check_gold(value: object) -> None:
+    if not isinstance(value, str):
+        raise BadRow(f'"gt_answer" must be text, not {_kind(value)}; put it in quotes')
+    if not value.strip():
+        raise BadRow('"gt_answer" is empty; every answer would be wrong')
+
+
+def _test_cases(value: object) -> dict[str, list[str]]:
+    """Inputs and outputs as plain strings: a test given as a list of lines is joined with newlines (TACO, APPS)."""
+    if not isinstance(value, Mapping):
+        raise BadRow(f'"test_cases" must be an object with "inputs" and "outputs", not {_kind(value)}')
+    sides = {side: _tests(value.get(side), side) for side in ("inputs", "outputs")}
+    counts = {side: len(tests) for side, tests in sides.items()}
+    if counts["inputs"] != counts["outputs"]:
+        raise BadRow(f'"test_cases" has {counts["inputs"]} inputs and {counts["outputs"]} outputs; each test needs one of both')
+    if not counts["inputs"]:
+        raise BadRow('"test_cases" is empty; every program would pass')
+    return {**value, **sides}
+
+
+def _tests(value: object, side: str) -> list[str]:
+    if value is None:
+        raise BadRow(f'"test_cases" has no "{side}"')
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+        raise BadRow(f'"test_cases": "{side}" must be a list of strings, not {_kind(value)}')
+    return [_test(test, f"{side}[{number}]") for number, test in enumerate(value)]
+
+
+def _test(value: object, where: str) -> str:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        raise BadRow(f'"test_cases": {where} must be a string or a list of strings, not {_kind(value)}')
+    if wrong := [line for line in value if not isinstance(line, str)]:
+        raise BadRow(f'"test_cases": {where} must hold strings only, {_short(wrong[0])} is {_kind(wrong[0])}')
+    return "\n".join(value)
+
+
+_KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    (str, "text"),
+    (Mapping, "an object"),
+    ((list, tuple), "a list"),
+    (type(None), "null"),
+)
+
+
+def _kind(value: object) -> str:
+    name = next((name for types, name in _KINDS if isinstance(value, types)), f"a Python {type(value).__name__}")
+    return f"{name} ({_short(value)})" if isinstance(value, bool | int | float | str) else name
+
+
+def _short(value: object, limit: int = 24) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _listed(row: Mapping[str, Any]) -> str:
+    names = [f'"{name}"' for name in row]
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

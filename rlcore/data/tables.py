@@ -1,0 +1,70 @@
+"""Rows from Parquet files and Hugging Face ``datasets``; both libraries are optional and imported here only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import DataError
+
+__all__ = ["HUB_PREFIX", "read_hub", "read_parquet", "read_saved"]
+
+HUB_PREFIX = "hf:"
+
+
+def read_parquet(path: Path, name: str) -> Iterator[tuple[int, object]]:
+    """(row number from 1, row) of a Parquet file."""
+    parquet = _optional("pyarrow.parquet", name)
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=1024):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+        raise DataError(f"{name}: not a Parquet file that can be read ({_first_line(error)})") from error
+
+
+def read_hub(name: str) -> Iterator[tuple[int, object]]:
+    """Rows of ``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is ``train`` where none is named."""
+    datasets = _optional("datasets", name)
+    parts = name.removeprefix(HUB_PREFIX).split(":")
+    if not all(parts) or len(parts) > 3:
+        raise DataError(f"{name}: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT, for example hf:openai/gsm8k:main:train")
+    split = parts[-1] if len(parts) > 1 else "train"
+    config = parts[1] if len(parts) == 3 else None
+    try:
+        table = datasets.load_dataset(parts[0], config, split=split)
+    except Exception as error:  # the library raises dozens of types for a name, a split, the network; all are the user's to mend
+        raise DataError(f"{name}: the data set could not be loaded ({_first_line(error)}); check name, configuration and split") from error
+    yield from enumerate(table, start=1)
+
+
+def read_saved(path: Path, name: str) -> Iterator[tuple[int, object]]:
+    """Rows of a folder written by ``Dataset.save_to_disk``."""
+    if (path / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(entry.name for entry in path.iterdir() if entry.is_dir()))
+        raise DataError(f"{name}: the folder holds several splits; name one of them, like {path / 'SPLIT'} (it has: {splits})")
+    if not (path / "dataset_info.json").is_file():
+        raise DataError(f"{name}: a folder, but not a saved `datasets` data set; name a .jsonl or .parquet file in it")
+    datasets = _optional("datasets", name)
+    try:
+        table = datasets.load_from_disk(str(path))
+    except Exception as error:
+        raise DataError(f"{name}: the saved data set could not be loaded ({_first_line(error)}); save it again") from error
+    yield from enumerate(table, start=1)
+
+
+def _optional(module: str, name: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        missing = module.partition(".")[0]
+        raise DataError(f"{name}: reading this needs the package {missing}; type: pip install 'rlcore[datasets]'") from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:160]

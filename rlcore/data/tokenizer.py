@@ -1,0 +1,125 @@
+"""The tokenizer of a Hugging Face model as rlcore asks for one. transformers is imported on first use, never with this module."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcore.errors import ConfigError, DataError
+from rlcore.interfaces import Tokenizer
+from rlcore.types import Message
+
+__all__ = ["ChatTokenizer", "load_tokenizer"]
+
+
+def load_tokenizer(path: str) -> ChatTokenizer:
+    """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ConfigError(f"tokenizer {path!r} needs transformers, which is not installed; type: pip install transformers") from error
+    try:
+        inner = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
+    if not inner.chat_template:
+        raise ConfigError(
+            f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, "
+            "or --tokenizer-path with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja beside it)"
+        )
+    return ChatTokenizer(inner, stop_ids=_stop_ids(path))
+
+
+class ChatTokenizer(Tokenizer):
+    """Wraps a Hugging Face tokenizer with a chat template.
+
+    ``stop_ids`` holds the tokenizer's end-of-sequence token and those given, which the model's own files name.
+    """
+
+    def __init__(self, inner: Any, *, stop_ids: frozenset[int] = frozenset()) -> None:
+        self._inner = inner
+        own = frozenset() if inner.eos_token_id is None else frozenset({int(inner.eos_token_id)})
+        self.stop_ids = stop_ids | own
+
+    def render(self, messages: Sequence[Message]) -> np.ndarray:
+        """int32[C]: the chat template applied, with the generation prompt; DataError where the template refuses the messages."""
+        from jinja2 import TemplateError
+
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            ids = self._inner.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
+        except TemplateError as error:
+            roles = ", ".join(message.role for message in messages)
+            raise DataError(
+                f"the chat template refuses messages with roles {roles}: {error}; change the messages or --system-prompt"
+            ) from error
+        if not len(ids):
+            raise DataError("the chat template renders to no token at all; mend the tokenizer's chat_template")
+        return np.asarray(ids, dtype=np.int32)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens, character for character: no space is cleaned away."""
+        ids = [int(token) for token in token_ids]
+        return str(self._inner.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def fingerprint(self) -> str:
+        """SHA-256 over vocabulary, merges, special tokens, text rules (normaliser, pre-tokenizer, decoder), template and stop tokens."""
+        inner = self._inner
+        identity = {
+            "vocabulary": inner.get_vocab(),
+            "special": {name: str(token) for name, token in inner.special_tokens_map.items()},
+            "special_ids": sorted(int(token) for token in inner.all_special_ids),
+            "template": inner.chat_template,
+            "stop_ids": sorted(self.stop_ids),
+            **_rules(inner),
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write it beside a model; ``load_tokenizer`` reads it back with the model's configuration, which names further stop tokens."""
+        self._inner.save_pretrained(str(folder))
+
+
+def _rules(inner: Any) -> dict[str, Any]:
+    """What a fast tokenizer does beside its vocabulary; a slow one's rules are its class. Its padding and truncation are left out: they
+    are settings of the last call."""
+    backend = getattr(inner, "backend_tokenizer", None)
+    if backend is None:
+        return {"class": type(inner).__name__}
+    state = json.loads(backend.to_str())
+    rules = {name: state.get(name) for name in ("normalizer", "pre_tokenizer", "decoder", "post_processor")}
+    return {**rules, "kind": state["model"].get("type"), "merges": state["model"].get("merges")}
+
+
+def _stop_ids(path: str) -> frozenset[int]:
+    """End-of-sequence tokens named by the model's ``generation_config.json`` and ``config.json``, where these exist."""
+    from transformers.utils import cached_file
+
+    found: set[int] = set()
+    for name in ("generation_config.json", "config.json"):
+        file = cached_file(
+            path,
+            name,
+            _raise_exceptions_for_gated_repo=False,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )
+        if file is not None:
+            found |= _eos_of(Path(file))
+    return frozenset(found)
+
+
+def _eos_of(file: Path) -> set[int]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read as JSON: {error}; download or save the model again") from error
+    value = content.get("eos_token_id") if isinstance(content, Mapping) else None
+    values = value if isinstance(value, list) else [value]
+    return {int(token) for token in values if token is not None}

@@ -1,0 +1,182 @@
+"""Describes one registered thing as plain data: its options and where each default comes from, and TOML to paste.
+
+Used by ``rlcore show`` and by whatever documents plugins. Knows nothing of a run.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from rlcore.registry import Registry
+from rlcore.specs import AlgorithmSpec, PluginKind, Spec
+
+__all__ = ["Option", "describe", "options_of", "toml_of"]
+
+_PLACE: Mapping[PluginKind, tuple[str, str]] = {
+    PluginKind.INFERENCE: ("inference", "name"),
+    PluginKind.TRAINING: ("training", "name"),
+    PluginKind.ESTIMATOR: ("algorithm", "estimator"),
+    PluginKind.LOSS: ("algorithm", "loss"),
+    PluginKind.ALGORITHM: ("algorithm", "name"),
+}
+"""Section and key of the run configuration where a kind is chosen; rewards and trackers are lists."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One setting. ``default`` is plain data, None also where ``required``; ``source`` says who set the default."""
+
+    path: str
+    type: str
+    default: Any
+    required: bool
+    description: str
+    source: str
+
+
+def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
+    """The options of one plugin, by the key that the user types; for a recipe, its settings and its parts' options."""
+    spec = registry.spec(kind, name)
+    if isinstance(spec, AlgorithmSpec):
+        return _recipe_options(registry, spec)
+    model = registry.options_model(kind, name)
+    section = "rewards" if kind is PluginKind.REWARD else "log" if kind is PluginKind.TRACKER else _PLACE[kind][0]
+    return _model_options(model, f"{section}.options", f"{kind} {spec.name} ({registry.owner(kind, name)})")
+
+
+def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
+    source = f"recipe {recipe.name}"
+    settings = {
+        "algorithm.estimator": Option(
+            path="algorithm.estimator", type="str", default=recipe.estimator, required=False, description="", source=source
+        ),
+        "algorithm.loss": Option(path="algorithm.loss", type="str", default=recipe.loss, required=False, description="", source=source),
+    }
+    for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):
+        settings |= {option.path: option for option in options_of(registry, kind, part)}
+    for path, (value, reference) in recipe.defaults.items():
+        known = settings.get(path)
+        settings[path] = Option(
+            path=path,
+            type=known.type if known else type(value).__name__,
+            default=to_jsonable_python(value),
+            required=False,
+            description=known.description if known else "",
+            source=f"{source}: {reference}" if reference else source,
+        )
+    return list(settings.values())
+
+
+def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> list[Option]:
+    if model is None:
+        return []
+    return [
+        Option(
+            path=f"{prefix}.{field.alias or name}",
+            type=_type_name(field.annotation),
+            default=None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True, validated_data={})),
+            required=field.is_required(),
+            description=field.description or "",
+            source="you" if field.is_required() else source,
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def _type_name(annotation: Any) -> str:
+    """``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation is None or annotation is type(None):
+        return "none"
+    if origin is typing.Literal:
+        return " | ".join(repr(value) for value in arguments)
+    if origin is typing.Union or origin is types.UnionType:
+        return " | ".join(_type_name(argument) for argument in arguments)
+    if origin is typing.Annotated:
+        return _type_name(arguments[0])
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return " | ".join(repr(member.value) for member in annotation)
+    if origin is not None:
+        inside = ", ".join("…" if argument is Ellipsis else _type_name(argument) for argument in arguments)
+        return f"{getattr(origin, '__name__', origin)}[{inside}]"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+# --- TOML --------------------------------------------------------------------------------------------------------------
+
+
+def toml_of(kind: PluginKind, name: str, options: list[Option]) -> str:
+    """What to paste into run.toml to choose ``name`` with its defaults spelt out."""
+    if kind is PluginKind.REWARD:
+        head, tables = ["[[rewards]]", _line("name", name), _line("weight", 1.0)], {"rewards.options": options}
+    elif kind is PluginKind.TRACKER:
+        head, tables = ["[log]", _line("trackers", [name])], {}
+    else:
+        section, key = _PLACE[kind]
+        head, tables = [f"[{section}]", _line(key, name)], _by_table(options)
+        head += [_setting(option) for option in tables.pop(section, [])]
+    blocks = ["\n".join(head)]
+    blocks += ["\n".join([f"[{table}]", *map(_setting, inside)]) for table, inside in tables.items() if inside]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _by_table(options: list[Option]) -> dict[str, list[Option]]:
+    tables: dict[str, list[Option]] = {}
+    for option in options:
+        tables.setdefault(option.path.rpartition(".")[0], []).append(option)
+    return tables
+
+
+def _setting(option: Option) -> str:
+    key = option.path.rpartition(".")[2]
+    if option.required:
+        return f"# {key} =   # {option.type}, required"
+    if option.default is None:  # TOML has no null: leaving the key out means it
+        return f"# {key} =   # {option.type}, unset"
+    return _line(key, option.default)
+
+
+def _line(key: str, value: Any) -> str:
+    return f"{key} = {_value(value)}"
+
+
+def _value(value: Any) -> str:
+    """A TOML value on one line: what stands in a section stays one setting, also where it is a table."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_value(str(key))} = {_value(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return tomli_w.dumps({"_": value}).partition("=")[2].strip()
+
+
+# --- everything --------------------------------------------------------------------------------------------------------
+
+
+def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
+    """Everything that ``rlcore show KIND NAME --json`` prints."""
+    spec = registry.spec(kind, name)
+    options = options_of(registry, kind, name)
+    own = [field.name for field in fields(spec) if field.name not in {base.name for base in fields(Spec)} | {"defaults"}]
+    typed = name if ":" in name else spec.name
+    return {
+        "kind": str(kind),
+        "name": typed,
+        "aliases": list(spec.aliases),
+        "summary": spec.summary,
+        "source": spec.source,
+        "owner": registry.owner(kind, name),
+        "version": registry.version(kind, name),
+        "target": spec.target,
+        "properties": {field: to_jsonable_python(getattr(spec, field)) for field in own},
+        "options": [{field.name: getattr(option, field.name) for field in fields(option)} for option in options],
+        "toml": toml_of(kind, typed, options),
+    }

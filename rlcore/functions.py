@@ -1,0 +1,98 @@
+"""A plain function where a class is expected: wrapped into the smallest reward, loss or estimator that calls it.
+
+Reward ``fn(item: RewardInput) -> Score | float``; loss ``fn(logprobs, batch: LossBatch)``, [n] -> [n]; estimator
+``fn(batch: RewardBatch)`` -> array [R] or [N].
+Attributes set on the function (``fn.requires = ("gt_answer",)``) stand for the class attributes of the same names.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlcore.batches import LossBatch, RewardBatch
+from rlcore.interfaces import AdvantageEstimator, Loss, Reward
+from rlcore.specs import PluginKind
+from rlcore.types import RewardInput, Score
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["PARAMETERS", "FunctionEstimator", "FunctionLoss", "FunctionReward", "gives_accuracy", "wrap"]
+
+
+class FunctionReward(Reward):
+    """A function of one rollout. A number becomes ``Score(value=number)``, which carries no accuracy."""
+
+    def __init__(self, function: Callable[[RewardInput], Score | float]) -> None:
+        self.function = function
+        self.requires = tuple(getattr(function, "requires", ()))
+
+    def score(self, item: RewardInput) -> Score:
+        result = self.function(item)
+        if isinstance(result, Score):
+            return result
+        if isinstance(result, numbers.Real | np.bool_):
+            return Score(value=float(result))
+        raise TypeError(f"reward function {_called(self.function)} returned {type(result).__name__}, it must return a Score or a number")
+
+
+class FunctionLoss(Loss):
+    """A function of log probabilities [n] and a ``LossBatch``."""
+
+    def __init__(self, function: Callable[[torch.Tensor, LossBatch], Any]) -> None:
+        self.function = function
+        self.needs = frozenset(getattr(function, "needs", ()))
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        result: torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]] = self.function(logprobs, batch)
+        return result
+
+
+class FunctionEstimator(AdvantageEstimator):
+    """A function of the global ``RewardBatch``."""
+
+    def __init__(self, function: Callable[[RewardBatch], Any]) -> None:
+        self.function = function
+        self.needs_greedy = bool(getattr(function, "needs_greedy", False))
+        self.accepts_kl = bool(getattr(function, "accepts_kl", False))
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        return np.asarray(self.function(batch), dtype=np.float64)
+
+
+_WRAPPERS: Mapping[PluginKind, Callable[[Any], Any]] = {
+    PluginKind.REWARD: FunctionReward,
+    PluginKind.LOSS: FunctionLoss,
+    PluginKind.ESTIMATOR: FunctionEstimator,
+}
+
+PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {
+    PluginKind.REWARD: ("item",),
+    PluginKind.LOSS: ("logprobs", "batch"),
+    PluginKind.ESTIMATOR: ("batch",),
+}
+"""What a function of each kind is called with; kinds that are not here must be classes."""
+
+
+def wrap(kind: PluginKind, function: Callable[..., Any]) -> Callable[[], Any]:
+    """A target that takes no argument and returns the wrapped function."""
+    return functools.partial(_WRAPPERS[kind], function)
+
+
+def gives_accuracy(function: Callable[..., Any]) -> bool:
+    """Whether a reward function's scores carry accuracy: its attribute of that name, else whether it is annotated to return a Score."""
+    declared = getattr(function, "gives_accuracy", None)
+    if declared is not None:
+        return bool(declared)
+    annotation = getattr(inspect.unwrap(function), "__annotations__", {}).get("return")
+    return annotation is Score or (isinstance(annotation, str) and annotation.split(".")[-1] == "Score")
+
+
+def _called(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

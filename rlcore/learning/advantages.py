@@ -1,0 +1,83 @@
+"""Advantage estimators that recipes of every family share, and the group statistics that others are written with.
+
+Pure numpy in float64, once per global batch. Axes: ``R`` rollouts, ``G`` groups. Statistics are over the rollouts of a group that are
+``in_statistics``; the others get advantage 0, and so do groups of one and groups whose rewards are all equal (exactly 0, whatever
+the rewards' rounding).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlcore.batches import RewardBatch
+from rlcore.interfaces import AdvantageEstimator
+
+__all__ = ["GroupMean", "GroupNorm", "group_mean", "group_size", "group_std"]
+
+
+class GroupNorm(AdvantageEstimator):
+    """(r - mean) / (std + 1e-4) over the group, std unbiased (N - 1).
+
+    Source: GRPO (arXiv 2402.03300), section 4.1.2, outcome supervision.
+    """
+
+    epsilon = 1e-4
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        """float64[R]."""
+        return _centred(batch) / (group_std(batch) + self.epsilon)
+
+
+class GroupMean(AdvantageEstimator):
+    """r - mean over the group, without a deviation.
+
+    Source: Dr. GRPO (arXiv 2503.20783), section 3.2.
+    """
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        """float64[R]."""
+        return _centred(batch)
+
+
+def group_size(batch: RewardBatch) -> np.ndarray:
+    """int64[R]: how many rollouts of the rollout's group are in the statistics."""
+    return _sum(batch, np.ones(len(batch.rewards))).astype(np.int64)
+
+
+def group_mean(batch: RewardBatch) -> np.ndarray:
+    """float64[R]: mean reward of the rollout's group; 0 where the group has nothing in the statistics.
+
+    Taken around the group's first reward, so that the mean of equal rewards is that reward bit for bit.
+    """
+    base = _first(batch)
+    mean: np.ndarray = base + _sum(batch, batch.rewards - base) / np.maximum(group_size(batch), 1)
+    return mean
+
+
+def group_std(batch: RewardBatch) -> np.ndarray:
+    """float64[R]: unbiased standard deviation of the rollout's group; 0 for a group of one."""
+    squares = _sum(batch, np.square(batch.rewards - group_mean(batch)))
+    std: np.ndarray = np.sqrt(squares / np.maximum(group_size(batch) - 1, 1))
+    return std
+
+
+def _centred(batch: RewardBatch) -> np.ndarray:
+    usable = batch.in_statistics & (group_size(batch) > 1)
+    return np.where(usable, batch.rewards - group_mean(batch), 0.0)
+
+
+def _sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
+    """[R] -> float64[R]: the sum over the rollout's group, of what is in the statistics."""
+    groups = int(batch.group.max()) + 1 if len(batch.group) else 0
+    sums = np.bincount(batch.group, weights=np.where(batch.in_statistics, values, 0.0), minlength=groups)
+    spread: np.ndarray = np.asarray(sums, np.float64)[batch.group]
+    return spread
+
+
+def _first(batch: RewardBatch) -> np.ndarray:
+    """float64[R]: the reward of the first rollout of the group that is in the statistics, 0 where there is none."""
+    groups, first = np.unique(batch.group[batch.in_statistics], return_index=True)
+    table = np.zeros(int(batch.group.max()) + 1 if len(batch.group) else 0)
+    table[groups] = batch.rewards[batch.in_statistics][first]
+    spread: np.ndarray = table[batch.group]
+    return spread

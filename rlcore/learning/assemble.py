@@ -1,0 +1,231 @@
+"""From scored groups to batches: the flat arrays that estimators, training backends and losses see. Pure numpy.
+
+Axes: ``R`` sampled rollouts, ``G`` groups, ``N`` policy tokens. Groups come in canonical order (the order of their leases, never of
+arrival); rollouts follow by index. Greedy rollouts are baselines: they lend their reward and never train.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlcore.batches import RewardBatch, TrainBatch
+from rlcore.errors import RunError
+from rlcore.interfaces import AdvantageEstimator, Loss
+from rlcore.learning.aggregation import Variation, count, token_weights
+from rlcore.learning.shaping import SoftOverlong, soft_overlong
+from rlcore.types import Finish, Group, Kind, Rollout, Score
+
+__all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchSettings:
+    """What of the run's configuration shapes a batch. ``filter_truncated``: a truncated rollout keeps its place in the statistics and
+    leaves the loss. ``overlong``: the soft punishment, None where it is off."""
+
+    temperature: float
+    max_new_tokens: int
+    variation: Variation = Variation.SAMPLE_LEVEL
+    filter_truncated: bool = False
+    overlong: SoftOverlong | None = None
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ValueError(f"temperature {self.temperature} cannot be trained at: it must be above 0")
+
+
+def assemble_rewards(
+    groups: Sequence[Group],
+    settings: BatchSettings,
+    *,
+    masked: Collection[int] = (),
+    kl: np.ndarray | None = None,
+    kl_coeff: float = 0.0,
+    with_greedy: bool = False,
+) -> RewardBatch:
+    """What an estimator sees of the groups.
+
+    ``masked``: places in ``groups`` of those that the group filter took out (no statistics, no loss). ``kl`` float64[N] and its
+    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward.
+    Raises RunError where a score is not finite.
+    """
+    flat = _flatten(groups, settings, masked)
+    rewards = np.array([_value(rollout, score) for rollout, score in zip(flat.rollouts, flat.scores, strict=True)], np.float64)
+    if settings.overlong is not None:
+        rewards = rewards + soft_overlong(flat.lengths, flat.truncated, settings.overlong)
+    return RewardBatch(
+        rewards=_read_only(np.where(flat.in_statistics, rewards, 0.0)),
+        group=_read_only(flat.group),
+        in_statistics=_read_only(flat.in_statistics),
+        lengths=_read_only(flat.lengths),
+        offsets=_read_only(flat.offsets),
+        kl=None if kl is None else _read_only(np.array(kl, np.float64)),
+        kl_coeff=kl_coeff,
+        greedy=_read_only(_greedy(groups)) if with_greedy else None,
+    )
+
+
+def assemble_batch(
+    groups: Sequence[Group],
+    advantages: np.ndarray | None,
+    settings: BatchSettings,
+    *,
+    masked: Collection[int] = (),
+    version: int = 0,
+) -> TrainBatch:
+    """The global batch of one update, weights and normalisers for a single optimizer step in it.
+
+    ``advantages`` [R] or [N] as ``run_estimator`` returns them, or None (zeros) where log probabilities are needed first; put them in
+    later with ``dataclasses.replace``. ``masked`` as for ``assemble_rewards``.
+    """
+    flat = _flatten(groups, settings, masked)
+    normalisers = count(flat.lengths, flat.in_loss, settings.max_new_tokens)
+    tokens = int(flat.offsets[-1])
+    values = np.zeros(tokens) if advantages is None else np.asarray(advantages)
+    return TrainBatch(
+        rollouts=flat.rollouts,
+        group=flat.group,
+        in_loss=flat.in_loss,
+        offsets=flat.offsets,
+        advantages=(np.repeat(values, flat.lengths) if len(values) == len(flat.rollouts) else values).astype(np.float32),
+        rollout_logprobs=_rollout_logprobs(flat.rollouts),
+        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation),
+        normalisers=normalisers,
+        temperature=settings.temperature,
+        version=version,
+    )
+
+
+def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) -> np.ndarray:
+    """float32[N]: the estimator's advantages, checked, at every policy token; 0 for rollouts outside the statistics.
+
+    Raises RunError, naming the estimator, where the result has another shape than [R] or [N], or is not finite.
+    """
+    values = np.asarray(estimator.estimate(batch), np.float64)
+    rollouts, tokens = len(batch.rewards), int(batch.offsets[-1])
+    if values.shape not in ((rollouts,), (tokens,)):
+        raise RunError(
+            f"estimator {name!r} returned shape {list(values.shape)}; it must return one advantage per rollout [{rollouts}] "
+            f"or per token [{tokens}]"
+        )
+    if values.shape == (rollouts,):
+        values = np.repeat(values, batch.lengths)
+    values = np.where(np.repeat(batch.in_statistics, batch.lengths), values, 0.0)
+    if not np.isfinite(values).all():
+        worst = int(np.searchsorted(batch.offsets, int(np.flatnonzero(~np.isfinite(values))[0]), side="right")) - 1
+        raise RunError(
+            f"estimator {name!r} returned {values[~np.isfinite(values)][0]} for rollout {worst} of the batch "
+            f"(reward {batch.rewards[worst]}, group {int(batch.group[worst])}); advantages must be finite"
+        )
+    return values.astype(np.float32)
+
+
+def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
+    """The batch with what ``loss.prepare`` chose over it.
+
+    Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
+    """
+    extras = {}
+    for key, value in loss.prepare(batch).items():
+        array = np.asarray(value, np.float32)
+        if array.shape != batch.advantages.shape:
+            raise RunError(f"loss {name!r}: prepare returned {key!r} of shape {list(array.shape)}; it must be [{len(batch.advantages)}]")
+        if not np.isfinite(array).all():
+            raise RunError(f"loss {name!r}: prepare returned {key!r} with values that are not finite")
+        extras[key] = array
+    return replace(batch, extras=extras)
+
+
+def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, seed: int, epoch: int = 0) -> list[TrainBatch]:
+    """The optimizer steps of one epoch over the GLOBAL batch: whole groups, dealt by a permutation keyed by (seed, version, epoch).
+
+    At most ``updates`` steps, fewer where there are fewer groups; inside a step the order stays canonical. Weights and normalisers are
+    those of each step. One step is the batch itself.
+    """
+    groups = np.unique(batch.group)
+    steps = min(updates, len(groups))
+    if steps <= 1:
+        return [batch]
+    order = groups[_keyed_order(len(groups), seed, batch.version, epoch)]
+    shares = [np.flatnonzero(np.isin(batch.group, chosen)) for chosen in np.array_split(order, steps)]
+    return [_renormalised(batch.take(rows), settings) for rows in shares]
+
+
+def _renormalised(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
+    normalisers = count(batch.lengths, batch.in_loss, settings.max_new_tokens)
+    weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation)
+    return replace(batch, normalisers=normalisers, weights=weights)
+
+
+def _keyed_order(n: int, *key: int) -> np.ndarray:
+    # A hash rather than a generator: the same order on every rank, machine and numpy version.
+    digests = [hashlib.blake2b(",".join(map(str, (*key, item))).encode(), digest_size=16).digest() for item in range(n)]
+    return np.array(sorted(range(n), key=digests.__getitem__), np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flat:
+    rollouts: tuple[Rollout, ...]
+    scores: tuple[Score, ...]
+    group: np.ndarray
+    lengths: np.ndarray
+    offsets: np.ndarray
+    truncated: np.ndarray
+    in_statistics: np.ndarray
+    in_loss: np.ndarray
+
+
+def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collection[int]) -> _Flat:
+    rows = [(number, rollout, score) for number, group in enumerate(groups) for rollout, score in _sampled(group)]
+    group = np.array([number for number, _, _ in rows], np.int64)
+    lengths = np.array([rollout.length for _, rollout, _ in rows], np.int64)
+    kept = ~np.isin(group, np.array(sorted(masked), np.int64))
+    # An aborted rollout is an accident of the machine, whatever a judge made of its text.
+    whole = kept & np.array([rollout.finish != Finish.ABORTED for _, rollout, _ in rows], np.bool_)
+    truncated = np.array([rollout.finish == Finish.LENGTH for _, rollout, _ in rows], np.bool_)
+    in_loss = whole & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
+    return _Flat(
+        rollouts=tuple(rollout for _, rollout, _ in rows),
+        scores=tuple(score for _, _, score in rows),
+        group=group,
+        lengths=lengths,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        truncated=truncated,
+        in_statistics=whole & np.array([score.in_statistics for _, _, score in rows], np.bool_),
+        in_loss=in_loss & ~truncated if settings.filter_truncated else in_loss,
+    )
+
+
+def _sampled(group: Group) -> list[tuple[Rollout, Score]]:
+    pairs = [pair for pair in zip(group.rollouts, group.scores, strict=True) if pair[0].kind == Kind.SAMPLED]
+    return sorted(pairs, key=lambda pair: pair[0].index)
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+def _greedy(groups: Sequence[Group]) -> np.ndarray:
+    """float64[G]: the reward of the greedy rollout where it was judged, else NaN."""
+    values = np.full(len(groups), np.nan)
+    for number, group in enumerate(groups):
+        for rollout, score in zip(group.rollouts, group.scores, strict=True):
+            if rollout.kind == Kind.GREEDY and score.in_statistics:
+                values[number] = _value(rollout, score)
+    return values
+
+
+def _value(rollout: Rollout, score: Score) -> float:
+    if not np.isfinite(score.value) and score.in_statistics:
+        raise RunError(f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} is {score.value}; it must be finite")
+    return float(score.value)
+
+
+def _rollout_logprobs(rollouts: Sequence[Rollout]) -> np.ndarray:
+    parts = [segment.logprobs[segment.policy_mask] for rollout in rollouts for segment in rollout.segments]
+    return np.concatenate(parts).astype(np.float32) if parts else np.zeros(0, np.float32)

@@ -1,0 +1,40 @@
+"""The clipped surrogate, and the ratio that every loss of its family starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from rlcore.batches import LossBatch
+from rlcore.interfaces import Loss
+from rlcore.learning.kl import bounded_exp
+from rlcore.learning.options import ClippedOptions
+
+__all__ = ["RATIO_TANGENT", "ClippedSurrogate", "policy_ratio"]
+
+RATIO_TANGENT = 20.0
+"""Nats beyond which a policy ratio continues as a straight line of slope exp(20)."""
+
+
+def policy_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:
+    """[n], [n] -> [n]: exp(logprobs - old_logprobs), along its tangent beyond 20 nats, so that it is finite and never flat."""
+    return bounded_exp(logprobs - old_logprobs, RATIO_TANGENT)
+
+
+class ClippedSurrogate(Loss):
+    """-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) per token; no dual clip.
+
+    Source: PPO (arXiv 1707.06347), equation 7; the two bounds apart: DAPO (arXiv 2503.14476), equation 10.
+    """
+
+    def __init__(self, options: ClippedOptions | None = None) -> None:
+        options = options or ClippedOptions()
+        self.low, self.high = 1.0 - options.clip_eps_low, 1.0 + options.clip_eps_high
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        """[n] -> [n]; ``clip_fraction`` counts tokens whose gradient the clip stopped."""
+        ratio = policy_ratio(logprobs, batch.old_logprobs)
+        free = ratio * batch.advantages
+        held = ratio.clamp(self.low, self.high) * batch.advantages
+        return -torch.minimum(free, held), {"clip_fraction": (held < free).to(ratio.dtype)}

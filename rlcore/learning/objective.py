@@ -1,0 +1,133 @@
+"""The objective of one micro-batch: a loss per token, KL penalty, entropy bonus, skipped rollouts, and the sum that trains.
+
+A pure function of the last stage's output with the normalisers of the whole optimizer step already in the weights: the sum over all
+micro-batches of all ranks is the loss of the step. It does not know the model, the rewards or how the batch was cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from rlcore.batches import LossBatch
+from rlcore.errors import RunError
+from rlcore.interfaces import Loss, Need
+from rlcore.learning.kl import Kl, kl_estimate
+
+__all__ = ["PolicyObjective"]
+
+
+@dataclass(kw_only=True)
+class PolicyObjective:
+    """sum(weights * (loss + kl_coeff * KL(policy || reference) - entropy_coeff * entropy)) over the rollouts that are not skipped.
+
+    ``name`` is the loss's, for errors. ``skip_threshold``: a rollout with any token whose ratio exp(logprob - old) exceeds it contributes
+    0 to loss and gradient, stays in every denominator, and is counted.
+
+    Metrics, each summing over micro-batches to the figure of the step: ``loss`` (what is minimised) and ``policy_loss`` (without
+    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``kl_old`` (k3 of old
+    against policy), ``sampler_gap`` (mean absolute difference to the sampler's log probabilities), ``kl_reference``
+    and ``entropy`` where computed, and ``loss/<name>`` for what the loss itself reports.
+    """
+
+    loss: Loss
+    name: str = "loss"
+    kl_coeff: float = 0.0
+    kl_kind: Kl = Kl.K3
+    entropy_coeff: float = 0.0
+    skip_threshold: float | None = None
+
+    needs: frozenset[Need] = field(init=False)
+    """The loss's own needs, the reference for a KL penalty, the entropy for a bonus."""
+
+    def __post_init__(self) -> None:
+        if self.skip_threshold is not None and not self.skip_threshold > 0:
+            raise ValueError(f"skip_threshold {self.skip_threshold} must be above 0: it bounds a ratio of probabilities")
+        reference = {Need.REFERENCE} if self.kl_coeff else set()
+        entropy = {Need.ENTROPY} if self.entropy_coeff else set()
+        self.needs = frozenset(self.loss.needs | reference | entropy)
+
+    def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        """[n] -> scalar, metrics. Raises RunError where the model's log probabilities or the loss's values are not finite, or the loss
+        returns another shape."""
+        self._check_inputs(logprobs, batch)
+        skipped = _skipped(logprobs, batch, self.skip_threshold)
+        # A skipped rollout is shown to the loss as if it had not moved: nothing in it can overflow and poison the gradients of others.
+        safe = torch.where(skipped, batch.old_logprobs, logprobs)
+        per_token, reported = self._per_token(safe, batch)
+        policy = _weighted(per_token, skipped, batch.weights)
+        total = policy + self._penalties(safe, batch, skipped)
+        return total, {"loss": total.detach(), "policy_loss": policy.detach(), **_diagnose(logprobs, batch, skipped, reported)}
+
+    def _penalties(self, logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor) -> torch.Tensor:
+        total = logprobs.new_zeros(())
+        if self.kl_coeff and batch.reference_logprobs is not None:
+            penalty = kl_estimate(logprobs, batch.reference_logprobs, self.kl_kind)
+            total = total + self.kl_coeff * _weighted(penalty, skipped, batch.weights)
+        if self.entropy_coeff and batch.entropy is not None:
+            total = total - self.entropy_coeff * _weighted(batch.entropy, skipped, batch.weights)
+        return total
+
+    def _per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        result = self.loss.per_token(logprobs, batch)
+        values, reported = result if isinstance(result, tuple) else (result, {})
+        for label, tensor in {"its loss": values, **reported}.items():
+            if not isinstance(tensor, torch.Tensor) or tensor.shape != logprobs.shape:
+                shape = f"shape {list(tensor.shape)}" if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
+                expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
+                raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
+        if not torch.isfinite(values).all():
+            token = int((~torch.isfinite(values)).nonzero()[0])
+            raise RunError(
+                f"loss {self.name!r} returned {float(values[token])} for a token with log probability {float(logprobs[token]):.4g}, "
+                f"old {float(batch.old_logprobs[token]):.4g} and advantage {float(batch.advantages[token]):.4g}; losses must be finite"
+            )
+        return values, reported
+
+    def _check_inputs(self, logprobs: torch.Tensor, batch: LossBatch) -> None:
+        if not torch.isfinite(logprobs).all():
+            raise RunError("the policy's log probabilities are not finite: the model has diverged; lower the learning rate")
+        given = {
+            Need.REFERENCE: batch.reference_logprobs,
+            Need.PROXIMAL: batch.proximal_logprobs,
+            Need.ENTROPY: batch.entropy,
+        }
+        for need in sorted(self.needs):
+            if given[need] is None:
+                raise RunError(f"the objective with loss {self.name!r} needs {need.value} values, and the batch came without them")
+
+
+def _skipped(logprobs: torch.Tensor, batch: LossBatch, threshold: float | None) -> torch.Tensor:
+    """bool[n]: tokens of rollouts in which some ratio exceeds the threshold."""
+    if threshold is None:
+        return torch.zeros_like(logprobs, dtype=torch.bool)
+    beyond = (logprobs.detach() - batch.old_logprobs) > math.log(threshold)
+    return batch.row_sum(beyond.to(logprobs.dtype)) > 0
+
+
+def _weighted(values: torch.Tensor, skipped: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    return (weights * torch.where(skipped, torch.zeros_like(values), values)).sum()
+
+
+@torch.no_grad()
+def _diagnose(
+    logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor, reported: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    tokens = batch.normalisers.tokens if batch.normalisers is not None else len(logprobs)
+    moved = logprobs.detach() - batch.old_logprobs
+    rows = torch.zeros(batch.rows, dtype=torch.bool, device=logprobs.device).index_fill(0, batch.row[skipped], True)
+    means = {
+        "ratio_mean": moved.clamp(max=20.0).exp(),
+        "kl_old": kl_estimate(batch.old_logprobs, logprobs.detach(), Kl.K3),
+        "sampler_gap": (logprobs.detach() - batch.rollout_logprobs).abs(),
+        **{f"loss/{name}": values.detach() for name, values in reported.items()},
+    }
+    if batch.reference_logprobs is not None:
+        means["kl_reference"] = kl_estimate(logprobs.detach(), batch.reference_logprobs, Kl.K3)
+    if batch.entropy is not None:
+        means["entropy"] = batch.entropy.detach()
+    sums = {name: values.to(logprobs.dtype).sum() / max(tokens, 1) for name, values in means.items()}
+    return {**sums, "skipped_rollouts": rows.sum()}

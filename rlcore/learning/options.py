@@ -1,0 +1,16 @@
+"""Options of the losses that the core registers."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ClippedOptions"]
+
+
+class ClippedOptions(BaseModel):
+    """Options of the clipped surrogate: the policy ratio is held within ``[1 - clip_eps_low, 1 + clip_eps_high]``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    clip_eps_low: float = Field(default=0.2, gt=0.0, le=1.0, description="how far the ratio may fall below 1 before its gradient stops")
+    clip_eps_high: float = Field(default=0.2, gt=0.0, description="how far the ratio may rise above 1 before its gradient stops")

@@ -1,0 +1,1 @@
+"""The task, model and data of ``rlcore quickstart``: everything made on the spot, nothing downloaded."""

@@ -1,0 +1,108 @@
+"""The quickstart's task: sort a few digits. Pure: knows neither files, models nor tokenizers.
+
+A problem is a sequence of 4 to 6 digits, its answer the same digits in ascending order. Problems are split by digit multiset: where one
+order of some digits is held out, no order of them is trained on, so that held-out accuracy measures sorting and not memory.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import factorial
+
+__all__ = ["LENGTHS", "Problem", "Split", "make_split"]
+
+LENGTHS = (4, 5, 6)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Digits to sort, in the order shown.
+
+    >>> Problem((8, 3, 1, 6)).question, Problem((8, 3, 1, 6)).answer
+    ('sort 8 3 1 6', '1 3 6 8')
+    """
+
+    digits: tuple[int, ...]
+
+    @property
+    def multiset(self) -> tuple[int, ...]:
+        """The digits in ascending order: what all orders of one problem share."""
+        return tuple(sorted(self.digits))
+
+    @property
+    def question(self) -> str:
+        """What the user's message says."""
+        return "sort " + " ".join(map(str, self.digits))
+
+    @property
+    def answer(self) -> str:
+        """The gold answer, without its box."""
+        return " ".join(map(str, self.multiset))
+
+    @property
+    def response(self) -> str:
+        r"""A right response: the answer in ``\boxed{}``."""
+        return rf"\boxed{{{self.answer}}}"
+
+    def row(self) -> dict[str, object]:
+        """The line of a data file."""
+        return {"messages": {"role": "user", "content": self.question}, "gt_answer": self.answer}
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Problems to train on and problems held out; no multiset is in both, no problem twice."""
+
+    train: tuple[Problem, ...]
+    heldout: tuple[Problem, ...]
+
+
+def make_split(seed: int, n_train: int, n_heldout: int) -> Split:
+    """Draw a split. The lengths 4, 5 and 6 are equally frequent in both parts; held-out multisets are all different.
+
+    ``ValueError`` where fewer distinct problems exist than asked for.
+    """
+    rng = random.Random(f"rlcore quickstart {seed}")
+    train: list[Problem] = []
+    heldout: list[Problem] = []
+    for place, length in enumerate(LENGTHS):
+        multisets = list(combinations_with_replacement(range(10), length))
+        rng.shuffle(multisets)
+        n_out = _share(n_heldout, place)
+        heldout += [_shuffled(multiset, rng) for multiset in multisets[:n_out]]
+        train += _distinct_orders(multisets[n_out:], _share(n_train, place), rng)
+    rng.shuffle(train)
+    rng.shuffle(heldout)
+    return Split(tuple(train), tuple(heldout))
+
+
+def _share(total: int, place: int) -> int:
+    return total // len(LENGTHS) + (place < total % len(LENGTHS))
+
+
+def _shuffled(multiset: Sequence[int], rng: random.Random) -> Problem:
+    return Problem(tuple(rng.sample(multiset, len(multiset))))
+
+
+def _distinct_orders(multisets: Sequence[tuple[int, ...]], count: int, rng: random.Random) -> list[Problem]:
+    """``count`` different problems: one order of each multiset in turn, then a second order, and so on."""
+    exist = sum(_orders(multiset) for multiset in multisets)
+    if count > exist:
+        raise ValueError(f"{count} problems asked for, but only {exist} are left after holding some out; ask for fewer")
+    found: dict[Problem, None] = {}
+    while len(found) < count:
+        for multiset in multisets:
+            found.setdefault(_shuffled(multiset, rng))
+            if len(found) == count:
+                break
+    return list(found)
+
+
+def _orders(multiset: tuple[int, ...]) -> int:
+    orders = factorial(len(multiset))
+    for digit in set(multiset):
+        orders //= factorial(multiset.count(digit))
+    return orders

@@ -1,0 +1,10 @@
+"""Run reward plugins: worker processes, hard deadlines, typed outcomes, mixing. Knows nothing of models, tokens or schedules.
+
+``Judge`` is what the rest of rlcore uses: groups go in, groups of scores come out. Beneath it ``RewardPool`` keeps the processes.
+"""
+
+from rlcore.rewards.entry import RewardEntry
+from rlcore.rewards.judge import Judge
+from rlcore.rewards.pool import RewardPool
+
+__all__ = ["Judge", "RewardEntry", "RewardPool"]

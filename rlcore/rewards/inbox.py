@@ -1,0 +1,57 @@
+"""Where finished tasks wait for whoever polls."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from rlcore.rewards.protocol import Task
+from rlcore.types import Score
+
+__all__ = ["Inbox", "Result"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished task. ``scores`` one per item (none for a check: its ``complaint`` is the reason or None); ``seconds`` in the reward."""
+
+    task: Task
+    scores: tuple[Score, ...] = ()
+    complaint: str | None = None
+    seconds: float = 0.0
+
+
+class Inbox:
+    """Results, handed from the dispatcher's thread to pollers. ``fatal`` is why no more will come, "" while they will."""
+
+    def __init__(self) -> None:
+        self._results: list[Result] = []
+        self._changed = threading.Condition()
+        self._nudges = 0
+        self.fatal = ""
+
+    def put(self, result: Result) -> None:
+        """Add one and wake the pollers."""
+        with self._changed:
+            self._results.append(result)
+            self._changed.notify_all()
+
+    def fail(self, reason: str) -> None:
+        """Nothing more will come: pollers learn why."""
+        with self._changed:
+            self.fatal = self.fatal or reason
+            self._changed.notify_all()
+
+    def nudge(self) -> None:
+        """Wake the pollers, who find nothing here."""
+        with self._changed:
+            self._nudges += 1
+            self._changed.notify_all()
+
+    def take(self, timeout: float) -> list[Result]:
+        """All results; waits up to ``timeout`` seconds for the first."""
+        with self._changed:
+            before = self._nudges
+            self._changed.wait_for(lambda: self._results or self.fatal or self._nudges != before, timeout=max(0.0, timeout))
+            results, self._results = self._results, []
+            return results

@@ -1,0 +1,239 @@
+"""Groups of rollouts in, groups of scores out: routes rows to rewards, mixes several, keeps the books on failures."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from rlcore.errors import DataError
+from rlcore.rewards.entry import RewardEntry
+from rlcore.rewards.inbox import Result
+from rlcore.rewards.mixing import mix
+from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.protocol import Call, Task
+from rlcore.rewards.tally import Tally
+from rlcore.types import Finish, Outcome, Prompt, RewardInput, Rollout, Score
+
+__all__ = ["Judge"]
+
+_ABORTED = Score.failed(Outcome.INFRA, "the rollout was aborted")
+_NAMED_ROWS = 3  # bad rows that an error names in full
+
+
+@dataclass(slots=True)
+class _Open:
+    """A group that is being judged: ``verdicts[r][i]`` is what reward ``r`` said of rollout ``i``; ``missing`` are the tasks that are
+    out, each with the places of its rollouts."""
+
+    size: int
+    rewards: tuple[int, ...]
+    verdicts: dict[int, list[Score | None]]
+    missing: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+class Judge:
+    """Mixes and routes; owns a ``RewardPool``. Thread-safe: any thread may submit, any may poll.
+
+    A row whose ``reward`` field is set goes to that reward alone, any other to all. A reward sees only the columns it declared.
+    Aborted rollouts are not judged: their score is a failure (infra), masked and outside the budget.
+
+    :param entries: the rewards of the run, at least one, names distinct.
+    :param workers: worker processes.
+    :param error_budget: share of verdicts (timeout, error, infra) among the last 1000 above which ``poll`` raises RewardBudgetError.
+    :raises PluginError: a reward cannot be built.
+    """
+
+    def __init__(self, entries: Sequence[RewardEntry], *, workers: int, error_budget: float = 0.05) -> None:
+        self._entries = tuple(entries)
+        self._index = {entry.name: number for number, entry in enumerate(self._entries)}
+        if not self._entries or len(self._index) < len(self._entries):
+            raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
+        self._pool = RewardPool(self._entries, workers=workers)
+        self._lock = threading.Lock()
+        self._task_ids = itertools.count()
+        self._keys: dict[int, int] = {}
+        self._open: dict[int, _Open] = {}
+        self._complaints: dict[int, str | None] = {}
+        self._finished: list[tuple[int, tuple[Score, ...]]] = []
+        self._tally = Tally([entry.name for entry in self._entries], error_budget)
+
+    @property
+    def pending(self) -> int:
+        """Groups submitted and not yet returned by ``poll``."""
+        with self._lock:
+            return len(self._open) + len(self._finished)
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
+        """Queue one group; returns at once. ``key`` comes back with the scores and must not be in use.
+
+        :raises DataError: the row routes itself to a reward that the run does not have.
+        """
+        rewards = self._routes(prompt)
+        verdicts = {r: [_ABORTED if rollout.finish is Finish.ABORTED else None for rollout in rollouts] for r in rewards}
+        group = _Open(size=len(rollouts), rewards=rewards, verdicts=verdicts)
+        tasks = [task for r in rewards for task in self._tasks(r, prompt, rollouts, group.missing)]
+        with self._lock:
+            if key in self._open or any(key == finished for finished, _ in self._finished):
+                raise ValueError(f"group {key} is being judged already; keys must be distinct")
+            self._open[key] = group
+            self._keys.update((task.task_id, key) for task in tasks)
+            if not tasks:
+                self._close_group(key, group)
+        if tasks:
+            self._pool.submit(tasks)
+        else:
+            self._pool.nudge()
+
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
+        """Groups that are judged whole, scores in the order of the rollouts; waits up to ``timeout`` seconds for one, then [].
+
+        :raises RewardBudgetError: more verdicts failed than allowed.
+        :raises RunError: no worker can be started any more, or the judge is closed.
+        """
+        limit = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                finished, self._finished = self._finished, []
+            if finished:
+                return finished
+            left = limit - time.monotonic()
+            self._take(self._pool.poll(max(0.0, left)))
+            if left <= 0 and not self._finished:
+                return []
+
+    def cancel(self, key: int) -> None:
+        """Forget a group; what is being judged of it ends unheard. Unknown keys are ignored."""
+        with self._lock:
+            group = self._open.pop(key, None)
+            self._finished = [(other, scores) for other, scores in self._finished if other != key]
+            dropped = set(group.missing) if group is not None else set()
+            for task_id in dropped:
+                self._keys.pop(task_id, None)
+        self._pool.cancel(dropped)
+
+    def check(self, prompts: Iterable[Prompt]) -> None:
+        """Ask every reward whether it can judge the rows meant for it; rewards without a ``check`` of their own cost nothing.
+
+        :raises DataError: naming the first rows that cannot be judged.
+        """
+        asked: dict[int, tuple[Prompt, int]] = {}
+        for prompt in prompts:
+            for r in self._routes(prompt):
+                if self._pool.traits[r].checks:
+                    asked[next(self._task_ids)] = (prompt, r)
+        self._pool.submit(
+            Task(task_id=task_id, reward=r, call=Call.CHECK, items=(self._item(r, prompt),), deadline=self._entries[r].deadline)
+            for task_id, (prompt, r) in asked.items()
+        )
+        answers: dict[int, str | None] = {}
+        while len(answers) < len(asked):
+            self._take(self._pool.poll(60.0))
+            with self._lock:
+                answers.update({task_id: self._complaints.pop(task_id) for task_id in asked if task_id in self._complaints})
+        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if answers[task_id]]
+        if bad:
+            raise DataError(self._complain(bad))
+
+    def metrics(self) -> dict[str, float]:
+        """Figures since the last call: ``reward/outcome/<outcome>`` (shares), ``reward/latency_p50`` and ``_p99`` (seconds per verdict),
+        ``reward/timeouts``; the same under ``reward/<name>/`` where there are several rewards."""
+        with self._lock:
+            return self._tally.metrics()
+
+    def close(self) -> None:
+        """Stop the workers and wait until they are gone. May be called twice."""
+        self._pool.close()
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # --- tasks ------------------------------------------------------------------------------------------------------
+
+    def _routes(self, prompt: Prompt) -> tuple[int, ...]:
+        if prompt.reward is None:
+            return tuple(range(len(self._entries)))
+        if prompt.reward not in self._index:
+            names = ", ".join(self._index)
+            raise DataError(
+                f"{prompt.source or prompt.prompt_id}: the row asks for reward {prompt.reward!r}, but the run has {names}; "
+                f"add a [[rewards]] section for it or drop the row's reward field"
+            )
+        return (self._index[prompt.reward],)
+
+    def _tasks(self, r: int, prompt: Prompt, rollouts: Sequence[Rollout], missing: dict[int, tuple[int, ...]]) -> list[Task]:
+        """One task per rollout, or one for the group; books them in ``missing``."""
+        places = [place for place, rollout in enumerate(rollouts) if rollout.finish is not Finish.ABORTED]
+        together = self._pool.traits[r].group_level
+        shares = [tuple(places)] if together and places else [(place,) for place in places]
+        tasks = []
+        for share in shares:
+            task = Task(
+                task_id=next(self._task_ids),
+                reward=r,
+                call=Call.GROUP if together else Call.SCORE,
+                items=tuple(self._item(r, prompt, rollouts[place]) for place in share),
+                deadline=self._entries[r].deadline * len(share),
+            )
+            missing[task.task_id] = share
+            tasks.append(task)
+        return tasks
+
+    def _item(self, r: int, prompt: Prompt, rollout: Rollout | None = None) -> RewardInput:
+        declared = self._pool.traits[r].requires
+        wanted = prompt.columns if declared is None else {*declared, *self._entries[r].spec.requires}
+        columns = {name: value for name, value in prompt.columns.items() if name in wanted}
+        if rollout is None:
+            return RewardInput(messages=prompt.messages, columns=columns, text="")
+        return RewardInput(messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish)
+
+    # --- results ----------------------------------------------------------------------------------------------------
+
+    def _take(self, results: Sequence[Result]) -> None:
+        with self._lock:
+            for result in results:
+                if result.task.call is Call.CHECK:
+                    self._complaints[result.task.task_id] = result.complaint
+                else:
+                    self._take_scores(result)
+            self._tally.check_budget()
+
+    def _take_scores(self, result: Result) -> None:
+        task_id, r = result.task.task_id, result.task.reward
+        self._tally.verdict(self._entries[r].name, result.scores, result.seconds)
+        key = self._keys.pop(task_id, None)
+        if key is None:
+            return  # cancelled meanwhile
+        group = self._open[key]
+        for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):
+            group.verdicts[r][place] = score
+        if not group.missing:
+            self._close_group(key, group)
+
+    def _close_group(self, key: int, group: _Open) -> None:
+        del self._open[key]
+        scores = tuple(self._mixed(group, place) for place in range(group.size))
+        self._tally.mixed(scores)
+        self._finished.append((key, scores))
+
+    def _mixed(self, group: _Open, place: int) -> Score:
+        verdicts = []
+        for r in group.rewards:
+            score = group.verdicts[r][place]
+            assert score is not None
+            verdicts.append((self._entries[r].name, self._entries[r].weight, score))
+        return mix(verdicts)
+
+    def _complain(self, bad: Sequence[tuple[Prompt, int, str | None]]) -> str:
+        named = "; ".join(
+            f"{prompt.source or prompt.prompt_id}: reward {self._entries[r].name} cannot judge this row: {reason}"
+            for prompt, r, reason in bad[:_NAMED_ROWS]
+        )
+        more = len(bad) - _NAMED_ROWS
+        return f"{named}; and {more} more rows" if more > 0 else named

@@ -1,0 +1,102 @@
+"""The pool that the rest of rlcore talks to: tasks in, results out, from any thread. The processes are the dispatcher's.
+
+Nothing here knows what a reward is for, or how several are mixed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+
+from rlcore.errors import PluginError, RunError
+from rlcore.rewards.dispatch import Dispatcher
+from rlcore.rewards.entry import RewardEntry, Traits
+from rlcore.rewards.inbox import Inbox, Result
+from rlcore.rewards.protocol import Setup, Task, encode
+
+__all__ = ["RewardPool"]
+
+
+class RewardPool:
+    """Worker processes that judge. Thread-safe; no process outlives ``close``, the object, or the interpreter.
+
+    Workers are fresh interpreters, so a script needs no ``__main__`` guard and the pool may start before or after torch and threads.
+
+    :param entries: the rewards; every worker holds all of them.
+    :param workers: number of processes, at least 1.
+    :param max_items: a worker is replaced after that many tasks.
+    :param max_growth: and when its memory grew by that many bytes.
+    :param start_seconds: how long building the rewards may take.
+    :raises PluginError: a reward cannot be built.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[RewardEntry],
+        *,
+        workers: int,
+        max_items: int = 2000,
+        max_growth: int = 1 << 30,
+        start_seconds: float = 180.0,
+    ) -> None:
+        if workers < 1:
+            raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
+        setup = Setup(recipes=tuple(entry.recipe() for entry in entries), max_items=max_items, max_growth=max_growth)
+        self._inbox = Inbox()
+        self._dispatcher = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)
+        thread = threading.Thread(target=self._dispatcher.run, name="rlcore-rewards", daemon=True)
+        self._finalizer = weakref.finalize(self, _stop, self._dispatcher, thread, os.getpid())
+        thread.start()
+        self.traits: tuple[Traits, ...] = self._first_answer()
+
+    def _first_answer(self) -> tuple[Traits, ...]:
+        answer = self._dispatcher.wait_started()
+        if isinstance(answer, str):
+            self.close()
+            raise PluginError(answer)
+        return answer
+
+    def submit(self, tasks: Iterable[Task]) -> None:
+        """Queue tasks; returns at once. Raises RunError on a pool that is closed or cannot start workers any more."""
+        self._check_open()
+        self._dispatcher.submit([(task, encode(task)[8:]) for task in tasks])
+
+    def poll(self, timeout: float) -> list[Result]:
+        """Everything that finished since the last call; waits up to ``timeout`` seconds for something. [] after that."""
+        results = self._inbox.take(timeout)
+        if not results:
+            self._check_open()
+        return results
+
+    def cancel(self, task_ids: Iterable[int]) -> None:
+        """Drop tasks; one that is being judged now ends unheard. Unknown ids are ignored."""
+        self._dispatcher.cancel(set(task_ids))
+
+    def nudge(self) -> None:
+        """Make a waiting ``poll`` return."""
+        self._inbox.nudge()
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """Process ids of the workers alive now."""
+        return self._dispatcher.pids()
+
+    def close(self) -> None:
+        """Stop all workers and wait until they are gone; rewards of idle workers are closed first. May be called twice."""
+        self._finalizer()
+
+    def _check_open(self) -> None:
+        if self._inbox.fatal:
+            raise RunError(self._inbox.fatal)
+        if not self._finalizer.alive:
+            raise RunError("the reward pool is closed; make a new one")
+
+
+def _stop(dispatcher: Dispatcher, thread: threading.Thread, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the owner: the workers are not its own to stop
+    dispatcher.stop()
+    if thread is not threading.current_thread():
+        thread.join(timeout=30.0)

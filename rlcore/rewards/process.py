@@ -1,0 +1,139 @@
+"""One worker process as the pool sees it: started, fed and read without ever blocking, killed with all its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+from rlcore.rewards.protocol import FrameReader
+
+__all__ = ["State", "WorkerProcess"]
+
+# -P keeps the working directory off the path until the parent's own path is set: a stray random.py there would shadow the library's.
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from rlcore.rewards.worker import main; main(int(sys.argv[1]))"
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
+_TAIL = 4096
+
+
+class State(Enum):
+    """Where a worker stands."""
+
+    STARTING = auto()
+    IDLE = auto()
+    BUSY = auto()
+    RETIRING = auto()
+    DEAD = auto()
+
+
+class WorkerProcess:
+    """A fresh interpreter in a session of its own. ``job`` is what it was sent and has not answered, the first being judged now;
+    ``due`` is the moment (monotonic clock) at which it is to be killed, None where nothing is awaited."""
+
+    def __init__(self, setup: bytes) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={**os.environ, **_ONE_THREAD},
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        assert self.popen.stderr is not None
+        self.stderr = self.popen.stderr
+        os.set_blocking(self.stderr.fileno(), False)
+        self.channel = ours
+        self.death = _death_descriptor(self.popen.pid)
+        self.state = State.STARTING
+        self.job: deque[Any] = deque()
+        self.due: float | None = None
+        self.outbox = bytearray(setup)
+        self._reader = FrameReader()
+        self._tail = b""
+
+    @property
+    def pid(self) -> int:
+        """Process id; also the id of its process group."""
+        return self.popen.pid
+
+    def write(self) -> None:
+        """Send what the socket takes now. A closed socket is not an error here: the death is noticed by ``read``."""
+        try:
+            while self.outbox:
+                del self.outbox[: self.channel.send(self.outbox)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.outbox.clear()
+
+    def read(self) -> Iterator[Any]:
+        """Yield the messages that have arrived; raises EOFError, after the last one, where the worker closed its end."""
+        while self.state is not State.DEAD:
+            try:
+                data = self.channel.recv(1 << 16)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise EOFError(str(error)) from error
+            if not data:
+                raise EOFError("closed")
+            yield from self._reader.feed(data)
+
+    def read_stderr(self) -> bool:
+        """Keep the last lines of what it writes there; False once that end is closed."""
+        try:
+            data = os.read(self.stderr.fileno(), 1 << 16)
+        except BlockingIOError:
+            return True
+        self._tail = (self._tail + data)[-_TAIL:]
+        return bool(data)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group; the process stays to be reaped."""
+        try:
+            os.killpg(self.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def reap(self) -> None:
+        """Wait for the killed process and give back its descriptors."""
+        self.popen.wait()
+        self.read_stderr()
+        self.channel.close()
+        self.stderr.close()
+        if self.death is not None:
+            os.close(self.death)
+            self.death = None
+
+    def epitaph(self) -> str:
+        """How it died, for a person; call after ``reap``."""
+        code = self.popen.returncode
+        how = f"killed by signal {-code} {signal.strsignal(-code) or ''}".strip() if code is not None and code < 0 else f"exit code {code}"
+        lines = self._tail.decode(errors="replace").strip().splitlines()
+        return f"{how}: {lines[-1].strip()[:200]}" if lines and (code or 0) > 0 else how
+
+
+def _death_descriptor(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process ends; None where the system has none (a closed socket then tells)."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None

@@ -1,0 +1,138 @@
+"""The consumer: turns the groups of one update into new weights, with one training backend.
+
+The order is that of CONTRACTS section 4. It knows no coordinator, no producer and no files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from rlcore.batches import TrainBatch
+from rlcore.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
+from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
+from rlcore.learning.reward_kl import reward_kl
+from rlcore.schedule.accounting import TimeAccount
+from rlcore.snapshots import Probe, Snapshot
+from rlcore.types import Group
+
+__all__ = ["Algorithm", "Consumer"]
+
+_NO_UPDATE = {"loss": 0.0, "grad_norm": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Algorithm:
+    """What the configuration and the recipe decided of one update. ``old_from_trainer``: old log probabilities are recomputed by the
+    trainer rather than taken from the sampler. ``kl_in_reward``: the coefficient of the penalty that goes to the estimator, 0 for none."""
+
+    estimator_name: str
+    estimator: AdvantageEstimator
+    loss_name: str
+    loss: Loss
+    objective: Objective
+    batch: BatchSettings
+    seed: int
+    updates_per_batch: int = 1
+    epochs_per_batch: int = 1
+    old_from_trainer: bool = True
+    kl_in_reward: float = 0.0
+    kl_kind: str = "k1"
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of one update."""
+        return self.updates_per_batch * self.epochs_per_batch
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be computed or loaded for it."""
+        return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset())
+
+
+class Consumer:
+    """Owns the trainer and the algorithm."""
+
+    def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount) -> None:
+        self._backend = backend
+        self._algorithm = algorithm
+        self._account = account
+
+    def update(self, groups: Sequence[Group], masked: Collection[int], version: int) -> Mapping[str, float]:
+        """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
+
+        ``masked``: places of the groups that the filter took out. A batch in which nothing can train takes no optimizer step.
+        """
+        batch = self._with_logprobs(assemble_batch(groups, None, self._algorithm.batch, masked=masked, version=version))
+        batch = replace(batch, advantages=self._advantages(groups, masked, batch))
+        batch = prepare_loss(self._algorithm.loss_name, self._algorithm.loss, batch)
+        metrics = [self._step(part) for epoch in range(self._algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
+        return {**_mean(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
+
+    def snapshot(self, version: int, probe_ids: np.ndarray | None, tolerance: float) -> Snapshot:
+        """The policy as it stands, sealed under ``version``, with the trainer's log probabilities of the probe where one is asked for."""
+        with self._account.span("weights"):
+            probe = None
+            if probe_ids is not None:
+                probe = Probe(token_ids=probe_ids, logprobs=self._backend.probe(probe_ids), tolerance=tolerance)
+            return Snapshot.of(version, dict(self._backend.iter_weights()), probe)
+
+    def save(self, folder: Path) -> None:
+        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below an existing folder."""
+        for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
+            (folder / name).mkdir()
+            write(folder / name)
+
+    def _with_logprobs(self, batch: TrainBatch) -> TrainBatch:
+        algorithm = self._algorithm
+        with self._account.span("log probabilities"):
+            if Need.REFERENCE in algorithm.needs:
+                batch = replace(batch, reference_logprobs=self._backend.logprobs(batch, Which.REFERENCE))
+            if not algorithm.old_from_trainer:
+                batch = replace(batch, old_logprobs=batch.rollout_logprobs)
+            elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward:
+                batch = replace(batch, old_logprobs=self._backend.logprobs(batch, Which.POLICY))
+            if Need.PROXIMAL in algorithm.needs:
+                batch = replace(batch, proximal_logprobs=self._backend.logprobs(batch, Which.POLICY))
+        return batch
+
+    def _advantages(self, groups: Sequence[Group], masked: Collection[int], batch: TrainBatch) -> np.ndarray:
+        algorithm = self._algorithm
+        kl = None
+        if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
+            kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
+        rewards = assemble_rewards(
+            groups,
+            algorithm.batch,
+            masked=masked,
+            kl=kl,
+            kl_coeff=algorithm.kl_in_reward,
+            with_greedy=algorithm.estimator.needs_greedy,
+        )
+        return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
+
+    def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
+        return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, seed=self._algorithm.seed, epoch=epoch)
+
+    def _step(self, part: TrainBatch) -> Mapping[str, float]:
+        if not part.in_loss.any():
+            return _NO_UPDATE
+        with self._account.span("training"):
+            return self._backend.update(part, self._algorithm.objective)
+
+
+def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = dict.fromkeys(name for record in metrics for name in record)
+    return {name: float(np.mean([record[name] for record in metrics if name in record])) for name in names}
+
+
+def _describe(batch: TrainBatch) -> dict[str, float]:
+    trained = np.repeat(batch.in_loss, batch.lengths)
+    return {
+        "tokens": float(trained.sum()),
+        "rollouts_in_loss": float(batch.in_loss.sum()),
+        "advantage_abs_mean": float(np.abs(batch.advantages[trained]).mean()) if trained.any() else 0.0,
+    }

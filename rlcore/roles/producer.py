@@ -1,0 +1,186 @@
+"""The producer: turns jobs (a prompt, so many rollouts) into scored groups, with one engine and one judge.
+
+It knows no coordinator and nobody who wants the groups; a runtime leases, delivers, and decides when new weights are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from rlcore.errors import RunError, WeightsError
+from rlcore.interfaces import InferenceBackend, Tokenizer
+from rlcore.roles.conversation import Conversation, Turn, single_turn
+from rlcore.schedule.accounting import TimeAccount
+from rlcore.snapshots import Snapshot
+from rlcore.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, Segment
+from rlcore.weights import check_probe
+
+__all__ = ["Job", "JudgeLike", "Produced", "Producer"]
+
+
+class JudgeLike(Protocol):
+    """What the producer asks of ``rlcore.rewards.Judge``."""
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None: ...
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One group to make: a sampling per rollout, and the noise key without its last number, which is the rollout's."""
+
+    key: int
+    prompt: Prompt
+    samplings: tuple[Sampling, ...]
+    noise: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """A finished job: rollouts in order, one score each."""
+
+    job: Job
+    rollouts: tuple[Rollout, ...]
+    scores: tuple[Score, ...]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A job under way: what has been answered so far."""
+
+    job: Job
+    rollouts: list[Rollout | None] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        return all(rollout is not None for rollout in self.rollouts)
+
+
+@dataclass(slots=True)
+class _Live:
+    """A conversation waiting for a completion."""
+
+    open: _Open
+    index: int
+    conversation: Conversation
+    turn: Turn
+
+
+class Producer:
+    """Owns an engine and the conversations that run on it."""
+
+    def __init__(self, name: str, engine: InferenceBackend, tokenizer: Tokenizer, judge: JudgeLike, account: TimeAccount) -> None:
+        self.name = name
+        self.version = -1
+        self._engine = engine
+        self._tokenizer = tokenizer
+        self._judge = judge
+        self._account = account
+        self._live: dict[str, _Live] = {}
+        self._judging: dict[int, _Open] = {}
+        self.booking: str | None = None
+        """The activity that engine and judge are booked to, where it is not generation and scoring (an evaluation)."""
+        self._requests = 0
+        self._generating = 0
+        self._generated = 0
+
+    @property
+    def busy(self) -> int:
+        """Jobs that still generate; those that wait for a verdict take no slot of the engine."""
+        return self._generating
+
+    @property
+    def idle(self) -> bool:
+        """True where no job is under way."""
+        return not self._live and not self._judging
+
+    def take_tokens(self) -> int:
+        """Tokens generated since the last call."""
+        count, self._generated = self._generated, 0
+        return count
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Serve other weights from here on, verified: version, then probe."""
+        with self._account.span("weights"):
+            served = self._engine.update(snapshot)
+            if served != snapshot.version:
+                raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
+            self.version = served
+            if snapshot.probe is not None and self._engine.capabilities.scores:
+                check_probe(snapshot.probe, self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
+
+    def accept(self, jobs: Sequence[Job]) -> None:
+        """Start jobs; their prompts are rendered here, once per group."""
+        requests = []
+        for job in jobs:
+            context_ids = self._tokenizer.render(job.prompt.messages)
+            opened = _Open(job, [None] * len(job.samplings))
+            self._generating += 1
+            for index, sampling in enumerate(job.samplings):
+                conversation = single_turn(context_ids, sampling)
+                requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
+        with self._account.span(self.booking or "generation"):
+            self._engine.submit(requests)
+
+    def step(self, timeout: float) -> list[Produced]:
+        """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
+        if self._live:
+            with self._account.span(self.booking or "generation"):
+                completions = self._engine.poll(timeout)
+            for completion in completions:
+                self._advance(completion)
+            timeout = 0.0
+        if not self._judging:
+            return []
+        with self._account.span(self.booking or "scoring"):
+            return [self._produced(key, scores) for key, scores in self._judge.poll(timeout)]
+
+    def _ask(self, live: _Live) -> Request:
+        self._requests += 1
+        request_id = f"{self.name}-{self._requests}"
+        self._live[request_id] = live
+        return Request(
+            request_id=request_id,
+            token_ids=live.turn.context_ids,
+            sampling=live.turn.sampling,
+            noise=(*live.open.job.noise, live.index),
+        )
+
+    def _advance(self, completion: Completion) -> None:
+        live = self._live.pop(completion.request_id, None)
+        if live is None:
+            raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
+        if completion.finish is Finish.ABORTED:
+            # Only a weight update aborts here; the same noise key asks for the same draw under the new weights.
+            self._engine.submit([self._ask(live)])
+            return
+        self._generated += len(completion.token_ids)
+        try:
+            live.turn = live.conversation.send(completion)
+        except StopIteration as finished:
+            self._keep(live, completion, finished.value)
+        else:
+            self._engine.submit([self._ask(live)])
+
+    def _keep(self, live: _Live, completion: Completion, segments: tuple[Segment, ...]) -> None:
+        job = live.open.job
+        live.open.rollouts[live.index] = Rollout(
+            prompt_id=job.prompt.prompt_id,
+            index=live.index,
+            kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
+            segments=segments,
+            text=self._tokenizer.decode(np.concatenate([segment.token_ids for segment in segments]).tolist()),
+            finish=completion.finish,
+        )
+        if live.open.whole:
+            self._generating -= 1
+            self._judging[job.key] = live.open
+            self._judge.submit(job.key, job.prompt, [rollout for rollout in live.open.rollouts if rollout is not None])
+
+    def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
+        opened = self._judging.pop(key)
+        return Produced(job=opened.job, rollouts=tuple(r for r in opened.rollouts if r is not None), scores=scores)

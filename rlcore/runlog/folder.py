@@ -1,0 +1,66 @@
+"""``<run_dir>/<project>/<time>-<id>/``: one folder a run, never shared, never overwritten."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.runlog.files import append_json_line, write_json, write_json_lines, write_text
+
+__all__ = ["RunFolder"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Paths of a run and the few ways in which it writes.
+
+    ``-sd``, ``-esd`` and ``-rsd`` move the checkpoints, the evaluations and the rollouts elsewhere, into a sub-folder named like the run.
+    """
+
+    root: Path
+    checkpoints: Path
+    evaluations: Path
+    rollouts: Path
+
+    @classmethod
+    def create(
+        cls, run_dir: Path, project: str, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None
+    ) -> RunFolder:
+        """Make a fresh folder; two runs of the same second get different ids."""
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        root = run_dir / project / name
+        root.mkdir(parents=True)
+        return cls(
+            root=root,
+            checkpoints=save_dir / name if save_dir else root / "checkpoints",
+            evaluations=eval_save_dir / name if eval_save_dir else root / "eval",
+            rollouts=rollout_save_dir / name if rollout_save_dir else root / "rollouts",
+        )
+
+    def write_config(self, toml: str) -> None:
+        """``run.toml``: the resolved configuration, ready to be run again."""
+        write_text(self.root / "run.toml", toml)
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """``manifest.json``: versions of everything."""
+        write_json(self.root / "manifest.json", manifest)
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """``summary.json``: what the user was shown at the end."""
+        write_json(self.root / "summary.json", summary)
+
+    def log_metrics(self, record: Mapping[str, Any]) -> None:
+        """One line of ``metrics.jsonl``."""
+        append_json_line(self.root / "metrics.jsonl", record)
+
+    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """``rollouts/step-N.jsonl``."""
+        write_json_lines(self.rollouts / f"step-{step}.jsonl", rows)
+
+    def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
+        """``eval/<task>/step-N.jsonl``."""
+        write_json_lines(self.evaluations / task / f"step-{step}.jsonl", rows)

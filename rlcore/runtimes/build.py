@@ -1,0 +1,237 @@
+"""From a plan to the parts of a run on this machine.
+
+The order is deliberate: what can be refused cheaply comes first, and the reward workers start before torch and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rlcore.config import Plan
+from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
+from rlcore.data.tokenizer import load_tokenizer
+from rlcore.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingContext
+from rlcore.rewards import Judge, RewardEntry
+from rlcore.roles.consumer import Consumer
+from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.producer import Producer
+from rlcore.runtimes.algorithm import build_algorithm
+from rlcore.runtimes.delivery import JobMaker
+from rlcore.runtimes.feed import Feed, SequentialFeed
+from rlcore.runtimes.threaded_feed import ThreadedFeed
+from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
+from rlcore.specs import InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.types import Prompt, Sampling
+from rlcore.weights import LocalChannel, probe_tolerance
+
+__all__ = ["Parts", "build"]
+
+_PROBE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The roles of one run, built and wired. ``accounts``: whose seconds are counted, by worker."""
+
+    data: Mapping[str, DataSet]
+    judge: Judge
+    tokenizer: Tokenizer
+    consumer: Consumer
+    producer: Producer
+    coordinator: Coordinator
+    feed: Feed
+    schedule: ScheduleSettings
+    accounts: Mapping[str, TimeAccount]
+    probe_ids: np.ndarray | None
+    probe_tolerance: float
+
+
+def build(plan: Plan, closing: ExitStack) -> Parts:
+    """Build everything; what must be closed is pushed on ``closing`` as soon as it exists."""
+    data = _load_data(plan)
+    judge = Judge(
+        _reward_entries(plan), workers=int(plan.config.schedule.reward_workers), error_budget=plan.config.schedule.reward_error_budget
+    )
+    closing.callback(judge.close)
+    for data_set in data.values():
+        judge.check(data_set.prompts)
+    tokenizer = _tokenizer(plan)
+    prompts = {name: _rendered_prompts(plan, data_set, tokenizer) for name, data_set in data.items()}
+    schedule = _schedule(plan, len(prompts["train"]))
+    accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
+    consumer = _consumer(plan, schedule, accounts["trainer"], closing)
+    producer = Producer("producer-0", _engine(plan, tokenizer, closing), tokenizer, judge, accounts["producer"])
+    coordinator = Coordinator(schedule)
+    probe_ids = tokenizer.render(prompts["train"][0].messages)[:_PROBE_TOKENS]
+    return Parts(
+        data=data,
+        judge=judge,
+        tokenizer=tokenizer,
+        consumer=consumer,
+        producer=producer,
+        coordinator=coordinator,
+        feed=_feed(plan, coordinator, producer, prompts, accounts["trainer"], closing),
+        schedule=schedule,
+        accounts=accounts,
+        probe_ids=probe_ids if plan.config.weights.probe and len(probe_ids) > 1 else None,
+        probe_tolerance=probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype),
+    )
+
+
+def _reward_specs(plan: Plan) -> list[RewardSpec]:
+    specs = [plan.registry.spec(PluginKind.REWARD, reward.name) for reward in plan.config.rewards]
+    return [spec for spec in specs if isinstance(spec, RewardSpec)]
+
+
+def _reward_entries(plan: Plan) -> list[RewardEntry]:
+    return [
+        RewardEntry(
+            name=spec.name,
+            spec=spec,
+            weight=reward.weight,
+            deadline=reward.deadline,
+            options=options,
+            payload=plan.registry.payload(PluginKind.REWARD, reward.name),
+        )
+        for reward, spec, options in zip(plan.config.rewards, _reward_specs(plan), plan.reward_options, strict=True)
+    ]
+
+
+def _load_data(plan: Plan) -> dict[str, DataSet]:
+    """``train`` and the held-out tasks by name."""
+    specs = _reward_specs(plan)
+    tasks = {f"eval/{task}": load_eval(path, specs) for task, path in plan.config.eval.eval_dataset.items()}
+    return {"train": load_prompts(plan.config, specs), **tasks}
+
+
+def _tokenizer(plan: Plan) -> Tokenizer:
+    config = plan.config
+    path = config.model.tokenizer_path or config.model.model
+    spec = plan.registry.spec(PluginKind.INFERENCE, config.inference.name)
+    if isinstance(spec, InferenceBackendSpec) and spec.tokenizer:
+        module, _, function = spec.tokenizer.partition(":")
+        loaded: Tokenizer = getattr(import_module(module), function)(path)
+        return loaded
+    return load_tokenizer(path)
+
+
+def _rendered_prompts(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, ...]:
+    """The prompts with their system prompt; refused where one is longer than ``-mpt`` allows."""
+    specs = {spec.name: spec for spec in reversed(_reward_specs(plan))}
+    default = _reward_specs(plan)[0]
+
+    def system_prompt(prompt: Prompt) -> str:
+        chosen = plan.config.data.system_prompt
+        return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
+
+    prompts = tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
+    check_prompt_lengths(prompts, [len(tokenizer.render(prompt.messages)) for prompt in prompts], plan.config.data.max_prompt_tokens)
+    return prompts
+
+
+def _schedule(plan: Plan, prompts: int) -> ScheduleSettings:
+    config = plan.config
+    estimator = plan.registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
+    return ScheduleSettings(
+        prompts=prompts,
+        train_batch_size=config.training.train_batch_size,
+        n_sampled=config.sampling.num_generations,
+        n_greedy=int(getattr(estimator, "needs_greedy", False)),
+        buffer_limit=int(config.schedule.data_actor_buffer_size_limit),
+        episodes=config.run.num_episodes,
+        max_steps=config.run.max_steps,
+        max_staleness=config.schedule.max_staleness,
+        filter_range=config.algorithm.filter_range,
+        dynamic_batching=config.algorithm.dynamic_batching,
+        seed=config.run.seed,
+        shuffle=config.data.shuffle,
+    )
+
+
+def _consumer(plan: Plan, schedule: ScheduleSettings, account: TimeAccount, closing: ExitStack) -> Consumer:
+    config, training = plan.config, plan.config.training
+    algorithm = build_algorithm(plan)
+    context = TrainingContext(
+        model=config.model.model,
+        optimizer=OptimizerSettings(
+            learning_rate=training.learning_rate,
+            betas=training.betas,
+            weight_decay=training.weight_decay,
+            max_grad_norm=training.max_grad_norm,
+            warmup_steps=training.warmup_steps,
+            min_lr_ratio=training.min_lr_ratio,
+            total_steps=schedule.horizon * algorithm.optimizer_steps,
+        ),
+        rollouts_per_forward=int(training.train_microbatch_size),
+        tokens_per_forward=training.tokens_per_forward,
+        prompts_per_slice=int(training.train_minibatch_size),
+        needs=algorithm.needs,
+        dtype=training.dtype,
+        device=training.device,
+        seed=config.run.seed,
+    )
+    backend = _made(plan.registry.load(PluginKind.TRAINING, training.name), context, plan.training_options)
+    closing.callback(backend.close)
+    backend.setup(context)
+    return Consumer(backend, algorithm, account)
+
+
+def _engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:
+    config, inference = plan.config, plan.config.inference
+    context = InferenceContext(
+        model=config.model.model,
+        tokenizer=tokenizer,
+        prompts_per_forward=int(inference.inference_microbatch_size),
+        max_tokens=config.data.max_prompt_tokens + max(config.sampling.max_new_tokens, config.eval.eval_max_new_tokens or 0),
+        dtype=inference.dtype,
+        device=inference.device,
+        tensor_parallel=inference.producer_tensor_parallel_size,
+        seed=config.run.seed,
+    )
+    engine: InferenceBackend = _made(plan.registry.load(PluginKind.INFERENCE, inference.name), context, plan.inference_options)
+    closing.callback(engine.close)
+    return engine
+
+
+def _made(target: Any, context: Any, options: Any) -> Any:
+    return target(context) if options is None else target(context, options)
+
+
+def _feed(
+    plan: Plan,
+    coordinator: Coordinator,
+    producer: Producer,
+    prompts: Mapping[str, Sequence[Prompt]],
+    account: TimeAccount,
+    closing: ExitStack,
+) -> Feed:
+    config = plan.config
+    specs = _reward_specs(plan)
+    stop = config.sampling.stop if config.sampling.stop is not None else tuple(dict.fromkeys(text for spec in specs for text in spec.stop))
+    sampling = Sampling(
+        temperature=config.sampling.temperature,
+        top_p=config.sampling.top_p,
+        top_k=config.sampling.top_k,
+        max_new_tokens=config.sampling.max_new_tokens,
+        stop=tuple(stop),
+    )
+    held_out = Sampling(
+        temperature=config.eval.eval_temperature,
+        max_new_tokens=config.eval.eval_max_new_tokens or sampling.max_new_tokens,
+        stop=sampling.stop,
+    )
+    tasks = {name.removeprefix("eval/"): tuple(rows) for name, rows in prompts.items() if name != "train"}
+    jobs = JobMaker(tuple(prompts["train"]), sampling, config.run.seed, config.algorithm.filter_by)
+    evaluator = Evaluator(tasks, held_out, config.run.seed)
+    in_flight = int(config.inference.inference_batch_size)
+    if config.schedule.max_staleness == 0:
+        return SequentialFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight)
+    feed = ThreadedFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight, account)
+    closing.callback(feed.stop)
+    return feed

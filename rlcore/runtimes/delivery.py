@@ -1,0 +1,67 @@
+"""From a lease to a job, and from what was produced to a group and its delivery: the words that producer and coordinator exchange."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rlcore.roles.producer import Job, Produced
+from rlcore.schedule.coordinator import Delivery
+from rlcore.types import Group, Kind, Lease, Prompt, Sampling
+
+__all__ = ["JobMaker", "delivery_of", "group_of"]
+
+
+class JobMaker:
+    """Makes jobs of leases, and remembers the leases that are out."""
+
+    def __init__(self, prompts: tuple[Prompt, ...], sampling: Sampling, seed: int, filter_by: str) -> None:
+        self.filter_by = filter_by
+        self._prompts = prompts
+        self._sampling = sampling
+        self._seed = seed
+        self._leases: dict[int, Lease] = {}
+
+    def job(self, lease: Lease) -> Job:
+        """The job of a lease: sampled rollouts first, greedy ones after them."""
+        self._leases[lease.lease_id] = lease
+        greedy = replace(self._sampling, temperature=0.0)
+        return Job(
+            key=lease.lease_id,
+            prompt=self._prompts[lease.prompt_index],
+            samplings=(self._sampling,) * lease.n_sampled + (greedy,) * lease.n_greedy,
+            noise=(self._seed, lease.episode, lease.prompt_index),
+        )
+
+    def lease(self, lease_id: int) -> Lease:
+        """The lease that a result answers."""
+        return self._leases[lease_id]
+
+    def close(self, lease_id: int) -> None:
+        """Forget a lease that was answered."""
+        del self._leases[lease_id]
+
+
+def group_of(produced: Produced, lease: Lease) -> Group:
+    """The group that a finished job is."""
+    return Group(
+        prompt_id=produced.job.prompt.prompt_id,
+        episode=lease.episode,
+        prompt_index=lease.prompt_index,
+        rollouts=produced.rollouts,
+        scores=produced.scores,
+    )
+
+
+def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> Delivery:
+    """What the coordinator learns of a group: its version, its accuracy, or why none of it can train (CONTRACTS section 2)."""
+    sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is Kind.SAMPLED]
+    counted = [score for score in sampled if score.in_statistics]
+    versions = [rollout.version for rollout in group.rollouts if rollout.version is not None]
+    accuracies = [score.accuracy if filter_by == "accuracy" else score.parts.get(filter_by) for score in counted]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return Delivery(
+        lease_id=lease_id,
+        version=min(versions, default=lease.version),
+        accuracy=sum(known) / len(known) if known else None,
+        failed="" if counted else f"{sampled[0].outcome}: {sampled[0].reason}",
+    )

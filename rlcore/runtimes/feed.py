@@ -1,0 +1,127 @@
+"""Where a local run's batches come from: the coordinator, one producer, and the groups between delivery and training.
+
+``SequentialFeed`` generates and trains in turns, in waves whose cut depends on nothing but the configuration: staleness 0, bitwise
+reproducible. ``ThreadedFeed`` (its own file) generates while the caller trains: staleness 1 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import Job, Produced, Producer
+from rlcore.runtimes.delivery import JobMaker, delivery_of, group_of
+from rlcore.schedule.coordinator import Coordinator, TrainOrder
+from rlcore.snapshots import Snapshot
+from rlcore.types import Group
+from rlcore.weights import LocalChannel
+
+__all__ = ["POLL_SECONDS", "Batch", "Feed", "SequentialFeed"]
+
+POLL_SECONDS = 0.05
+# The longest that a producer stays away from new weights and leases while nothing finishes; it is not a sleep.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing."""
+
+    groups: tuple[Group, ...]
+    masked: frozenset[int]
+    version: int
+
+
+class Feed:
+    """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train."""
+
+    def __init__(
+        self, coordinator: Coordinator, producer: Producer, jobs: JobMaker, evaluator: Evaluator, channel: LocalChannel, in_flight: int
+    ) -> None:
+        self.coordinator = coordinator
+        self._producer = producer
+        self._jobs = jobs
+        self._evaluator = evaluator
+        self._channel = channel
+        self._in_flight = in_flight
+        self._groups: dict[int, Group] = {}
+        self._evaluation_key = -1
+        self._reports: list[tuple[int, list[TaskReport]]] = []
+
+    def next_batch(self) -> Batch | None:
+        """The next update's groups; None at the end of the run. Blocks until the coordinator has them."""
+        raise NotImplementedError
+
+    def updated(self) -> int:
+        """The batch was trained; the version that it made."""
+        return self.coordinator.updated()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Offer new weights to the producer."""
+        self._channel.publish(snapshot)
+
+    def evaluate(self, step: int) -> None:
+        """Have the held-out tasks evaluated with the newest weights; the reports come by ``take_evaluations``."""
+        raise NotImplementedError
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        """(step, reports) of the evaluations that are complete; with ``wait``, of all that were asked for."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def stop(self) -> None:
+        """No further batch is wanted."""
+
+    def _new_jobs(self) -> list[Job]:
+        free = self._in_flight - self._producer.busy
+        leases = self.coordinator.lease(self._producer.name, free, serving=self._producer.version) if free > 0 else []
+        return [self._jobs.job(lease) for lease in leases]
+
+    def _deliver(self, results: Sequence[Produced]) -> None:
+        groups = {produced.job.key: group_of(produced, self._jobs.lease(produced.job.key)) for produced in results}
+        deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
+        for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
+            if verdict.kept:
+                self._groups[delivery.lease_id] = groups[delivery.lease_id]
+            self._jobs.close(delivery.lease_id)
+
+    def _batch(self, order: TrainOrder) -> Batch:
+        groups = tuple(self._groups.pop(lease_id) for lease_id in order.lease_ids)
+        masked = frozenset(place for place, lease_id in enumerate(order.lease_ids) if lease_id in order.masked)
+        return Batch(groups=groups, masked=masked, version=order.version)
+
+    def _start_evaluation(self) -> Evaluation:
+        evaluation = self._evaluator.start(self._evaluation_key)
+        self._evaluation_key -= len(evaluation.jobs)
+        return evaluation
+
+    def _load_newest(self) -> None:
+        if (snapshot := self._channel.newer_than(self._producer.version)) is not None:
+            self._producer.load(snapshot)
+
+
+class SequentialFeed(Feed):
+    """Waves: lease, generate and score everything, deliver in lease order; then the caller trains."""
+
+    def next_batch(self) -> Batch | None:
+        self._load_newest()
+        while (order := self.coordinator.next_batch()) is None:
+            if self.coordinator.finished:
+                return None
+            jobs = self._new_jobs()
+            self._deliver(self._run(jobs))
+        return self._batch(order)
+
+    def evaluate(self, step: int) -> None:
+        self._load_newest()
+        evaluation = self._start_evaluation()
+        for produced in self._run(evaluation.jobs):
+            evaluation.collect(produced)
+        self._reports.append((step, evaluation.reports()))
+
+    def _run(self, jobs: list[Job]) -> list[Produced]:
+        self._producer.accept(jobs)
+        results: list[Produced] = []
+        while not self._producer.idle:
+            results += self._producer.step(POLL_SECONDS)
+        return sorted(results, key=lambda produced: produced.job.key)

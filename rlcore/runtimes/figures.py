@@ -1,0 +1,68 @@
+"""What a batch says of itself: the metrics of a step, and the rows of the rollout log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from rlcore.runtimes.feed import Batch
+from rlcore.types import Finish, Kind, Rollout, Score
+
+__all__ = ["batch_figures", "rollout_rows"]
+
+
+def batch_figures(batch: Batch) -> dict[str, float]:
+    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, lengths over all."""
+    pairs = list(_sampled(batch))
+    counted = [score for _, score in pairs if score.in_statistics]
+    lengths = np.array([rollout.length for rollout, _ in pairs] or [0])
+    ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
+    figures = {
+        "reward/mean": _mean([score.value for score in counted]),
+        "reward/accuracy": _mean([score.accuracy for score in counted if score.accuracy is not None]),
+        "reward/format": _mean([float(score.format_ok) for score in counted if score.format_ok is not None]),
+        "response_length/mean": float(lengths.mean()),
+        "response_length/max": float(lengths.max()),
+        "response_tokens": float(lengths.sum()),
+        "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
+        "staleness/mean": _mean([float(age) for age in ages]),
+        "staleness/max": float(max(ages, default=0)),
+        "groups": float(len(batch.groups)),
+        "groups/masked": float(len(batch.masked)),
+    }
+    return {name: value for name, value in figures.items() if not np.isnan(value)} | {"reward/mean": figures["reward/mean"]}
+
+
+def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
+    """One row a rollout, readable on its own."""
+    for group in batch.groups:
+        for rollout, score in zip(group.rollouts, group.scores, strict=True):
+            yield {
+                "prompt_id": group.prompt_id,
+                "episode": group.episode,
+                "index": rollout.index,
+                "kind": rollout.kind.value,
+                "text": rollout.text,
+                "finish": rollout.finish.value,
+                "length": rollout.length,
+                "version": rollout.version,
+                "reward": score.value,
+                "accuracy": score.accuracy,
+                "format_ok": score.format_ok,
+                "parsed": score.parsed,
+                "outcome": score.outcome.value,
+                "reason": score.reason,
+            }
+
+
+def _sampled(batch: Batch) -> Iterator[tuple[Rollout, Score]]:
+    for group in batch.groups:
+        for rollout, score in zip(group.rollouts, group.scores, strict=True):
+            if rollout.kind is Kind.SAMPLED:
+                yield rollout, score
+
+
+def _mean(values: list[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

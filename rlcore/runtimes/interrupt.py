@@ -1,0 +1,39 @@
+"""Ctrl-C: once asks the run to end after this step, twice ends it now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+__all__ = ["Interrupt"]
+
+
+class Interrupt:
+    """A context in which the first SIGINT or SIGTERM sets ``requested`` and the second raises KeyboardInterrupt.
+
+    Outside the main thread signals cannot be taken over; there it only holds the flag.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.requested = False
+        self._tell = tell
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        self._tell("interrupted: this step is finished and saved, then the run ends (once more stops it now)")

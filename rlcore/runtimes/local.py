@@ -1,0 +1,200 @@
+"""The local runtime: one process, every role in it. At staleness 0 it generates and trains in turns; above, at the same time."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rlcore.checkpoint import save_checkpoint
+from rlcore.config import Plan, to_toml
+from rlcore.roles.evaluator import TaskReport
+from rlcore.runlog import RunFolder, build_manifest
+from rlcore.runtimes.build import Parts, build
+from rlcore.runtimes.feed import Batch
+from rlcore.runtimes.figures import batch_figures, rollout_rows
+from rlcore.runtimes.interrupt import Interrupt
+from rlcore.runtimes.listeners import Listeners
+from rlcore.runtimes.progress import Progress
+from rlcore.runtimes.summary import Sample, Summary
+from rlcore.specs import PluginKind
+
+__all__ = ["LocalRun"]
+
+
+class LocalRun:
+    """One run, from a plan to a summary."""
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._plan = plan
+        self._config = plan.config
+        self._progress = progress
+        self._evaluations: dict[int, list[TaskReport]] = {}
+        self._checkpoint: Path | None = None
+        self._tokens = 0
+        self._reward_last: float | None = None
+
+    def run(self) -> Summary:
+        """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
+        with ExitStack() as closing:
+            parts = build(self._plan, closing)
+            self._folder = self._open_folder(parts)
+            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
+            closing.callback(self._progress.finished)
+            self._progress.started(self._folder.root, parts.schedule.horizon)
+            with Interrupt(self._progress.note) as interrupt:
+                seconds = self._train(parts, interrupt)
+            summary = self._summarise(parts, seconds, interrupt.requested)
+            self._listeners.finished(summary.as_json())
+            self._folder.write_summary(summary.as_json())
+            return summary
+
+    def _train(self, parts: Parts, interrupt: Interrupt) -> float:
+        """The loop: take the batch of the next version, train on it, hand the new weights out. Returns its seconds."""
+        self._publish(parts, 0)
+        self._evaluate(parts, 0, wait=True)
+        start = time.monotonic()
+        while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
+            self._listeners.groups_scored(batch.groups, batch.version)
+            metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
+            version = parts.feed.updated()
+            self._publish(parts, version)
+            self._record(parts, version, batch, metrics)
+            if _due(version, self._config.eval.eval_interval):
+                self._evaluate(parts, version, wait=False)
+            if _due(version, self._config.log.save_interval):
+                self._save(parts, version)
+        seconds = time.monotonic() - start
+        if not interrupt.requested:
+            self._evaluate(parts, parts.coordinator.version, wait=True)
+        parts.feed.stop()
+        self._save(parts, parts.coordinator.version)
+        return seconds
+
+    def _open_folder(self, parts: Parts) -> RunFolder:
+        log = self._config.log
+        folder = RunFolder.create(
+            Path(self._config.run.run_dir),
+            self._config.run.project,
+            save_dir=_path(log.save_dir),
+            eval_save_dir=_path(self._config.eval.eval_save_dir),
+            rollout_save_dir=_path(log.rollout_save_dir),
+        )
+        folder.write_config(to_toml(self._config))
+        folder.write_manifest(
+            build_manifest(
+                seed=self._config.run.seed,
+                data={name: data.fingerprint for name, data in parts.data.items()} | {"tokenizer": parts.tokenizer.fingerprint()},
+                attestations=[self._plan.registry.attest(kind, name) for kind, name in _used(self._plan)],
+                origins=self._plan.origins,
+            )
+        )
+        return folder
+
+    def _publish(self, parts: Parts, version: int) -> None:
+        parts.feed.publish(parts.consumer.snapshot(version, parts.probe_ids, parts.probe_tolerance))
+
+    def _record(self, parts: Parts, step: int, batch: Batch, metrics: Mapping[str, float]) -> None:
+        figures = {**batch_figures(batch), **metrics, **parts.judge.metrics()}
+        self._tokens += int(figures["response_tokens"])
+        self._reward_last = figures["reward/mean"]
+        self._folder.log_metrics({"step": step, **figures})
+        self._listeners.step_finished(step, figures)
+        self._progress.step(step, figures)
+        if step == 1 or _due(step, self._config.log.rollout_interval):
+            self._folder.write_rollouts(step, rollout_rows(batch))
+        self._collect_evaluations(parts, wait=False)
+
+    def _evaluate(self, parts: Parts, step: int, *, wait: bool) -> None:
+        if self._config.eval.eval_dataset and step not in self._evaluations:
+            parts.feed.evaluate(step)
+        self._collect_evaluations(parts, wait=wait)
+
+    def _collect_evaluations(self, parts: Parts, *, wait: bool) -> None:
+        for step, reports in parts.feed.take_evaluations(wait=wait):
+            self._evaluations[step] = reports
+            figures = {f"eval/{report.task}": report.accuracy for report in reports}
+            self._folder.log_metrics({"step": step, **figures})
+            self._listeners.evaluated(step, figures)
+            self._progress.evaluated(step, reports)
+            for report in reports:
+                self._folder.write_evaluation(report.task, step, report.rows)
+
+    def _save(self, parts: Parts, step: int) -> None:
+        if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
+            return
+
+        def fill(folder: Path) -> None:
+            parts.consumer.save(folder)
+            parts.tokenizer.save(folder / "model")
+
+        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": parts.coordinator.state()})
+        self._listeners.checkpoint_saved(step, self._checkpoint)
+
+    def _summarise(self, parts: Parts, seconds: float, interrupted: bool) -> Summary:
+        status = parts.coordinator.status()
+        steps = sorted(self._evaluations)
+        before = self._evaluations[steps[0]] if steps else []
+        after = self._evaluations[steps[-1]] if len(steps) > 1 else []
+        return Summary(
+            run=self._folder.root,
+            steps=status.version,
+            train_seconds=round(seconds, 3),
+            tokens_per_second=round(self._tokens / seconds, 1) if seconds else 0.0,
+            accuracy_before=_accuracy(before),
+            accuracy_after=_accuracy(after),
+            reward_last=self._reward_last,
+            ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
+            time={
+                f"{worker}/{part}": round(spent, 3)
+                for worker, account in parts.accounts.items()
+                for part, spent in account.totals().items()
+            },
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            interrupted=interrupted,
+            switched_off=self._listeners.switched_off,
+            checkpoint=self._checkpoint,
+            samples=_samples(before, after),
+        )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _due(step: int, interval: int) -> bool:
+    return interval > 0 and step % interval == 0
+
+
+def _used(plan: Plan) -> list[tuple[PluginKind, str]]:
+    config = plan.config
+    return [
+        (PluginKind.INFERENCE, config.inference.name),
+        (PluginKind.TRAINING, config.training.name),
+        (PluginKind.ALGORITHM, config.algorithm.name),
+        (PluginKind.ESTIMATOR, config.algorithm.estimator),
+        (PluginKind.LOSS, config.algorithm.loss),
+        *((PluginKind.REWARD, reward.name) for reward in config.rewards),
+        *((PluginKind.TRACKER, tracker) for tracker in config.log.trackers),
+    ]
+
+
+def _accuracy(reports: Sequence[TaskReport]) -> float | None:
+    return sum(report.accuracy for report in reports) / len(reports) if reports else None
+
+
+def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
+    """The first few held-out prompts of the first task, preferring those whose verdict changed."""
+    if not before or not after:
+        return ()
+    pairs = list(zip(before[0].rows, after[0].rows, strict=True))
+    changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
+    return tuple(_sample(first, last) for first, last in (changed or pairs)[:3])
+
+
+def _sample(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sample:
+    return Sample(prompt=before["prompt"][-1]["content"], gold=str(before["gold"]), before=before["prediction"], after=after["prediction"])

@@ -1,0 +1,45 @@
+"""What a run was, in one record: shown to the user, written as ``summary.json``, printed by ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Sample", "Summary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One held-out prompt, before and after."""
+
+    prompt: str
+    gold: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
+    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers."""
+
+    run: Path
+    steps: int
+    train_seconds: float
+    tokens_per_second: float
+    accuracy_before: float | None
+    accuracy_after: float | None
+    reward_last: float | None
+    ledger: Mapping[str, int]
+    time: Mapping[str, float]
+    peak_memory_bytes: int
+    interrupted: bool = False
+    switched_off: Mapping[str, str] = field(default_factory=dict)
+    checkpoint: Path | None = None
+    samples: tuple[Sample, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON-able dict, paths as text."""
+        return {**asdict(self), "run": str(self.run), "checkpoint": str(self.checkpoint) if self.checkpoint else None}

@@ -1,0 +1,151 @@
+"""The feed that overlaps: one thread generates and has groups judged while the caller trains (staleness 1 and more).
+
+One condition guards the coordinator and wakes whoever waits for it: the trainer for groups, the producer for room or for new weights.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from rlcore.errors import RunError
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import Job, Produced, Producer
+from rlcore.runtimes.delivery import JobMaker
+from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed
+from rlcore.schedule.accounting import TimeAccount
+from rlcore.schedule.coordinator import Coordinator
+from rlcore.snapshots import Snapshot
+from rlcore.weights import LocalChannel
+
+__all__ = ["ThreadedFeed"]
+
+
+class ThreadedFeed(Feed):
+    """Generation in a thread of its own. Every public method is for the caller's thread."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        producer: Producer,
+        jobs: JobMaker,
+        evaluator: Evaluator,
+        channel: LocalChannel,
+        in_flight: int,
+        account: TimeAccount,
+    ) -> None:
+        super().__init__(coordinator, producer, jobs, evaluator, channel, in_flight)
+        self._account = account
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._wanted: list[int] = []
+        self._evaluation: tuple[int, Evaluation] | None = None
+        self._thread = threading.Thread(target=self._produce, name=f"producer {producer.name}", daemon=True)
+
+    def next_batch(self) -> Batch | None:
+        if not self._thread.ident:
+            self._thread.start()
+        with self._changed, self._account.span("waiting for data"):
+            while (order := self.coordinator.next_batch()) is None:
+                self._raise_from_thread()
+                if self.coordinator.finished:
+                    return None
+                self._changed.wait()
+            self._changed.notify_all()
+            return self._batch(order)
+
+    def updated(self) -> int:
+        with self._changed:
+            version = super().updated()
+            self._changed.notify_all()
+            return version
+
+    def publish(self, snapshot: Snapshot) -> None:
+        with self._changed:
+            super().publish(snapshot)
+            self._changed.notify_all()
+
+    def evaluate(self, step: int) -> None:
+        if not self._thread.ident:
+            self._thread.start()
+        with self._changed:
+            self._wanted.append(step)
+            self._changed.notify_all()
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        with self._changed:
+            while wait and (self._wanted or self._evaluation):
+                self._raise_from_thread()
+                self._changed.wait()
+            return super().take_evaluations()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident:
+            self._thread.join()
+
+    def _raise_from_thread(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._stopping:
+            raise RunError("the producer was stopped while a batch was awaited")
+
+    # --- the producer's thread ---------------------------------------------------------------------------------------
+
+    def _produce(self) -> None:
+        try:
+            while self._take_work():
+                self._collect(self._producer.step(POLL_SECONDS))
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _take_work(self) -> bool:
+        """Load newer weights, start an evaluation or new leases; wait where there is nothing to do; False at the end."""
+        while True:
+            snapshot = self._newer_weights()
+            if snapshot is not None:
+                self._producer.load(snapshot)
+            with self._changed:
+                if self._stopping:
+                    return False
+                jobs = self._evaluation_jobs() + self._new_jobs()
+                if not jobs and self._producer.idle and self._newer_weights() is None:
+                    self._changed.wait()
+                    continue
+            if jobs:
+                self._producer.accept(jobs)
+            if not self._producer.idle:
+                return True
+
+    def _newer_weights(self) -> Snapshot | None:
+        # An evaluation is made by one version from its first token to its last, so it holds newer weights off.
+        return None if self._evaluation else self._channel.newer_than(self._producer.version)
+
+    def _evaluation_jobs(self) -> list[Job]:
+        if self._evaluation or not self._wanted or self._newer_weights() is not None:
+            return []
+        step = max(self._wanted.pop(0), self._producer.version)
+        self._evaluation = (step, self._start_evaluation())
+        return self._evaluation[1].jobs
+
+    def _collect(self, results: Sequence[Produced]) -> None:
+        if not results:
+            return
+        with self._changed:
+            groups = [produced for produced in results if not self._evaluated(produced)]
+            self._deliver(sorted(groups, key=lambda produced: produced.job.key))
+            self._changed.notify_all()
+
+    def _evaluated(self, produced: Produced) -> bool:
+        if self._evaluation is None or not self._evaluation[1].collect(produced):
+            return False
+        step, evaluation = self._evaluation
+        if evaluation.whole:
+            self._reports.append((step, evaluation.reports()))
+            self._evaluation = None
+        return True

@@ -1,0 +1,341 @@
+"""The coordinator: who may produce what, which groups make the next batch, and what became of every prompt.
+
+A pure state machine: no I/O, no clock, no threads, no randomness. Methods take an event and return a decision; a runtime calls them from
+one thread and carries the decisions out. It never sees a group, only lease ids: payloads travel from producers to trainers without it.
+
+Misuse raises ValueError. A lease id that is not held is no misuse (workers die, messages come late), so that is a verdict.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import isfinite
+from typing import Any
+
+from rlcore.schedule.ages import Ages, must_wait, room
+from rlcore.schedule.ledger import Ledger
+from rlcore.schedule.order import Place, PromptLine
+from rlcore.schedule.records import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.resume import read_state, write_state
+from rlcore.schedule.settings import ScheduleSettings
+from rlcore.types import Lease
+
+__all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
+
+NO_ACCURACY = "no accuracy"
+"""The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
+
+
+class _Phase(Enum):
+    IN_FLIGHT = auto()
+    READY = auto()  # in the buffer, or set aside from a void batch
+    TAKEN = auto()
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    place: Place
+    worker: str
+    version: int
+    phase: _Phase = _Phase.IN_FLIGHT
+    masked: bool = False
+
+
+class Coordinator:
+    """Leases prompts in episode order, bounds staleness and buffer, filters, cuts batches, keeps the ledger.
+
+    The round: ``lease`` -> ``deliver`` -> ``next_batch`` -> (train) -> ``updated``. An event costs O(log n) for each group that it names,
+    plus O(``max_staleness``).
+    """
+
+    def __init__(self, settings: ScheduleSettings) -> None:
+        """A schedule at version 0, nothing asked for yet."""
+        self.settings = settings
+        self.version = 0
+        self.ledger = Ledger(settings.prompts)
+        self._line = PromptLine(settings)
+        self._next_lease = 0
+        self._held: dict[int, _Held] = {}
+        self._by_worker: dict[str, set[int]] = {}
+        self._in_flight = Ages()
+        self._ready = Ages()
+        self._set_aside: set[int] = set()
+        self._oldest: list[tuple[int, int]] = []  # heap of (version, lease id); may name groups that were lost since
+        self._batch: tuple[int, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """All prompts of all episodes have ended, or ``max_steps`` updates are done."""
+        steps = self.settings.max_steps
+        return (steps is not None and self.version >= steps) or (self._line.exhausted and not self._held)
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def lease(self, worker: str, k: int, *, serving: int | None = None) -> list[Lease]:
+        """Up to ``k`` groups for this worker to produce; fewer, or none, where staleness, the buffer or the end forbids more.
+
+        ``serving``: the policy version that the worker will start them with, where that is not the newest. The lease says which version
+        was assumed; no token may come from an older one. Prompts given back go first.
+        """
+        if k < 0 or (serving is not None and serving < 0):
+            raise ValueError(f"worker {worker!r} asks for {k} leases at version {serving}: both must be 0 or more")
+        version = self.version if serving is None else min(serving, self.version)
+        granted: list[Lease] = []
+        for _ in range(min(k, self._room(version)[0])):
+            if self._line.exhausted:
+                break
+            granted.append(self._issue(worker, version))
+        return granted
+
+    def _room(self, version: int) -> tuple[int, Admission]:
+        """How many groups of this version may be asked for, and what forbids more."""
+        started = self.version + bool(self._batch)
+        places, limit = room(
+            self.settings, started=started, version=self.version, serving=version, in_flight=self._in_flight, ready=self._ready
+        )
+        free = self.settings.buffer_limit - self._in_flight.total - self._ready.total + len(self._set_aside)
+        return (places, limit) if places <= free else (free, Admission.BUFFER)
+
+    def _issue(self, worker: str, version: int) -> Lease:
+        fresh = not self._line.returned
+        place = self._line.take()
+        if fresh:
+            self.ledger.issue(place.episode)
+        lease_id = self._next_lease
+        self._next_lease += 1
+        self._held[lease_id] = _Held(place, worker, version)
+        self._by_worker.setdefault(worker, set()).add(lease_id)
+        self._in_flight.add(version)
+        return Lease(
+            lease_id=lease_id,
+            episode=place.episode,
+            prompt_index=place.prompt,
+            n_sampled=self.settings.n_sampled,
+            n_greedy=self.settings.n_greedy,
+            version=version,
+        )
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> list[Verdict]:
+        """One verdict for each, in order. A repeated delivery of a group still held gets its first verdict again.
+
+        Raises ValueError, and records nothing, for a version older than the lease's or newer than any that can exist.
+        """
+        for delivery in deliveries:
+            self._check(delivery)
+        return [self._receive(delivery) for delivery in deliveries]
+
+    def _check(self, delivery: Delivery) -> None:
+        held = self._held.get(delivery.lease_id)
+        if held is None or held.phase is not _Phase.IN_FLIGHT:
+            return
+        newest = self.version + bool(self._batch)  # the next version may be served before `updated` is called
+        if not held.version <= delivery.version <= newest:
+            raise ValueError(
+                f"lease {delivery.lease_id} (worker {held.worker!r}) was delivered with tokens of version {delivery.version}: it may hold "
+                f"versions {held.version} to {newest} only; a worker that serves an older policy must say so (`serving=`) when it leases"
+            )
+
+    def _receive(self, delivery: Delivery) -> Verdict:
+        held = self._held.get(delivery.lease_id)
+        if held is None:
+            return Verdict.UNKNOWN
+        if held.phase is _Phase.IN_FLIGHT:
+            self._land(delivery.lease_id, held)
+            reason = delivery.failed or self._unfilterable(delivery.accuracy)
+            if reason:
+                return self._end(delivery.lease_id, Verdict.FAILED, reason)
+            held.masked = delivery.accuracy is not None and not self.settings.effective(delivery.accuracy)
+            if held.masked and self.settings.dynamic_batching:
+                return self._end(delivery.lease_id, Verdict.FILTERED)
+            held.version = min(delivery.version, self.version)
+            self._shelve(delivery.lease_id, held)
+        return Verdict.MASKED if held.masked else Verdict.KEPT
+
+    def _unfilterable(self, accuracy: float | None) -> str:
+        missing = accuracy is None or not isfinite(accuracy)
+        return NO_ACCURACY if missing and self.settings.filter_range is not None else ""
+
+    def _land(self, lease_id: int, held: _Held) -> None:
+        """The worker holds this lease no more."""
+        self._in_flight.remove(held.version)
+        leases = self._by_worker[held.worker]
+        leases.remove(lease_id)
+        if not leases:
+            del self._by_worker[held.worker]
+
+    def _shelve(self, lease_id: int, held: _Held) -> None:
+        """The group is ready to be trained."""
+        held.phase = _Phase.READY
+        self._ready.add(held.version)
+        heapq.heappush(self._oldest, (held.version, lease_id))
+
+    def _end(self, lease_id: int, verdict: Verdict, reason: str = "") -> Verdict:
+        """The prompt's fate is known; its place opens for the next prompt."""
+        held = self._held.pop(lease_id)
+        if verdict is Verdict.FAILED:
+            self.ledger.fail(held.place.episode, reason)
+        elif verdict is Verdict.FILTERED:
+            self.ledger.filter(held.place.episode)
+        else:
+            self.ledger.train(held.place.episode)
+        return verdict
+
+    # --- trainers ----------------------------------------------------------------------------------------------------
+
+    def next_batch(self) -> TrainOrder | None:
+        """The oldest ready groups, ``train_batch_size`` of them; None where ``status().waiting_for`` says why.
+
+        Fewer only where nothing more can arrive: the last batch. Until ``updated`` there is no other.
+        """
+        if self.waiting_for() is not WaitingFor.NOTHING:
+            return None
+        self._set_aside.clear()  # what is left of a void batch fits into the buffer again once this batch has left it
+        taken: list[int] = []
+        while self._oldest and len(taken) < self.settings.train_batch_size:
+            _, lease_id = heapq.heappop(self._oldest)
+            held = self._held.get(lease_id)
+            if held is not None:
+                held.phase = _Phase.TAKEN
+                self._ready.remove(held.version)
+                taken.append(lease_id)
+        taken.sort(key=lambda lease_id: self._held[lease_id].place)
+        self._batch = tuple(taken)
+        return TrainOrder(
+            version=self.version,
+            lease_ids=self._batch,
+            versions=tuple(self._held[lease_id].version for lease_id in taken),
+            masked=frozenset(lease_id for lease_id in taken if self._held[lease_id].masked),
+        )
+
+    def waiting_for(self) -> WaitingFor:
+        """Whether ``next_batch`` would give a batch now, or what it waits for."""
+        if self._batch:
+            return WaitingFor.UPDATE
+        if self.finished:
+            return WaitingFor.END
+        arriving = self._in_flight.total > 0 or not self._line.exhausted
+        if self._ready.total < self.settings.train_batch_size and arriving:
+            return WaitingFor.GROUPS
+        return WaitingFor.STRAGGLERS if must_wait(self.settings, self.version, self._in_flight) else WaitingFor.NOTHING
+
+    def updated(self) -> int:
+        """The batch taken was trained; returns the new version. Raises ValueError where none is taken (or it became void)."""
+        if not self._batch:
+            raise ValueError(
+                f"no batch is being trained at version {self.version}: call next_batch first, and drop a batch that became void"
+            )
+        for lease_id in self._batch:
+            masked = self._held[lease_id].masked
+            self._end(lease_id, Verdict.FILTERED if masked else Verdict.KEPT)
+        self._batch = ()
+        self.version += 1
+        return self.version
+
+    # --- losses ------------------------------------------------------------------------------------------------------
+
+    def worker_lost(self, worker: str) -> tuple[int, ...]:
+        """The worker is gone: what it had in flight is asked for again. What it delivered stays. Returns the leases that ended."""
+        return self.withdraw(sorted(self._by_worker.get(worker, ())))
+
+    def withdraw(self, lease_ids: Iterable[int]) -> tuple[int, ...]:
+        """These will not be produced: their prompts are given back, first in line, for new leases.
+
+        Only what is in flight counts; the rest is ignored. Returns the leases that ended.
+        """
+        ended: list[int] = []
+        for lease_id in lease_ids:
+            held = self._held.get(lease_id)
+            if held is not None and held.phase is _Phase.IN_FLIGHT:
+                self._land(lease_id, held)
+                self._give_back(lease_id)
+                ended.append(lease_id)
+        return tuple(ended)
+
+    def group_lost(self, lease_id: int) -> bool:
+        """The payload of this group vanished: its prompt is given back, first in line, for a new lease.
+
+        True where it was in the batch being trained, which is void thereby: do not train it, do not call ``updated``. The rest of it is
+        ready again, outside the buffer's bound, and a later ``next_batch`` orders anew. A lease that is not held is ignored.
+        """
+        held = self._held.get(lease_id)
+        if held is None:
+            return False
+        void = held.phase is _Phase.TAKEN
+        if void:
+            self._void_batch(lease_id)
+        elif held.phase is _Phase.READY:
+            self._ready.remove(held.version)
+            self._set_aside.discard(lease_id)
+        else:
+            self._land(lease_id, held)
+        self._give_back(lease_id)
+        return void
+
+    def _give_back(self, lease_id: int) -> None:
+        self._line.put_back(self._held.pop(lease_id).place)
+        self.ledger.reissue()
+
+    def _void_batch(self, lost: int) -> None:
+        for lease_id in self._batch:
+            if lease_id != lost:
+                self._shelve(lease_id, self._held[lease_id])
+                self._set_aside.add(lease_id)
+        self._batch = ()
+
+    # --- reports and resume ------------------------------------------------------------------------------------------
+
+    def status(self) -> Status:
+        """Where the schedule stands. Lists stragglers, so it costs O(in flight) while the barrier waits."""
+        waiting = self.waiting_for()
+        late = self._stragglers() if waiting is WaitingFor.STRAGGLERS else ()
+        places, limit = self._room(self.version)
+        admission = Admission.EXHAUSTED if self._line.exhausted else limit if places <= 0 else Admission.OPEN
+        return Status(
+            version=self.version,
+            finished=self.finished,
+            trained=self.ledger.trained,
+            filtered=self.ledger.filtered,
+            failed=self.ledger.failed,
+            buffered=self._ready.total - len(self._set_aside),
+            in_flight=self._in_flight.total,
+            taken=len(self._batch),
+            set_aside=len(self._set_aside),
+            given_back=self._line.returned,
+            waiting_for=waiting,
+            stragglers=late,
+            admission=admission,
+        )
+
+    def _stragglers(self) -> tuple[int, ...]:
+        flying = [(held.version, lease_id) for lease_id, held in self._held.items() if held.phase is _Phase.IN_FLIGHT]
+        return tuple(lease_id for _, lease_id in sorted(flying))
+
+    def state(self) -> dict[str, Any]:
+        """JSON values. A batch that is being trained counts as not trained."""
+        open_places = [held.place for held in self._held.values()] + self._line.waiting()
+        return write_state(
+            self.settings,
+            version=self.version,
+            next_lease=self._next_lease,
+            cursor=self._line.cursor(),
+            open_places=open_places,
+            ledger=self.ledger,
+        )
+
+    @classmethod
+    def restore(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
+        """Goes on where ``state`` was written: prompts that had not ended are asked for again, first in line, by new leases.
+
+        Workers of the former life must be gone, or have dropped their leases. ``episodes``, ``max_steps``, staleness, buffer and filter may
+        change. Raises ConfigError where the order of prompts would, UsageError where the state is damaged.
+        """
+        saved = read_state(settings, state)
+        coordinator = cls(settings)
+        coordinator.version = saved.version
+        coordinator.ledger = saved.ledger
+        coordinator._next_lease = saved.next_lease
+        coordinator._line = PromptLine(settings, *saved.cursor, put_back=saved.open)
+        return coordinator

@@ -1,0 +1,109 @@
+"""What became of every prompt of every episode: trained, filtered, or failed with a reason; exactly one of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Ledger", "Tally"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """One episode's prompts: how many were asked for the first time, and how many of those have ended, by how."""
+
+    issued: int = 0
+    trained: int = 0
+    filtered: int = 0
+    failed: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> int:
+        """Prompts whose fate is known."""
+        return self.trained + self.filtered + sum(self.failed.values())
+
+    @property
+    def open(self) -> int:
+        """Prompts asked for and not ended: in flight, ready, in training, or given back."""
+        return self.issued - self.ended
+
+
+class Ledger:
+    """Counts by episode. ``reissued`` counts prompts given back by a lost worker, a lost payload or a producer."""
+
+    def __init__(self, prompts: int) -> None:
+        """``prompts``: the size of the data set, which every finished episode adds up to."""
+        self.prompts = prompts
+        self.episodes: dict[int, Tally] = {}
+        self.reissued = 0
+        self.trained = 0
+        self.filtered = 0
+        self.failed = 0
+
+    def issue(self, episode: int) -> None:
+        """A prompt of this episode is asked for, for the first time."""
+        tally = self.episodes.setdefault(episode, Tally())
+        if tally.issued == self.prompts:
+            raise ValueError(f"episode {episode} has {self.prompts} prompts and all of them were issued before")
+        tally.issued += 1
+
+    def reissue(self) -> None:
+        """A prompt was given back; it stays open."""
+        self.reissued += 1
+
+    def train(self, episode: int) -> None:
+        """A prompt ended: its group was trained."""
+        self._open(episode).trained += 1
+        self.trained += 1
+
+    def filter(self, episode: int) -> None:
+        """A prompt ended: its group was not effective."""
+        self._open(episode).filtered += 1
+        self.filtered += 1
+
+    def fail(self, episode: int, reason: str) -> None:
+        """A prompt ended: its group could not be judged."""
+        failed = self._open(episode).failed
+        failed[reason] = failed.get(reason, 0) + 1
+        self.failed += 1
+
+    def _open(self, episode: int) -> Tally:
+        tally = self.episodes.get(episode)
+        if tally is None or tally.open <= 0:
+            raise ValueError(f"episode {episode} has no open prompt that could end")
+        return tally
+
+    def complete(self, episode: int) -> bool:
+        """Every prompt of this episode has ended."""
+        tally = self.episodes.get(episode)
+        return tally is not None and tally.ended == self.prompts
+
+    def reasons(self) -> dict[str, int]:
+        """Failed prompts by reason, over all episodes."""
+        total: dict[str, int] = {}
+        for tally in self.episodes.values():
+            for reason, count in tally.failed.items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+    def state(self) -> dict[str, Any]:
+        """JSON-able; ``restore`` reads it back."""
+        rows = [[episode, t.issued, t.trained, t.filtered, dict(t.failed)] for episode, t in sorted(self.episodes.items())]
+        return {"reissued": self.reissued, "episodes": rows}
+
+    @classmethod
+    def restore(cls, prompts: int, state: dict[str, Any]) -> Ledger:
+        """Raises KeyError, TypeError or ValueError for what ``state`` did not write or what does not add up."""
+        ledger = cls(prompts)
+        ledger.reissued = int(state["reissued"])
+        for episode, issued, trained, filtered, failed in state["episodes"]:
+            tally = Tally(
+                issued=int(issued), trained=int(trained), filtered=int(filtered), failed={str(k): int(v) for k, v in failed.items()}
+            )
+            if not 0 <= tally.ended <= tally.issued <= prompts:
+                raise ValueError(f"episode {episode}: {tally.issued} issued and {tally.ended} ended of {prompts} prompts do not add up")
+            ledger.episodes[int(episode)] = tally
+            ledger.trained += tally.trained
+            ledger.filtered += tally.filtered
+            ledger.failed += sum(tally.failed.values())
+        return ledger

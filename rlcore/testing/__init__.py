@@ -1,0 +1,90 @@
+"""What a plugin author tests with: fakes of every interface, conformance suites to subclass, a tester of command lines.
+
+Names are imported on first use, so that a fake loads no torch and a program that is not a test loads no pytest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcore.testing.algorithms import FakeEstimator, FakeLoss
+    from rlcore.testing.faulty import FaultyInference, FaultyTraining
+    from rlcore.testing.inference import FakeInference, FakeInferenceOptions
+    from rlcore.testing.judging import FakeReward
+    from rlcore.testing.pipeline import FakePipeline, write_pipeline_model
+    from rlcore.testing.policy import FakePolicy
+    from rlcore.testing.run_tester import RunOutcome, RunTester
+    from rlcore.testing.suites.advantage import AdvantageSuite
+    from rlcore.testing.suites.inference import InferenceBackendSuite
+    from rlcore.testing.suites.loss import LossSuite
+    from rlcore.testing.suites.reward import RewardSuite
+    from rlcore.testing.suites.training import TrainingBackendSuite
+    from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
+    from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
+    from rlcore.testing.training import FakeTraining, FakeTrainingOptions
+
+__all__ = [
+    "AdvantageSuite",
+    "FakeEstimator",
+    "FakeInference",
+    "FakeInferenceOptions",
+    "FakeLoss",
+    "FakePipeline",
+    "FakePolicy",
+    "FakeReward",
+    "FakeTokenizer",
+    "FakeTracker",
+    "FakeTrackerOptions",
+    "FakeTraining",
+    "FakeTrainingOptions",
+    "FaultyInference",
+    "FaultyTraining",
+    "InferenceBackendSuite",
+    "LossSuite",
+    "RewardSuite",
+    "RunOutcome",
+    "RunTester",
+    "TrainingBackendSuite",
+    "load_fake_tokenizer",
+    "write_fake_model",
+    "write_pipeline_model",
+]
+
+_HOME = {
+    "AdvantageSuite": "suites.advantage",
+    "FakeEstimator": "algorithms",
+    "FakeInference": "inference",
+    "FakeInferenceOptions": "inference",
+    "FakeLoss": "algorithms",
+    "FakePipeline": "pipeline",
+    "FakePolicy": "policy",
+    "FakeReward": "judging",
+    "FakeTokenizer": "tokens",
+    "FakeTracker": "tracking",
+    "FakeTrackerOptions": "tracking",
+    "FakeTraining": "training",
+    "FakeTrainingOptions": "training",
+    "FaultyInference": "faulty",
+    "FaultyTraining": "faulty",
+    "InferenceBackendSuite": "suites.inference",
+    "LossSuite": "suites.loss",
+    "RewardSuite": "suites.reward",
+    "RunOutcome": "run_tester",
+    "RunTester": "run_tester",
+    "TrainingBackendSuite": "suites.training",
+    "load_fake_tokenizer": "tokens",
+    "write_fake_model": "tokens",
+    "write_pipeline_model": "pipeline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

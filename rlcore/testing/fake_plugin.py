@@ -1,0 +1,105 @@
+"""A plugin module that offers ``fake`` for every kind, and ``faulty`` backends. Not an entry point: only tests activate it."""
+
+from __future__ import annotations
+
+from rlcore.hookspecs import hookimpl
+from rlcore.specs import (
+    AdvantageSpec,
+    AlgorithmSpec,
+    InferenceBackendSpec,
+    LossSpec,
+    RewardSpec,
+    TrackerSpec,
+    TrainingBackendSpec,
+)
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_rewards() -> list[RewardSpec]:
+    """One reward."""
+    return [
+        RewardSpec(
+            name="fake",
+            target="rlcore.testing.judging:FakeReward",
+            config="rlcore.testing.judging:FakeRewardOptions",
+            summary="Right where the text equals gt_answer; a text that starts with ! is a script.",
+            requires=("gt_answer",),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
+    """The fake, and one with a fault."""
+    return [
+        InferenceBackendSpec(
+            name=name,
+            target=f"rlcore.testing.{module}:{name.capitalize()}Inference",
+            config=f"rlcore.testing.{module}:{name.capitalize()}InferenceOptions",
+            summary=summary,
+            tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
+        )
+        for name, module, summary in (
+            ("fake", "inference", "A table of logits, in numpy."),
+            ("faulty", "faulty", "The fake with one fault, chosen by option."),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
+    """The fake, one with a fault, and the two-stage pipeline in torch."""
+    return [
+        TrainingBackendSpec(
+            name="fake",
+            target="rlcore.testing.training:FakeTraining",
+            config="rlcore.testing.training:FakeTrainingOptions",
+            summary="The policy gradient of a table of logits, in numpy; takes no objective.",
+        ),
+        TrainingBackendSpec(
+            name="faulty",
+            target="rlcore.testing.faulty:FaultyTraining",
+            config="rlcore.testing.faulty:FaultyTrainingOptions",
+            summary="The fake with one fault, chosen by option.",
+        ),
+        TrainingBackendSpec(
+            name="fake-pipeline",
+            target="rlcore.testing.pipeline:FakePipeline",
+            summary="A tiny torch model in two stages, micro-batches one forward, one backward.",
+            requires_module="torch",
+            install="pip install torch",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
+    """One estimator."""
+    return [AdvantageSpec(name="fake", target="rlcore.testing.algorithms:FakeEstimator", summary="Reward minus the group's mean.")]
+
+
+@hookimpl
+def rlcore_register_losses() -> list[LossSpec]:
+    """One loss."""
+    return [LossSpec(name="fake", target="rlcore.testing.algorithms:FakeLoss", summary="-advantage * ratio, not clipped.")]
+
+
+@hookimpl
+def rlcore_register_algorithms() -> list[AlgorithmSpec]:
+    """The recipe of the two."""
+    return [AlgorithmSpec(name="fake", estimator="fake", loss="fake", summary="The fake estimator with the fake loss.")]
+
+
+@hookimpl
+def rlcore_register_trackers() -> list[TrackerSpec]:
+    """One tracker."""
+    return [
+        TrackerSpec(
+            name="fake",
+            target="rlcore.testing.tracking:FakeTracker",
+            config="rlcore.testing.tracking:FakeTrackerOptions",
+            summary="Keeps records in memory; raises on demand.",
+        )
+    ]

@@ -1,0 +1,95 @@
+"""Fakes with one fault each, chosen by option: what the core must notice and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from rlcore.batches import TrainBatch
+from rlcore.interfaces import InferenceContext, Objective, TrainingContext
+from rlcore.snapshots import Snapshot, Tensor
+from rlcore.testing.inference import FakeInference, FakeInferenceOptions
+from rlcore.testing.training import FakeTraining, FakeTrainingOptions
+from rlcore.types import Completion
+
+__all__ = ["FaultyInference", "FaultyInferenceOptions", "FaultyTraining", "FaultyTrainingOptions"]
+
+
+class FaultyInferenceOptions(FakeInferenceOptions):
+    """Options of the ``faulty`` inference backend."""
+
+    fault: Literal["stale", "partial", "behind", "loses", "repeats", "dies"] = Field(
+        ...,
+        description="stale: keeps the old weights and says new; partial: takes only the first tensor; behind: reports the version before; "
+        "loses: never answers the first request; repeats: answers the first request twice; dies: raises in the third poll with work.",
+    )
+
+
+class FaultyInference(FakeInference):
+    """A fake engine with one fault."""
+
+    def __init__(self, context: InferenceContext, options: FaultyInferenceOptions) -> None:
+        super().__init__(context, options)
+        self.fault = options.fault
+        self._answered = 0
+        self._polls = 0
+
+    def update(self, snapshot: Snapshot) -> int:
+        """Swap the weights, or only say so."""
+        old = self._policy
+        version = super().update(snapshot)
+        if self.fault == "stale":
+            self._policy = old
+        elif self.fault == "partial":
+            first = next(iter(sorted(snapshot.tensors)))
+            self._policy = old.replaced(dict(old.tensors()) | {first: snapshot.tensors[first]})
+        return version - 1 if self.fault == "behind" else version
+
+    def poll(self, timeout: float) -> list[Completion]:
+        """Answer, but not quite."""
+        self._polls += bool(self._running or self._waiting)
+        if self.fault == "dies" and self._polls == 3:
+            raise RuntimeError("the faulty engine died")
+        finished = super().poll(timeout)
+        first = self._answered == 0 and bool(finished)
+        self._answered += len(finished)
+        if first and self.fault == "loses":
+            return finished[1:]
+        return [finished[0], *finished] if first and self.fault == "repeats" else finished
+
+
+class FaultyTrainingOptions(FakeTrainingOptions):
+    """Options of the ``faulty`` training backend."""
+
+    fault: Literal["drops", "nan", "dies"] = Field(
+        ...,
+        description="drops: iter_weights leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
+        "dies: the second update raises.",
+    )
+
+
+class FaultyTraining(FakeTraining):
+    """A fake trainer with one fault."""
+
+    def __init__(self, context: TrainingContext | None, options: FaultyTrainingOptions) -> None:
+        super().__init__(context, options)
+        self.fault = options.fault
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """All weights, or all but one."""
+        weights = list(super().iter_weights())
+        yield from weights[:-1] if self.fault == "drops" else weights
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """One step; the second goes wrong."""
+        second = self.optimizer.steps == 1
+        if second and self.fault == "dies":
+            raise RuntimeError("the faulty trainer died")
+        metrics = super().update(batch, objective)
+        if second and self.fault == "nan":
+            self.policy = type(self.policy)(self.policy.last * np.nan, self.policy.pair)
+            return {**metrics, "loss": float("nan"), "grad_norm": float("nan")}
+        return metrics

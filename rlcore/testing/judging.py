@@ -1,0 +1,73 @@
+"""A reward that does what the judged text says: a verdict, or any accident that a judge can have."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.interfaces import Reward
+from rlcore.types import Outcome, RewardInput, Score
+
+__all__ = ["FakeReward", "FakeRewardOptions"]
+
+
+class FakeRewardOptions(BaseModel):
+    """Options of the ``fake`` reward."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    correct: float = Field(1.0, gt=0, description="Value of a right answer; a wrong one is worth 0.")
+
+
+class FakeReward(Reward):
+    """Right is a text that equals ``gt_answer`` up to white space at its ends. A text that starts with ``!`` is a script instead.
+
+    ``!raise`` an exception, ``!exit`` ends the worker process at once, ``!hang`` never returns, ``!sleep 0.5`` seconds and then right,
+    ``!nan`` a value that is no number, ``!type`` something that is no Score.
+    """
+
+    requires = ("gt_answer",)
+
+    def __init__(self, options: FakeRewardOptions | None = None) -> None:
+        self.options = options if options is not None else FakeRewardOptions()
+
+    def check(self, columns: Mapping[str, Any]) -> str | None:
+        """A gold answer must be a text that is not blank."""
+        gold = columns["gt_answer"]
+        return None if isinstance(gold, str) and gold.strip() else "gt_answer must be a text that is not blank"
+
+    def score(self, item: RewardInput) -> Score:
+        """A verdict, or the accident that the text asks for."""
+        text = item.text.strip()
+        if text.startswith("!"):
+            return self._act(*text[1:].split(maxsplit=1))
+        if not text:
+            return Score(value=0.0, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason="empty")
+        return self._verdict(text == item.columns["gt_answer"].strip())
+
+    def _verdict(self, right: bool) -> Score:
+        if right:
+            return Score(value=self.options.correct, accuracy=1.0, format_ok=True)
+        return Score(value=0.0, accuracy=0.0, format_ok=True, outcome=Outcome.WRONG)
+
+    def _act(self, word: str = "", argument: str = "") -> Score:
+        match word:
+            case "raise":
+                raise RuntimeError("the text asked the fake reward to raise")
+            case "exit":
+                os._exit(3)
+            case "hang":
+                while True:
+                    time.sleep(3600)
+            case "sleep":
+                time.sleep(float(argument))
+                return self._verdict(True)
+            case "nan":
+                return Score(value=float("nan"))
+            case "type":
+                return "not a score"  # type: ignore[return-value]
+        return self._verdict(False)

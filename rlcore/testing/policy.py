@@ -1,0 +1,117 @@
+"""A language model small enough to be a table, and real enough to learn: it predicts a token from the two before it.
+
+Pure numpy: float32 weights, float64 arithmetic, exact log probabilities and gradients. Knows nothing of sampling or optimizers.
+Axes: ``T`` tokens of a sequence, ``V`` vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rlcore.errors import ConfigError, WeightsError
+from rlcore.snapshots import Tensor
+
+__all__ = ["FakePolicy", "log_softmax"]
+
+LAST = "last.weight"
+"""float32[V, V]: logits given the last token."""
+PAIR = "pair.weight"
+"""float32[(V + 1) * V, V]: logits given the last two; the row of (V, a) is for a sequence that is the single token ``a``."""
+FILE = "fake_policy.npz"
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """float64[..., V] -> float64[..., V]."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+@dataclass(frozen=True)
+class FakePolicy:
+    """One version of the weights, immutable; ``last`` float32[V, V], ``pair`` float32[(V + 1) * V, V]."""
+
+    last: np.ndarray
+    pair: np.ndarray
+
+    def __post_init__(self) -> None:
+        for name in ("last", "pair"):
+            array = np.array(getattr(self, name), np.float32)
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def random(cls, vocabulary: int, seed: int = 0, scale: float = 0.1) -> FakePolicy:
+        """Weights drawn from N(0, scale^2)."""
+        draw = np.random.default_rng(seed)
+        rows = (vocabulary + 1) * vocabulary
+        return cls(draw.normal(0, scale, (vocabulary, vocabulary)), draw.normal(0, scale, (rows, vocabulary)))
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return int(self.last.shape[0])
+
+    def _contexts(self, token_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ids = np.asarray(token_ids, np.int64)
+        before = np.concatenate([[self.vocabulary], ids[:-1]])
+        return ids, before * self.vocabulary + ids
+
+    def logits(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float64[T, V]: row ``t`` predicts the token after ``token_ids[: t + 1]``."""
+        last, pair = self._contexts(token_ids)
+        return self.last[last].astype(np.float64) + self.pair[pair]
+
+    def logprobs(self, token_ids: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+        """int32[T] -> float64[T - 1]: of each token after the first."""
+        rows = log_softmax(self.logits(token_ids[:-1]) / temperature)
+        return np.asarray(rows[np.arange(len(rows)), np.asarray(token_ids[1:], np.int64)])
+
+    def add_gradient(self, into: Mapping[str, np.ndarray], token_ids: np.ndarray, coefficients: np.ndarray, temperature: float) -> None:
+        """Add the gradient of ``sum(coefficients * logprobs(token_ids))`` to float64 buffers shaped as the weights.
+
+        ``coefficients`` float64[T - 1]. Tokens are added one after the other, so the sum does not depend on how a batch is cut.
+        """
+        last, pair = self._contexts(token_ids[:-1])
+        rows = -np.exp(log_softmax(self.logits(token_ids[:-1]) / temperature))
+        rows[np.arange(len(rows)), np.asarray(token_ids[1:], np.int64)] += 1.0
+        rows *= np.asarray(coefficients, np.float64)[:, None] / temperature
+        np.add.at(into[LAST], last, rows)
+        np.add.at(into[PAIR], pair, rows)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Name -> weight, read-only."""
+        return {LAST: self.last, PAIR: self.pair}
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and tensor of each weight."""
+        for name, array in self.arrays().items():
+            yield name, Tensor(dtype="float32", shape=array.shape, data=array)
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> FakePolicy:
+        """A policy with other weights of the same shapes; WeightsError, naming the tensor, where one is missing or does not fit."""
+        for name, own in self.arrays().items():
+            if name not in tensors:
+                raise WeightsError(f"the snapshot lacks tensor {name!r}, which the model has")
+            if tensors[name].shape != own.shape:
+                raise WeightsError(f"tensor {name!r} has shape {tensors[name].shape}, the model's is {own.shape}")
+        return FakePolicy(*(tensors[name].data.reshape(own.shape) for name, own in self.arrays().items()))
+
+    def save(self, folder: Path) -> None:
+        """Write ``config.json`` and the weights into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / FILE, last=self.last, pair=self.pair)
+        (folder / "config.json").write_text(json.dumps({"model_type": "rlcore-fake", "vocab_size": self.vocabulary}), "utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> FakePolicy:
+        """Read what ``save`` wrote."""
+        path = Path(folder) / FILE
+        if not path.is_file():
+            raise ConfigError(f"model {str(folder)!r} has no {FILE}: write one with rlcore.testing.write_fake_model(folder)")
+        with np.load(path) as stored:
+            return cls(stored["last"], stored["pair"])

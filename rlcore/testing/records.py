@@ -1,0 +1,105 @@
+"""Makers of valid records for tests: rollouts, reward batches, train batches, deterministic and small.
+
+Axes: ``R`` rollouts, ``N`` policy tokens, ``C`` context tokens, ``T`` tokens of a response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlcore.batches import Normalisers, RewardBatch, TrainBatch
+from rlcore.types import Finish, Request, Rollout, Sampling, Segment
+
+__all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch"]
+
+
+def make_request(
+    request_id: str,
+    token_ids: Sequence[int] | np.ndarray,
+    *,
+    noise: int = 0,
+    max_new_tokens: int = 16,
+    temperature: float = 1.0,
+    stop: tuple[str, ...] = (),
+) -> Request:
+    """A request whose stream is ``(0, 0, 0, noise)``."""
+    sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens, stop=stop)
+    return Request(request_id=request_id, token_ids=np.asarray(token_ids), sampling=sampling, noise=(0, 0, 0, noise))
+
+
+def make_rollout(
+    context: Sequence[int],
+    tokens: Sequence[int],
+    *,
+    logprobs: Sequence[float] | None = None,
+    policy_mask: Sequence[bool] | None = None,
+    prompt_id: str = "p0",
+    index: int = 0,
+    text: str = "",
+    finish: Finish = Finish.STOP,
+) -> Rollout:
+    """One segment, all versions 0; log probabilities -1 and every token sampled unless told otherwise."""
+    segment = Segment(
+        context_ids=context,  # type: ignore[arg-type]
+        token_ids=tokens,  # type: ignore[arg-type]
+        logprobs=logprobs if logprobs is not None else [-1.0] * len(tokens),  # type: ignore[arg-type]
+        versions=[0] * len(tokens),  # type: ignore[arg-type]
+        policy_mask=policy_mask if policy_mask is not None else [True] * len(tokens),  # type: ignore[arg-type]
+    )
+    return Rollout(prompt_id=prompt_id, index=index, segments=(segment,), text=text, finish=finish)
+
+
+def make_reward_batch(
+    rewards: Sequence[float],
+    group: Sequence[int],
+    *,
+    in_statistics: Sequence[bool] | None = None,
+    lengths: Sequence[int] | None = None,
+    kl: Sequence[float] | None = None,
+    kl_coeff: float = 0.0,
+    greedy: Sequence[float] | None = None,
+) -> RewardBatch:
+    """Every rollout in statistics and three tokens long unless told otherwise; ``kl`` per token."""
+    counts = np.array(lengths if lengths is not None else [3] * len(rewards), np.int64)
+    return RewardBatch(
+        rewards=np.array(rewards, np.float64),
+        group=np.array(group, np.int64),
+        in_statistics=np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_),
+        lengths=counts,
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        kl=None if kl is None else np.array(kl, np.float64),
+        kl_coeff=kl_coeff,
+        greedy=None if greedy is None else np.array(greedy, np.float64),
+    )
+
+
+def make_train_batch(
+    rollouts: Sequence[Rollout],
+    advantages: Sequence[float],
+    *,
+    group: Sequence[int] | None = None,
+    in_loss: Sequence[bool] | None = None,
+    old_logprobs: np.ndarray | None = None,
+    reference_logprobs: np.ndarray | None = None,
+    temperature: float = 1.0,
+) -> TrainBatch:
+    """One advantage a rollout, token-level weights (1 / tokens in the loss); ``old_logprobs`` and ``reference_logprobs`` float32[N]."""
+    trains = np.array(in_loss if in_loss is not None else [True] * len(rollouts), np.bool_)
+    lengths = np.array([rollout.length for rollout in rollouts], np.int64)
+    tokens = int(lengths[trains].sum())
+    sampled = [segment.logprobs[segment.policy_mask] for rollout in rollouts for segment in rollout.segments]
+    return TrainBatch(
+        rollouts=tuple(rollouts),
+        group=np.array(group if group is not None else range(len(rollouts)), np.int64),
+        in_loss=trains,
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        advantages=np.repeat(np.array(advantages, np.float32), lengths),
+        rollout_logprobs=np.concatenate([np.zeros(0, np.float32), *sampled]),
+        weights=np.repeat(np.where(trains, 1.0 / max(tokens, 1), 0.0), lengths).astype(np.float32),
+        normalisers=Normalisers(tokens=tokens, rollouts=int((trains & (lengths > 0)).sum()), length=int(lengths.max(initial=1))),
+        temperature=temperature,
+        old_logprobs=old_logprobs,
+        reference_logprobs=reference_logprobs,
+    )

@@ -1,0 +1,175 @@
+"""What every advantage estimator must do (CONTRACTS section 4: the same global batch on every rank, float64, canonical order)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import fields, replace
+from typing import ClassVar
+
+import numpy as np
+
+from rlcore.batches import RewardBatch, token_index
+from rlcore.interfaces import AdvantageEstimator
+from rlcore.testing.records import make_reward_batch
+
+__all__ = ["AdvantageSuite"]
+
+
+class AdvantageSuite(ABC):
+    """Subclass and say how to make the estimator; set a flag to False only where its paper says so."""
+
+    equal_gives_zero: ClassVar[bool] = True
+    """Rewards that are all equal in every group give exactly 0."""
+    shift_invariant: ClassVar[bool] = True
+    """A constant added to all rewards of a group changes nothing."""
+    tolerance: ClassVar[float] = 1e-9
+
+    @abstractmethod
+    def make(self) -> AdvantageEstimator:
+        """A fresh estimator."""
+
+    def batch(self) -> RewardBatch:
+        """Three ragged groups, one rollout out of statistics, lengths from 0 to 7, KL and greedy rewards where declared."""
+        rewards = [1.0, 0.0, 0.25, 1.0, 3.0, -2.0, 0.5, 0.5, 10.0]
+        lengths = [3, 1, 7, 2, 4, 5, 3, 1, 2]
+        masked = 5
+        batch = make_reward_batch(
+            rewards, [0, 0, 0, 0, 1, 1, 1, 2, 2], in_statistics=[row != masked for row in range(len(rewards))], lengths=lengths
+        )
+        return self.declared(batch)
+
+    def declared(self, batch: RewardBatch) -> RewardBatch:
+        """The batch with what the estimator declares that it takes."""
+        estimator = self.make()
+        if estimator.accepts_kl:
+            tokens = int(batch.lengths.sum())
+            batch = replace(batch, kl=np.linspace(0.0, 0.3, tokens), kl_coeff=0.1)
+        if estimator.needs_greedy:
+            batch = replace(batch, greedy=np.linspace(-0.5, 0.5, int(batch.group.max()) + 1))
+        return batch
+
+    def per_token(self, batch: RewardBatch) -> np.ndarray:
+        """float64[N]: the estimate, spread over tokens where it is one a rollout."""
+        values = self.make().estimate(batch)
+        return np.repeat(values, batch.lengths) if self._per_rollout(values, batch) else values
+
+    def _per_rollout(self, values: np.ndarray, batch: RewardBatch) -> bool:
+        return len(values) == len(batch.rewards)
+
+    def test_shape_and_type(self) -> None:
+        """float64[R], one a rollout, or float64[N], one a token."""
+        batch = self.batch()
+        values = self.make().estimate(batch)
+        assert isinstance(values, np.ndarray), f"estimate gave a {type(values).__name__}"
+        assert values.shape in {(len(batch.rewards),), (int(batch.lengths.sum()),)}, f"shape {values.shape} is neither [R] nor [N]"
+        assert values.dtype == np.float64, f"dtype {values.dtype}; advantages are float64 until the batch is assembled"
+
+    def test_finite_at_the_edges(self) -> None:
+        """Groups of one, equal rewards, a group without statistics, huge and tiny rewards: always finite."""
+        edges = {
+            "a group of one": make_reward_batch([1.0, 0.0, 1.0], [0, 1, 1]),
+            "one rollout": make_reward_batch([1.0], [0]),
+            "equal rewards": make_reward_batch([1.0] * 4, [0] * 4),
+            "no statistics at all": make_reward_batch([1.0, 2.0], [0, 0], in_statistics=[False, False]),
+            "one in statistics": make_reward_batch([1.0, 2.0], [0, 0], in_statistics=[True, False]),
+            "huge rewards": make_reward_batch([1e9, -1e9, 0.0], [0, 0, 0]),
+            "tiny differences": make_reward_batch([1.0, 1.0 + 1e-12, 1.0], [0, 0, 0]),
+            "an empty response": make_reward_batch([1.0, 0.0], [0, 0], lengths=[0, 2]),
+        }
+        for name, batch in edges.items():
+            values = self.make().estimate(self.declared(batch))
+            assert np.isfinite(values).all(), f"{name}: {values}"
+
+    def test_deterministic(self) -> None:
+        """Every rank runs it on the same batch and must get the same bits."""
+        assert np.array_equal(self.make().estimate(self.batch()), self.make().estimate(self.batch())), "two estimates of one batch differ"
+        estimator = self.make()
+        first = estimator.estimate(self.batch())
+        estimator.estimate(self.declared(make_reward_batch([5.0, 1.0], [0, 0])))
+        assert np.array_equal(estimator.estimate(self.batch()), first), "an estimate depends on the batches seen before"
+
+    def test_inputs_are_not_changed(self) -> None:
+        """The batch is shared: it stays as it was."""
+        batch, same = self.batch(), self.batch()
+        self.make().estimate(batch)
+        for item in fields(batch):
+            value = getattr(batch, item.name)
+            if isinstance(value, np.ndarray):
+                assert np.array_equal(value, getattr(same, item.name)), f"estimate changed {item.name}"
+
+    def test_follows_a_permutation(self) -> None:
+        """Rollouts in another order, groups interleaved: each keeps its advantage."""
+        batch = self.batch()
+        order = np.random.default_rng(0).permutation(len(batch.rewards))
+        tokens = token_index(batch.offsets, order)
+        lengths = batch.lengths[order]
+        moved = replace(
+            batch,
+            rewards=batch.rewards[order],
+            group=batch.group[order],
+            in_statistics=batch.in_statistics[order],
+            lengths=lengths,
+            offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            kl=None if batch.kl is None else batch.kl[tokens],
+        )
+        self._assert_close(self.per_token(moved), self.per_token(batch)[tokens], "a permutation of the rollouts changed advantages")
+
+    def test_groups_may_be_renumbered(self) -> None:
+        """The number of a group is a name, not a rank."""
+        batch = self.batch()
+        names = int(batch.group.max()) - batch.group
+        greedy = None if batch.greedy is None else batch.greedy[::-1].copy()
+        renamed = replace(batch, group=names, greedy=greedy)
+        self._assert_close(self.per_token(renamed), self.per_token(batch), "renumbering the groups changed advantages")
+
+    def test_masked_rollouts_have_no_influence(self) -> None:
+        """A rollout out of statistics enters no mean, deviation or rank (section 5)."""
+        batch = self.batch()
+        rewards = np.where(batch.in_statistics, batch.rewards, 1e6)
+        counted = np.repeat(batch.in_statistics, batch.lengths)
+        changed = self.per_token(replace(batch, rewards=rewards))
+        self._assert_close(changed[counted], self.per_token(batch)[counted], "the reward of a masked rollout moved the others")
+
+    def test_equal_rewards_give_zero(self) -> None:
+        """No difference, no signal: exactly 0, also where the mean is not representable (0.1 three times)."""
+        if not self.equal_gives_zero:
+            return
+        for value, size in ((0.1, 3), (0.7, 6), (1.1, 7), (-0.3, 11), (1e6 + 0.1, 3), (2.5, 1)):
+            values = self.make().estimate(self._still(make_reward_batch([value] * size, [0] * size)))
+            assert not values.any(), f"{size} rewards of {value} give {values}, not exactly 0"
+
+    def _still(self, batch: RewardBatch) -> RewardBatch:
+        """What is declared, without KL, and with greedy rewards equal to the sampled ones."""
+        batch = self.declared(batch)
+        return replace(batch, kl_coeff=0.0, greedy=None if batch.greedy is None else batch.rewards[:1])
+
+    def test_shift_of_a_group_changes_nothing(self) -> None:
+        """Only differences within a group count, where the estimator has a baseline per group."""
+        if not self.shift_invariant:
+            return
+        batch = self.batch()
+        shift = np.array([5.0, -3.0, 0.5])
+        greedy = None if batch.greedy is None else batch.greedy + shift
+        moved = replace(batch, rewards=batch.rewards + shift[batch.group], greedy=greedy)
+        assert np.allclose(self.per_token(moved), self.per_token(batch), atol=1e-6), (
+            "a constant added to a group's rewards changed advantages"
+        )
+
+    def test_better_reward_is_not_worse(self) -> None:
+        """Within a group of equal lengths, a higher reward has the higher advantage."""
+        batch = self._still(make_reward_batch([0.0, 0.5, 1.0, 0.25], [0, 0, 0, 0]))
+        values = self.per_token(batch).reshape(4, 3)
+        order = np.argsort(batch.rewards)
+        assert (np.diff(values[order], axis=0) > 0).all(), f"rewards {batch.rewards} have advantages {values[:, 0]}"
+
+    def test_kl_lowers_the_advantage(self) -> None:
+        """Where KL goes into the reward, a token further from the reference is worth less."""
+        if not self.make().accepts_kl:
+            return
+        batch = self.batch()
+        assert batch.kl is not None, "the suite gives KL where it is accepted"
+        further = replace(batch, kl=batch.kl + np.eye(1, len(batch.kl), 4)[0])
+        assert self.per_token(further)[4] < self.per_token(batch)[4], "more KL at a token did not lower its advantage"
+
+    def _assert_close(self, got: np.ndarray, expected: np.ndarray, message: str) -> None:
+        assert np.allclose(got, expected, rtol=self.tolerance, atol=self.tolerance), f"{message}: {got} against {expected}"

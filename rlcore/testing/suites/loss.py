@@ -1,0 +1,200 @@
+"""What every loss must do (CONTRACTS section 4; architecture promise 2: the gradient does not depend on how the work was cut)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from rlcore.batches import LossBatch, TrainBatch, token_index
+from rlcore.interfaces import Loss, Need
+from rlcore.testing.records import make_rollout, make_train_batch
+
+__all__ = ["LossSuite"]
+
+LENGTHS = (3, 1, 5, 2, 4)
+EXTREMES = (-1e4, -200.0, -90.0, -30.0, -1.0, 0.0, 1.0, 30.0, 90.0, 200.0, 1e4)
+
+
+class LossSuite(ABC):
+    """Subclass and say how to make the loss; set a flag to False only where its paper says so."""
+
+    value_is_differentiated: ClassVar[bool] = True
+    """The gradient is the derivative of the value; False for a surrogate with a detached factor."""
+    follows_advantage: ClassVar[bool] = True
+    """At the sampling policy, a positive advantage raises a token's probability and a negative one lowers it."""
+
+    @abstractmethod
+    def make(self) -> Loss:
+        """A fresh loss."""
+
+    def train_batch(self) -> TrainBatch:
+        """Five rollouts of 15 tokens in two groups, old log probabilities off the policy's by 0.3 or so."""
+        draw = np.random.default_rng(0)
+        rollouts = [make_rollout([1, 2], list(draw.integers(0, 9, length)), index=row) for row, length in enumerate(LENGTHS)]
+        tokens = sum(LENGTHS)
+        sampled = draw.uniform(-3.0, -0.1, tokens).astype(np.float32)
+        batch = make_train_batch(rollouts, [1.5, -0.5, -1.0, 0.75, -2.0], group=[0, 0, 0, 1, 1])
+        off = [draw.normal(0, 0.3, tokens).astype(np.float32) for _ in range(3)]
+        needs = self.make().needs
+        return replace(
+            batch,
+            rollout_logprobs=sampled,
+            old_logprobs=sampled + off[0],
+            reference_logprobs=sampled + off[1] if Need.REFERENCE in needs else None,
+            proximal_logprobs=sampled + off[2] if Need.PROXIMAL in needs else None,
+        )
+
+    def micro_batch(self, batch: TrainBatch, rows: Sequence[int] | None = None, dtype: torch.dtype = torch.float64) -> LossBatch:
+        """The given rollouts (default all) of the batch as the loss sees them, with what it declares that it needs."""
+        prepared = {name: np.asarray(value) for name, value in self.make().prepare(batch).items()}
+        order = np.array(range(len(batch)) if rows is None else rows, np.int64)
+        index = token_index(batch.offsets, order)
+        lengths = batch.lengths[order]
+        needs = self.make().needs
+
+        def flat(values: np.ndarray | None) -> torch.Tensor:
+            assert values is not None
+            return torch.tensor(values[index], dtype=dtype)
+
+        return LossBatch(
+            row=torch.tensor(np.repeat(np.arange(len(order)), lengths)),
+            lengths=torch.tensor(lengths),
+            advantages=flat(batch.advantages),
+            old_logprobs=flat(batch.old_logprobs),
+            rollout_logprobs=flat(batch.rollout_logprobs),
+            weights=flat(batch.weights),
+            reference_logprobs=flat(batch.reference_logprobs) if Need.REFERENCE in needs else None,
+            proximal_logprobs=flat(batch.proximal_logprobs) if Need.PROXIMAL in needs else None,
+            entropy=torch.linspace(0.5, 2.0, len(batch.advantages), dtype=dtype)[index] if Need.ENTROPY in needs else None,
+            extras={name: torch.tensor(value[index], dtype=dtype) for name, value in prepared.items()},
+        )
+
+    def policy(self, batch: TrainBatch, rows: Sequence[int] | None = None, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        """[n] log probabilities of the trained policy, a leaf."""
+        order = np.array(range(len(batch)) if rows is None else rows, np.int64)
+        values = batch.rollout_logprobs[token_index(batch.offsets, order)]
+        return torch.tensor(values, dtype=dtype, requires_grad=True)
+
+    def values(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        """Loss per token and named values."""
+        result = self.make().per_token(logprobs, batch)
+        return result if isinstance(result, tuple) else (result, {})
+
+    def gradient(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        """[n]: of ``sum(weights * per_token)`` with respect to the log probabilities."""
+        loss = (batch.weights * self.values(logprobs, batch)[0]).sum()
+        (gradient,) = torch.autograd.grad(loss, logprobs)
+        return gradient
+
+    def test_shape_and_type(self) -> None:
+        """[n] -> [n] in the type of the log probabilities, with a gradient; named values are [n] too."""
+        for dtype in (torch.float32, torch.float64):
+            batch = self.train_batch()
+            logprobs = self.policy(batch, dtype=dtype)
+            loss, named = self.values(logprobs, self.micro_batch(batch, dtype=dtype))
+            assert loss.shape == logprobs.shape, (
+                f"loss has shape {tuple(loss.shape)}, the tokens {tuple(logprobs.shape)}: leave the sum to the core"
+            )
+            assert loss.dtype == dtype, f"log probabilities are {dtype}, the loss is {loss.dtype}"
+            assert loss.requires_grad, "the loss has no gradient"
+            for name, value in named.items():
+                assert value.shape == logprobs.shape, f"named value {name!r} has shape {tuple(value.shape)}, not one a token"
+
+    def test_finite_at_extreme_ratios(self) -> None:
+        """In float32, log ratios from -1e4 to 1e4 and advantages of both signs give finite losses and gradients."""
+        full = self.train_batch()
+        for advantage in (-10.0, 0.0, 10.0):
+            batch = self.micro_batch(full, dtype=torch.float32)
+            count = len(batch.advantages)
+            off = torch.tensor((EXTREMES * 2)[:count])
+            batch = replace(batch, advantages=torch.full((count,), advantage), old_logprobs=batch.rollout_logprobs - off)
+            logprobs = self.policy(full, dtype=torch.float32)
+            loss, named = self.values(logprobs, batch)
+            gradient = self.gradient(logprobs, batch)
+            for name, value in {"loss": loss, "gradient": gradient, **named}.items():
+                bad = ~torch.isfinite(value)
+                assert not bad.any(), f"{name} is not finite at log ratio {off[bad].tolist()}, advantage {advantage}"
+
+    def test_rollouts_do_not_influence_each_other(self) -> None:
+        """A token's loss depends on its own rollout only; what looks across rollouts belongs in ``prepare``."""
+        full = self.train_batch()
+        batch, logprobs = self.micro_batch(full), self.policy(full)
+        loss, gradient = self.values(logprobs, batch)[0], self.gradient(logprobs, batch)
+        first = batch.row == 0
+        moved = (logprobs + torch.where(first, 0.7, 0.0)).detach().requires_grad_()
+        other = replace(batch, advantages=torch.where(first, -batch.advantages * 3, batch.advantages))
+        assert torch.equal(self.values(moved, other)[0][~first], loss[~first]), "another rollout's log probabilities moved this one's loss"
+        assert torch.equal(self.gradient(moved, other)[~first], gradient[~first]), "another rollout moved this one's gradient"
+
+    def test_micro_batches_add_up(self) -> None:
+        """Cut one by one, in another order, or not at all: every token gets the same gradient (promise 2)."""
+        full = self.train_batch()
+        whole = self.gradient(self.policy(full), self.micro_batch(full))
+        for cut in ([[4, 2], [0], [3, 1]], [[row] for row in range(len(full))], [[0, 1, 2, 3], [4]]):
+            for rows in cut:
+                part = self.gradient(self.policy(full, rows), self.micro_batch(full, rows))
+                expected = whole[torch.tensor(token_index(full.offsets, np.array(rows)))]
+                assert torch.allclose(part, expected, rtol=1e-9, atol=1e-12), f"the micro-batch of rollouts {rows} has another gradient"
+
+    def test_gradient_is_the_derivative(self) -> None:
+        """Against central differences in float64, at points away from kinks."""
+        if not self.value_is_differentiated:
+            return
+        full = self.train_batch()
+        batch, logprobs = self.micro_batch(full), self.policy(full)
+        gradient = self.gradient(logprobs, batch)
+        step = 1e-6
+        for token in range(len(logprobs)):
+            shift = torch.zeros_like(logprobs)
+            shift[token] = step
+            ends = [(batch.weights * self.values(logprobs + sign * shift, batch)[0]).sum().item() for sign in (1, -1)]
+            slope = (ends[0] - ends[1]) / (2 * step)
+            assert abs(slope - gradient[token].item()) < 1e-6, f"token {token}: gradient {gradient[token].item()}, differences {slope}"
+
+    def test_follows_the_advantage(self) -> None:
+        """With old equal to current log probabilities: what was good becomes more likely, what was bad less."""
+        if not self.follows_advantage:
+            return
+        full = self.train_batch()
+        full = replace(full, old_logprobs=full.rollout_logprobs)
+        gradient = self.gradient(self.policy(full), self.micro_batch(full))
+        signs = torch.sign(torch.tensor(full.advantages, dtype=gradient.dtype))
+        assert torch.equal(torch.sign(-gradient), signs), "the gradient step does not follow the sign of the advantage"
+
+    def test_inputs_are_not_changed(self) -> None:
+        """The tensors of the batch stay as they were: the core uses them after the loss."""
+        full = self.train_batch()
+        batch, same = self.micro_batch(full), self.micro_batch(full)
+        logprobs = self.policy(full)
+        before = logprobs.detach().clone()
+        self.gradient(logprobs, batch)
+        assert torch.equal(logprobs, before), "per_token changed logprobs"
+        for item in fields(batch):
+            value = getattr(batch, item.name)
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value, getattr(same, item.name)), f"per_token changed {item.name}"
+
+    def test_deterministic_and_stateless(self) -> None:
+        """The same tokens give the same loss, whatever the loss saw before: random choices are keyed (section 4)."""
+        full = self.train_batch()
+        loss, batch, logprobs = self.make(), self.micro_batch(full), self.policy(full)
+        first = loss.per_token(logprobs, batch)
+        loss.per_token(self.policy(full, [2]), self.micro_batch(full, [2]))
+        second = loss.per_token(logprobs, batch)
+        pair = [result[0] if isinstance(result, tuple) else result for result in (first, second)]
+        assert torch.equal(*pair), "a second call gave another loss"
+
+    def test_prepare_gives_arrays_per_token(self) -> None:
+        """``prepare`` returns float32[N] arrays, the same ones each time, and leaves the batch alone."""
+        batch, same = self.train_batch(), self.train_batch()
+        prepared, again = self.make().prepare(batch), self.make().prepare(batch)
+        for name, value in prepared.items():
+            assert value.shape == batch.advantages.shape, f"prepared {name!r} has shape {value.shape}, not one a token"
+            assert value.dtype == np.float32, f"prepared {name!r} is {value.dtype}, not float32"
+            assert np.array_equal(value, again[name], equal_nan=True), f"prepared {name!r} differs at a second call"
+        assert np.array_equal(batch.advantages, same.advantages), "prepare changed the advantages"

@@ -1,0 +1,195 @@
+"""What every reward must do (CONTRACTS sections 1, 5 and 6)."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from rlcore.interfaces import Reward
+from rlcore.types import Finish, RewardInput, Score
+
+__all__ = ["HOSTILE", "DeclaredColumns", "RewardSuite"]
+
+HOSTILE: dict[str, str] = {
+    "empty": "",
+    "white space": " \n\t\r\n ",
+    "one megabyte": "a b 1 2 { } " * 87_382,
+    "one long word": "x" * 300_000,
+    "digits": "9" * 100_000,
+    "deep braces": "{" * 5_000 + "}" * 5_000,
+    "deep boxes": "\\boxed{" * 500 + "1" + "}" * 500,
+    "unclosed box": "\\boxed{1",
+    "unclosed fence": "```python\nprint(1)",
+    "control characters": "\x00\x01\x1b[31m\x7f\u0085",
+    "right to left and combining": "\u202eabc\u202c e\u0301\u0327 \u200b\u200d\ufeff",
+    "other digits and planes": "１２３ ٣ ½ 𝟛 😀 \U0010ffff",
+    "lone surrogate": "\ud800 answer \udfff",
+    "many answers": "\\boxed{1} <answer>1</answer> " * 2_000,
+    "nested tags": "<think><think><answer></think></answer>" * 50,
+    "formula": "\\boxed{\\frac{1}{0} + \\sqrt[n]{x} = \\int_0^\\infty}",
+    "power tower": "\\boxed{9^{9^{9^{9}}}}",
+    "code": "__import__('os').system('true'); {0.__class__}",
+    "format directives": "%s %d {} {0} ${x} \\1",
+}
+"""Texts that a policy can write and that have broken judges."""
+
+
+class DeclaredColumns(Mapping[str, Any]):
+    """The columns of a row as a reward that declared ``requires`` may see them; notes what it reached for beyond."""
+
+    def __init__(self, columns: Mapping[str, Any], requires: tuple[str, ...]) -> None:
+        self._columns = {name: columns[name] for name in requires}
+        self.undeclared: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._columns:
+            self.undeclared.append(name)
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+class RewardSuite(ABC):
+    """Subclass as ``class TestMine(RewardSuite)`` and say how to make the reward, one honest and one wrong item."""
+
+    gives_accuracy: ClassVar[bool] = True
+    """As the spec declares."""
+    options: ClassVar[Any] = None
+    """The options that ``make`` uses, where the reward has a model of them."""
+
+    @abstractmethod
+    def make(self) -> Reward:
+        """A fresh reward, not yet opened."""
+
+    @abstractmethod
+    def honest(self) -> RewardInput:
+        """An item that is right; its columns may hold more than the reward declares."""
+
+    @abstractmethod
+    def wrong(self) -> RewardInput:
+        """The same item with an answer that is wrong."""
+
+    def opened(self) -> Reward:
+        """A reward ready to score, given the columns it declares and no others."""
+        reward = self.make()
+        reward.open()
+        return reward
+
+    def test_honest_answer_beats_wrong_answer(self) -> None:
+        """A right answer is worth more than a wrong one, and both are verdicts (section 1, Score)."""
+        reward = self.opened()
+        right, wrong = reward.score(self.honest()), reward.score(self.wrong())
+        for score in (right, wrong):
+            assert score.outcome.judged, f"a plain item was not judged: {score.outcome} ({score.reason})"
+            assert score.in_statistics and score.in_loss, "a verdict must count in statistics and in the loss"  # noqa: PT018
+        assert right.value > wrong.value, f"the right answer earns {right.value}, the wrong one {wrong.value}"
+
+    def test_accuracy_as_declared(self) -> None:
+        """A reward that declares accuracy gives 1 for right and less for wrong: group filters read it (section 1)."""
+        reward = self.opened()
+        right, wrong = reward.score(self.honest()), reward.score(self.wrong())
+        if self.gives_accuracy:
+            assert right.accuracy == 1.0, f"accuracy of the right answer is {right.accuracy}"
+            assert wrong.accuracy is not None, "accuracy of the wrong answer is missing"
+            assert wrong.accuracy < 1.0, "the wrong answer has full accuracy"
+        else:
+            assert right.accuracy is None, "the spec says that this reward gives no accuracy"
+
+    def test_never_raises_on_hostile_text(self) -> None:
+        """What the text did wrong is a verdict, never an exception, and its value is finite (section 6, Reward)."""
+        reward = self.opened()
+        for name, text in HOSTILE.items():
+            for finish in (Finish.STOP, Finish.LENGTH):
+                try:
+                    score = reward.score(replace(self.honest(), text=text, finish=finish))
+                except Exception as error:
+                    raise AssertionError(f"the text {name!r} ({finish}) made the reward raise {type(error).__name__}: {error}") from error
+                self._check(score, name)
+
+    def test_hostile_text_earns_nothing(self) -> None:
+        """None of the hostile texts, nor the echoed prompt, earns what the right answer earns."""
+        reward = self.opened()
+        best = reward.score(self.honest()).value
+        echo = "\n".join(message.content for message in self.honest().messages)
+        for name in ("empty", "white space", "unclosed box", "lone surrogate"):
+            value = reward.score(replace(self.honest(), text=HOSTILE[name])).value
+            assert value < best, f"the text {name!r} earns as much as the right answer ({value})"
+        assert reward.score(replace(self.honest(), text=echo)).value < best, "the prompt, echoed, earns as much as the right answer"
+
+    def test_deterministic_and_stateless(self) -> None:
+        """The same item gets the same score, whatever was scored in between and by whichever worker (section 7)."""
+        reward = self.opened()
+        items = [
+            self.honest(),
+            self.wrong(),
+            *(replace(self.honest(), text=HOSTILE[name]) for name in ("empty", "formula", "many answers")),
+        ]
+        before = [reward.score(item) for item in items]
+        after = [reward.score(item) for item in reversed(items)][::-1]
+        assert before == after, "a second scoring in another order gave other scores: state leaks between items"
+        assert [self.opened().score(item) for item in items] == before, "a fresh reward gives other scores"
+
+    def test_reads_declared_columns_only(self) -> None:
+        """``requires`` names every column that is read: the core ships no other to the workers (section 1, RewardInput)."""
+        reward = self.opened()
+        for item in (self.honest(), self.wrong()):
+            columns = DeclaredColumns(item.columns, reward.requires)
+            try:
+                reward.score(replace(item, columns=columns))
+            except KeyError as error:
+                raise AssertionError(f"the reward reads column {error}, requires is {reward.requires}") from error
+            assert not columns.undeclared, f"the reward reads {columns.undeclared}, requires is {reward.requires}"
+
+    def test_columns_are_not_changed(self) -> None:
+        """The columns belong to the data set: scoring leaves them as they were."""
+        item = self.honest()
+        before = pickle.dumps(dict(item.columns))
+        self.opened().score(item)
+        assert pickle.dumps(dict(item.columns)) == before, "scoring changed the columns of the row"
+
+    def test_check_accepts_the_honest_row(self) -> None:
+        """``check`` gives a reason only where a row cannot be judged, and never raises for a declared row."""
+        reason = self.opened().check(self.honest().columns)
+        assert reason is None, f"check refuses a row whose honest answer is right: {reason}"
+
+    def test_group_scores_in_order(self) -> None:
+        """``score_group`` gives one score an item, in order; equal to scoring one by one unless ``group_level``."""
+        reward = self.opened()
+        items = [self.wrong(), self.honest(), self.wrong()]
+        scores = reward.score_group(items)
+        assert len(scores) == len(items), f"{len(items)} items, {len(scores)} scores"
+        for score in scores:
+            self._check(score, "of the group")
+        if not reward.group_level:
+            assert scores == [reward.score(item) for item in items], "score_group differs from score, and group_level is False"
+
+    def test_travels_to_a_worker(self) -> None:
+        """Options and scores cross a process: both pickle, and come back equal (section 1)."""
+        assert pickle.loads(pickle.dumps(self.options)) == self.options, "the options change by pickling"
+        score = self.opened().score(self.honest())
+        assert pickle.loads(pickle.dumps(score)) == score, "a score changes by pickling"
+
+    def test_close_after_open(self) -> None:
+        """A worker opens, scores and closes; a reward can be opened again in another worker."""
+        for _ in range(2):
+            reward = self.opened()
+            reward.score(self.honest())
+            reward.close()
+
+    def _check(self, score: object, name: str) -> None:
+        assert isinstance(score, Score), f"the text {name!r} gave a {type(score).__name__}, not a Score"
+        assert isinstance(score.value, int | float), f"the text {name!r}: value is a {type(score.value).__name__}"
+        assert math.isfinite(score.value), f"the text {name!r}: value {score.value}"
+        assert score.outcome.judged, f"the text {name!r}: outcome {score.outcome} ({score.reason}) blames the judge for the text"
+        if score.accuracy is not None:
+            assert 0.0 <= score.accuracy <= 1.0, f"the text {name!r}: accuracy {score.accuracy}"
+        for part, value in score.parts.items():
+            assert math.isfinite(value), f"the text {name!r}: part {part!r} is {value}"

@@ -1,0 +1,110 @@
+"""How the suites for training backends make a trainer and a batch for it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlcore.batches import TrainBatch
+from rlcore.interfaces import Objective, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.testing.records import make_rollout, make_train_batch
+
+__all__ = ["TrainerSuite"]
+
+LENGTHS = (4, 1, 7, 3, 6, 2)
+
+
+class TrainerSuite(ABC):
+    """How a suite makes a trainer and a batch for it."""
+
+    vocabulary: ClassVar[int]
+    """V of the model; with more than some hundreds set ``checks_temperature`` to False."""
+    checks_temperature: ClassVar[bool] = True
+    """Probe every token of the vocabulary once to know the distribution at another temperature."""
+    learning_rate: ClassVar[float] = 1e-3
+    """A rate at which the objective falls in five steps."""
+    dtype: ClassVar[str] = "float32"
+    tolerance: ClassVar[float] = 1e-4
+    """Largest difference of two log probabilities of one token, by dtype."""
+
+    @abstractmethod
+    def make(self, context: TrainingContext) -> TrainingBackend:
+        """A fresh backend, not set up, for the context that the suite then gives to ``setup``."""
+
+    @abstractmethod
+    def model(self) -> str:
+        """A folder with the model to train; the same weights each time."""
+
+    def objective(self) -> Objective:
+        """``-sum(weights * advantages * ratio)``; override it for a backend that takes another kind of objective."""
+        from rlcore.testing.objectives import PlainObjective  # torch, which a backend in numpy does not need
+
+        return PlainObjective()
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder that lasts as long as the suite object."""
+        self._scratch = TemporaryDirectory()
+        return Path(self._scratch.name)
+
+    def context(self, **changes: Any) -> TrainingContext:
+        """One rank, constant learning rate, no weight decay, all rollouts in one forward, unless told otherwise."""
+        optimizer = OptimizerSettings(
+            learning_rate=changes.pop("learning_rate", self.learning_rate),
+            weight_decay=0.0,
+            min_lr_ratio=1.0,
+            max_grad_norm=changes.pop("max_grad_norm", 1e9),
+            total_steps=100,
+        )
+        context = TrainingContext(
+            model=self.model(),
+            optimizer=optimizer,
+            rollouts_per_forward=64,
+            tokens_per_forward=65_536,
+            prompts_per_slice=64,
+            dtype=self.dtype,
+        )
+        return replace(context, **changes)
+
+    def ready(self, **changes: Any) -> TrainingBackend:
+        """A backend that is set up."""
+        context = self.context(**changes)
+        backend = self.make(context)
+        backend.setup(context)
+        return backend
+
+    def batch(self, temperature: float = 1.0, seed: int = 0) -> TrainBatch:
+        """Six rollouts of two prompts, 1 to 7 tokens, one out of the loss, one with a forced token; no old log probabilities."""
+        draw = np.random.default_rng(seed)
+        contexts = [draw.integers(1, self.vocabulary, 5).tolist(), draw.integers(1, self.vocabulary, 3).tolist()]
+        rollouts = [
+            make_rollout(
+                contexts[row // 3],
+                draw.integers(1, self.vocabulary, length).tolist(),
+                policy_mask=[not (row == 2 and token == 1) for token in range(length)],
+                index=row % 3,
+                prompt_id=f"p{row // 3}",
+            )
+            for row, length in enumerate(LENGTHS)
+        ]
+        advantages = [1.0, -0.5, 0.75, -1.25, 2.0, -1.0]
+        return make_train_batch(
+            rollouts, advantages, group=[0, 0, 0, 1, 1, 1], in_loss=[True] * 3 + [False] + [True] * 2, temperature=temperature
+        )
+
+    def off_policy(self, batch: TrainBatch) -> TrainBatch:
+        """The batch with old log probabilities some 0.2 off the model's own, as at a second step on one batch."""
+        own = self.ready().logprobs(batch, Which.POLICY)
+        return replace(batch, old_logprobs=own + np.random.default_rng(1).normal(0, 0.2, len(own)).astype(np.float32))
+
+    def loss(self, backend: TrainingBackend, batch: TrainBatch) -> float:
+        """The plain objective's value on the backend's present weights, worked out in numpy."""
+        old = batch.old_logprobs if batch.old_logprobs is not None else batch.rollout_logprobs
+        ratio = np.exp(backend.logprobs(batch, Which.POLICY).astype(np.float64) - old)
+        return float(-(batch.weights * batch.advantages * ratio).sum())

@@ -1,0 +1,12 @@
+"""What every training backend must do (CONTRACTS sections 2, 4 and 6; architecture promise 2)."""
+
+from __future__ import annotations
+
+from rlcore.testing.suites.persistence import PersistenceRules
+from rlcore.testing.suites.updating import UpdateRules
+
+__all__ = ["TrainingBackendSuite"]
+
+
+class TrainingBackendSuite(UpdateRules, PersistenceRules):
+    """Subclass this one: ``make``, ``model``, ``vocabulary``, and what of ``TrainerSuite``'s attributes fits the backend."""

@@ -1,0 +1,150 @@
+"""Rules of log probabilities and of one optimizer step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlcore.batches import TrainBatch
+from rlcore.interfaces import Need, TrainingBackend, TrainingCapabilities, Which
+from rlcore.testing.suites.trainer import TrainerSuite
+
+__all__ = ["UpdateRules"]
+
+
+class UpdateRules(TrainerSuite):
+    """Log probabilities and updates."""
+
+    def test_capabilities_are_declared(self) -> None:
+        """A record on the class, checked before start; a single process is the least."""
+        capabilities = type(self.make(self.context())).capabilities
+        assert isinstance(capabilities, TrainingCapabilities), "capabilities must be a TrainingCapabilities, on the class"
+        assert self.dtype in capabilities.dtypes, f"dtype {self.dtype} is tested and not declared"
+
+    def test_logprobs_are_those_of_the_probe(self) -> None:
+        """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe`` (section 4)."""
+        backend, batch = self.ready(), self.batch()
+        logprobs = backend.logprobs(batch, Which.POLICY)
+        assert logprobs.shape == batch.advantages.shape, (
+            f"{len(batch.advantages)} policy tokens, log probabilities of shape {logprobs.shape}"
+        )
+        assert logprobs.dtype == np.float32, f"log probabilities are {logprobs.dtype}"
+        for row, rollout in enumerate(batch.rollouts):
+            (segment,) = rollout.segments
+            probed = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
+            expected = probed[len(segment.context_ids) - 1 :][segment.policy_mask]
+            got = logprobs[batch.offsets[row] : batch.offsets[row + 1]]
+            assert np.allclose(got, expected, atol=self.tolerance), f"rollout {row}: log probabilities {got}, probe {expected}"
+
+    def test_logprobs_are_at_the_batch_temperature(self) -> None:
+        """At temperature 0.5 they are log softmax of logits / 0.5, over the full vocabulary."""
+        if not self.checks_temperature:
+            return
+        backend, batch = self.ready(), self.batch(temperature=0.5)
+        segment = batch.rollouts[0].segments[0]
+        sequences = [np.append(segment.context_ids, token) for token in range(self.vocabulary)]
+        logits = np.array([backend.probe(sequence)[-1] for sequence in sequences], np.float64) / 0.5
+        expected = logits[segment.token_ids[0]] - np.log(np.exp(logits).sum())
+        off = abs(float(backend.logprobs(batch, Which.POLICY)[0]) - expected)
+        assert off <= 2 * self.tolerance, f"a log probability at temperature 0.5 is off by {off:.2g} nats"
+
+    def test_logprobs_do_not_depend_on_the_cut(self) -> None:
+        """One rollout a forward, a budget of few tokens, another order: the same values (promise 2)."""
+        batch = self.batch()
+        whole = self.ready().logprobs(batch, Which.POLICY)
+        for changes in ({"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}, {"tokens_per_forward": 13}):
+            part = self.ready(**changes).logprobs(batch, Which.POLICY)
+            assert np.allclose(part, whole, atol=self.tolerance), f"{changes} gives other log probabilities"
+        turned = self.ready().logprobs(batch.take(np.arange(len(batch))[::-1]), Which.POLICY)
+        back = np.concatenate(
+            [turned[len(whole) - end : len(whole) - start] for start, end in zip(batch.offsets, batch.offsets[1:], strict=False)]
+        )
+        assert np.allclose(back, whole, atol=self.tolerance), "the order of the rollouts gives other log probabilities"
+
+    def test_logprobs_leave_the_weights_alone(self) -> None:
+        """Asking changes nothing: no dropout, no optimizer, the same answer twice."""
+        backend, batch = self.ready(), self.batch()
+        first, before = backend.logprobs(batch, Which.POLICY), self.checksums(backend)
+        assert np.array_equal(backend.logprobs(batch, Which.POLICY), first), "the same question gets two answers"
+        assert self.checksums(backend) == before, "logprobs changed the weights"
+
+    def test_update_lowers_the_objective(self) -> None:
+        """Five steps on one batch, on-policy and off."""
+        for batch in (self.batch(), self.off_policy(self.batch())):
+            backend = self.ready()
+            start = replace(batch, old_logprobs=backend.logprobs(batch, Which.POLICY)) if batch.old_logprobs is None else batch
+            before = self.loss(backend, start)
+            for _ in range(5):
+                backend.update(start, self.objective())
+            after = self.loss(backend, start)
+            assert after < before, f"the objective rose from {before:.6g} to {after:.6g} in five updates"
+
+    def test_metrics(self) -> None:
+        """Finite floats, with ``grad_norm`` before clipping and the ``learning_rate`` of the step."""
+        metrics = self.ready().update(self.batch(), self.objective())
+        for name, value in metrics.items():
+            assert isinstance(value, float), f"metric {name!r} is a {type(value).__name__}"
+            assert math.isfinite(value), f"metric {name!r} is {value}"
+        assert {"grad_norm", "learning_rate"} <= set(metrics), f"metrics lack grad_norm or learning_rate: {sorted(metrics)}"
+        assert math.isclose(metrics["learning_rate"], self.learning_rate), (
+            f"learning rate {metrics['learning_rate']}, set {self.learning_rate}"
+        )
+        clipped = self.ready(max_grad_norm=1e-3).update(self.batch(), self.objective())
+        assert math.isclose(clipped["grad_norm"], metrics["grad_norm"], rel_tol=1e-3), "grad_norm is the one after clipping"
+
+    def test_gradient_does_not_depend_on_the_cut(self) -> None:
+        """Any rollouts a forward, any token budget, any prompts a slice: the same gradient and the same policy after it (promise 2)."""
+        batch = self.off_policy(self.batch())
+        whole = self.stepped(batch)
+        for changes in ({"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}, {"tokens_per_forward": 13}, {"prompts_per_slice": 1}):
+            self.assert_same(self.stepped(batch, **changes), whole, str(changes))
+
+    def test_order_of_rollouts_does_not_matter(self) -> None:
+        """The batch is a set: reversed, it gives the same gradient."""
+        batch = self.off_policy(self.batch())
+        order = np.arange(len(batch))[::-1]
+        norm, logprobs = self.stepped(batch)
+        turned_norm, turned = self.stepped(batch.take(order))
+        parts = [logprobs[batch.offsets[row] : batch.offsets[row + 1]] for row in order]
+        self.assert_same((turned_norm, turned), (norm, np.concatenate(parts)), "the reversed batch")
+
+    def test_masked_rollouts_do_not_train(self) -> None:
+        """A rollout with ``in_loss`` False moves nothing, whatever its advantages (section 5)."""
+        batch = self.off_policy(self.batch())
+        masked = np.repeat(~batch.in_loss, batch.lengths)
+        other = replace(batch, advantages=np.where(masked, np.float32(1e3), batch.advantages))
+        self.assert_same(self.stepped(other), self.stepped(batch), "another advantage of a masked rollout")
+
+    def test_forced_tokens_do_not_train(self) -> None:
+        """With no advantage on policy tokens there is no gradient: context and forced tokens have none of their own."""
+        batch = self.batch()
+        metrics = self.ready().update(replace(batch, advantages=np.zeros_like(batch.advantages)), self.objective())
+        assert metrics["grad_norm"] == 0.0, f"no advantage anywhere, and a gradient of norm {metrics['grad_norm']}"
+
+    def test_reference_stays(self) -> None:
+        """The reference is the model before the first update, and stays it (section 4)."""
+        backend, batch = self.ready(needs=frozenset({Need.REFERENCE})), self.batch()
+        start = backend.logprobs(batch, Which.POLICY)
+        for _ in range(2):
+            backend.update(batch, self.objective())
+        reference = backend.logprobs(batch, Which.REFERENCE)
+        assert np.allclose(reference, start, atol=self.tolerance), "the reference moved with the policy"
+        assert not np.array_equal(backend.logprobs(batch, Which.POLICY), start), "two updates did not move the policy"
+
+    def checksums(self, backend: TrainingBackend) -> dict[str, int]:
+        """Of every weight."""
+        return {name: tensor.checksum for name, tensor in backend.iter_weights()}
+
+    def stepped(self, batch: TrainBatch, **changes: Any) -> tuple[float, np.ndarray]:
+        """Gradient norm of one update and the policy's log probabilities after it."""
+        backend = self.ready(**changes)
+        norm = backend.update(batch, self.objective())["grad_norm"]
+        return norm, backend.logprobs(batch, Which.POLICY)
+
+    def assert_same(self, got: tuple[float, np.ndarray], expected: tuple[float, np.ndarray], what: str) -> None:
+        assert math.isclose(got[0], expected[0], rel_tol=self.tolerance * 10), f"{what}: gradient norm {got[0]} against {expected[0]}"
+        off = float(np.abs(got[1] - expected[1]).max())
+        assert off <= self.tolerance * 10, f"{what}: log probabilities after the update are off by {off:.2g} nats"

@@ -1,0 +1,119 @@
+"""A training backend in numpy over the same FakePolicy that the fake inference backend serves.
+
+It does not call the objective it is given, which is made of torch: it minimises ``-sum(weights * advantages * ratio)``, where ``ratio`` is
+policy over old probability (1 where the batch has no old log probabilities). That is the plain policy gradient, no clipping, no KL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.batches import TrainBatch
+from rlcore.errors import RunError
+from rlcore.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.snapshots import Tensor
+from rlcore.testing.optimizer import NumpyOptimizer
+from rlcore.testing.policy import FakePolicy
+from rlcore.types import Rollout
+
+__all__ = ["FakeTraining", "FakeTrainingOptions"]
+
+STATE = "fake_trainer.npz"
+
+
+class FakeTrainingOptions(BaseModel):
+    """Options of the ``fake`` training backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    optimizer: Literal["adam", "sgd"] = Field("adam", description="AdamW, or gradient descent with the same schedule.")
+
+
+class FakeTraining(TrainingBackend):
+    """TrainingBackend over a FakePolicy that ``setup`` loads from ``context.model``. Constructor: ``(context, options)`` or ``()``."""
+
+    capabilities = TrainingCapabilities()
+
+    def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:
+        self.options = options if options is not None else FakeTrainingOptions()
+
+    def setup(self, context: TrainingContext) -> None:
+        """Load the policy, and again as the reference where the objective needs one."""
+        self.context = context
+        self.policy = FakePolicy.load(context.model)
+        self.reference = self.policy if Need.REFERENCE in context.needs else None
+        self.optimizer = NumpyOptimizer(context.optimizer, self.policy.arrays(), self.options.optimizer == "adam")
+
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N]; RunError where the reference is asked for and no need of it was declared."""
+        policy = self.policy if which is Which.POLICY else self.reference
+        if policy is None:
+            raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
+        rows = [_of_policy_tokens(rollout, policy, batch.temperature) for rollout in batch.rollouts]
+        return np.concatenate([np.zeros(0), *rows]).astype(np.float32)
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """One optimizer step; metrics ``loss``, ``grad_norm``, ``learning_rate``. The objective is not called."""
+        gradient = {name: np.zeros(array.shape) for name, array in self.policy.arrays().items()}
+        trains = np.flatnonzero(batch.in_loss)
+        loss = 0.0
+        for start in range(0, len(trains), self.context.rollouts_per_forward):
+            for row in trains[start : start + self.context.rollouts_per_forward]:
+                loss += self._accumulate(batch, int(row), gradient)
+        weights, metrics = self.optimizer.step(self.policy.arrays(), gradient)
+        self.policy = FakePolicy(*weights.values())
+        return {"loss": loss, **metrics}
+
+    def _accumulate(self, batch: TrainBatch, row: int, gradient: Mapping[str, np.ndarray]) -> float:
+        """Add one rollout's gradient of the loss; returns its share of the loss."""
+        span = slice(batch.offsets[row], batch.offsets[row + 1])
+        rollout = batch.rollouts[row]
+        factor = -batch.weights[span].astype(np.float64) * batch.advantages[span]
+        if batch.old_logprobs is not None:
+            logprobs = _of_policy_tokens(rollout, self.policy, batch.temperature)
+            factor = factor * np.exp(logprobs - batch.old_logprobs[span])
+        start = 0
+        for segment in rollout.segments:
+            tokens = int(segment.policy_mask.sum())
+            coefficients = np.zeros(len(segment.context_ids) + len(segment.token_ids) - 1)
+            coefficients[len(segment.context_ids) - 1 :][segment.policy_mask] = factor[start : start + tokens]
+            sequence = np.concatenate([segment.context_ids, segment.token_ids])
+            self.policy.add_gradient(gradient, sequence, coefficients, batch.temperature)
+            start += tokens
+        return float(factor.sum())
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and tensor of each weight; the arrays never change afterwards."""
+        yield from self.policy.tensors()
+
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T - 1], at temperature 1."""
+        return self.policy.logprobs(token_ids).astype(np.float32)
+
+    def save_model(self, folder: Path) -> None:
+        """Write the policy in the form that ``setup`` loads."""
+        self.policy.save(folder)
+
+    def save(self, folder: Path) -> None:
+        """Write the optimizer's state."""
+        folder.mkdir(parents=True, exist_ok=True)
+        np.savez(folder / STATE, **self.optimizer.state())  # type: ignore[arg-type]
+
+    def load(self, folder: Path) -> None:
+        """Read the optimizer's state; the policy comes from ``context.model``."""
+        with np.load(folder / STATE) as stored:
+            self.optimizer.restore(stored)
+
+
+def _of_policy_tokens(rollout: Rollout, policy: FakePolicy, temperature: float) -> np.ndarray:
+    """float64[tokens of the rollout]: log probabilities of the tokens that the policy sampled."""
+    rows = []
+    for segment in rollout.segments:
+        sequence = np.concatenate([segment.context_ids, segment.token_ids])
+        rows.append(policy.logprobs(sequence, temperature)[len(segment.context_ids) - 1 :][segment.policy_mask])
+    return np.concatenate(rows)

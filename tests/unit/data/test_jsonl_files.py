@@ -1,0 +1,89 @@
+"""Reading files: every damage is named with file:line, nothing is loaded by half."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from pathlib import Path
+
+import pytest
+
+from rlcore.data import load_eval
+from rlcore.errors import DataError
+from rlcore.specs import RewardSpec
+
+BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",))
+GOOD = '{"messages": {"role": "user", "content": "é"}, "gt_answer": "3"}'
+
+
+def refused(folder: Path, content: bytes | str) -> str:
+    path = folder / "train.jsonl"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(DataError) as caught:
+        load_eval(path, [BOXED])
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+    return str(caught.value).replace(str(folder) + "/", "")
+
+
+def test_blank_lines_windows_ends_and_a_byte_order_mark_are_fine(tmp_path: Path) -> None:
+    path = tmp_path / "train.jsonl"
+    path.write_bytes(codecs.BOM_UTF8 + f"{GOOD}\r\n\r\n  \n{GOOD}".encode())
+    data = load_eval(path, [BOXED])
+    assert [prompt.prompt_id for prompt in data.prompts] == ["train:1", "train:4"]
+    assert [prompt.index for prompt in data.prompts] == [0, 1]
+    assert data.prompts[1].source == f"{path}:4"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "train.jsonl: the data is empty"),
+        ("\n  \n\r\n", "train.jsonl: the data is empty"),
+        (f"{GOOD}\n{{", "train.jsonl:2: not JSON at column 2 (expecting property name"),
+        (f"{GOOD} {GOOD}", "train.jsonl:1: not JSON at column 66 (extra data"),
+        (f"[{GOOD}]", "train.jsonl:1: a row must be an object"),
+        ('{"gt_answer": NaN}', "train.jsonl:1: NaN is not JSON"),
+        ('{"gt_answer": -Infinity}', "train.jsonl:1: -Infinity is not JSON"),
+        ('{"a": 1e999}', "train.jsonl:1: the number 1e999 is too large"),
+        ('{"a": 1' + "0" * 5000 + "}", "train.jsonl:1: not usable as JSON (a number is too long)"),
+        ("[" * 100_000, "train.jsonl:1: not usable as JSON (nested too deeply)"),
+        ('{"a": 1, "a": 2}', 'train.jsonl:1: the key "a" occurs twice'),
+        ('{"a": "\\ud800"}', "train.jsonl:1: the line escapes half a surrogate pair"),
+        (f"{GOOD}\n".encode() + b'{"a": "\xe9"}', "train.jsonl:2: byte 73 of the file (0xe9) is not UTF-8"),
+        (codecs.BOM_UTF8 + b"\xff", "train.jsonl:1: byte 3 of the file (0xff) is not UTF-8"),
+        (GOOD.encode("utf-16"), "train.jsonl:1: byte 0 of the file (0xff) is not UTF-8"),
+        (f"{GOOD}\n[]\n{GOOD}\n[]\n{{\n", "train.jsonl:2: a row must be an object"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, content: bytes | str, message: str) -> None:
+    assert refused(tmp_path, content).startswith(message)
+
+
+def test_the_first_bad_row_is_named_and_the_others_counted(tmp_path: Path) -> None:
+    assert refused(tmp_path, f"{GOOD}\n[]\n{GOOD}\n[]\n{{\n").endswith("(and 2 more bad rows in this file)")
+    assert refused(tmp_path, "[]\n[]").endswith("(and 1 more bad row in this file)")
+
+
+def test_ids_must_be_unique(tmp_path: Path) -> None:
+    row = json.loads(GOOD) | {"id": "a"}
+    text = "\n".join(json.dumps(r) for r in [row, row | {"id": "b"}, row, row])
+    assert refused(tmp_path, text) == ('train.jsonl:3: the id "a" is taken by train.jsonl:1; ids must be unique (and 1 more repeated)')
+
+
+def test_a_folder_and_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="a folder, but not a saved `datasets` data set"):
+        load_eval(tmp_path, [BOXED])
+    with pytest.raises(DataError, match=r"nothing\.jsonl: no such data file; check the path given with -d"):
+        load_eval(tmp_path / "nothing.jsonl", [BOXED])
+
+
+def test_what_needs_an_absent_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    for module in ("pyarrow", "pyarrow.parquet", "datasets"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
+    for path in (str(tmp_path / "train.parquet"), "hf:openai/gsm8k:main:train"):
+        with pytest.raises(DataError, match=r"type: pip install 'rlcore\[datasets\]'"):
+            load_eval(path, [BOXED])

@@ -1,0 +1,67 @@
+"""Observers: what they are given, and what becomes of one that raises."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlcore.api import RunInfo
+from rlcore.testing.plugins import PluginFolder
+
+GOOD = """
+from rlcore.api import hookimpl
+rlcore_api = "1.0"
+seen = []
+
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    seen.append((step, dict(metrics)))
+"""
+BAD = """
+from rlcore.api import hookimpl
+rlcore_api = "1.0"
+calls = []
+
+@hookimpl
+def rlcore_run_started(run):
+    calls.append("started")
+
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    calls.append("step")
+    metrics["reward"] = 0.0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[PluginFolder]:
+    with PluginFolder(tmp_path / "site") as folder:
+        yield folder
+
+
+def test_one_that_raises_is_reported_once_and_switched_off_and_the_others_go_on(folder: PluginFolder) -> None:
+    import importlib
+
+    folder.install("bad", BAD)
+    folder.install("good", GOOD)
+    said: list[str] = []
+    observers = folder.discover().observers(said.append)
+    observers.run_started(RunInfo(folder=folder.root))
+    observers.step_finished(1, {"reward": 2.0})
+    observers.step_finished(2, {"reward": 3.0})
+    assert importlib.import_module("rlcore_plugin_good").seen == [(1, {"reward": 2.0}), (2, {"reward": 3.0})]
+    assert importlib.import_module("rlcore_plugin_bad").calls == ["started", "step"]
+    assert list(observers.switched_off) == ["rlcore-plugin-bad"]
+    assert "rlcore_step_finished raised TypeError" in observers.switched_off["rlcore-plugin-bad"]
+    assert len(said) == 1
+    assert "(__init__.py, line 13)" in said[0]
+
+
+def test_without_a_report_it_is_logged(folder: PluginFolder, caplog: pytest.LogCaptureFixture) -> None:
+    folder.install("bad", BAD)
+    with caplog.at_level(logging.WARNING, logger="rlcore"):
+        folder.discover().observers().step_finished(1, {})
+    assert "observer rlcore-plugin-bad is switched off for the rest of the run" in caplog.text

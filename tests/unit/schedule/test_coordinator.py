@@ -1,0 +1,301 @@
+"""The coordinator by example: each rule of the contract once, in the smallest schedule that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, Verdict, WaitingFor
+from rlcore.schedule.coordinator import NO_ACCURACY
+
+
+def coordinator(**settings: object) -> Coordinator:
+    """100 prompts in file order, batches of 4, on-policy, unless told otherwise."""
+    base: dict[str, object] = {"prompts": 100, "train_batch_size": 4, "n_sampled": 8, "buffer_limit": 1000, "shuffle": False}
+    return Coordinator(ScheduleSettings(**{**base, **settings}))  # type: ignore[arg-type]
+
+
+def lease(c: Coordinator, k: int = 100, worker: str = "w", **serving: int) -> list[int]:
+    return [granted.lease_id for granted in c.lease(worker, k, **serving)]
+
+
+def arrive(c: Coordinator, *lease_ids: int, version: int | None = None, accuracy: float | None = 0.5, failed: str = "") -> list[Verdict]:
+    made = [
+        Delivery(lease_id=i, version=c._held[i].version if version is None else version, accuracy=accuracy, failed=failed)
+        for i in lease_ids
+    ]
+    return c.deliver(made)
+
+
+def train(c: Coordinator) -> tuple[int, ...]:
+    order = c.next_batch()
+    assert order is not None
+    c.updated()
+    return order.lease_ids
+
+
+def test_a_lease_names_what_to_produce() -> None:
+    c = coordinator(n_greedy=1, prompts=2, episodes=2, train_batch_size=3)
+    leases = c.lease("w", 9)
+    assert [(x.lease_id, x.episode, x.prompt_index, x.n_sampled, x.n_greedy, x.version) for x in leases] == [
+        (0, 0, 0, 8, 1, 0),
+        (1, 0, 1, 8, 1, 0),
+        (2, 1, 0, 8, 1, 0),
+    ]
+
+
+def test_on_policy_nothing_is_asked_for_until_the_update_is_done() -> None:
+    c = coordinator()
+    assert lease(c) == [0, 1, 2, 3]
+    assert arrive(c, 3, 1, 0) == [Verdict.KEPT] * 3
+    assert (c.next_batch(), c.waiting_for()) == (None, WaitingFor.GROUPS)
+    arrive(c, 2)
+    order = c.next_batch()
+    assert order is not None
+    assert (order.lease_ids, order.versions, order.version, order.staleness) == ((0, 1, 2, 3), (0, 0, 0, 0), 0, 0)
+    assert lease(c) == []
+    assert (c.status().admission, c.waiting_for()) == (Admission.STALENESS, WaitingFor.UPDATE)
+    assert c.updated() == 1
+    assert lease(c) == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2, 5])
+def test_admission_allows_staleness_plus_one_batches(staleness: int) -> None:
+    c = coordinator(max_staleness=staleness)
+    assert len(lease(c)) == (staleness + 1) * 4
+
+
+def test_within_the_bound_nobody_waits_for_a_straggler() -> None:
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 1, 2, 3, 4)
+    assert train(c) == (1, 2, 3, 4)
+
+
+def test_at_the_bound_the_update_waits_for_the_straggler() -> None:
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 1, 2, 3, 4)
+    train(c)
+    lease(c)
+    arrive(c, 5, 6, 7, 8, 9)
+    assert c.next_batch() is None
+    status = c.status()
+    assert (status.waiting_for, status.stragglers) == (WaitingFor.STRAGGLERS, (0, 10, 11))
+    arrive(c, 0)
+    assert train(c) == (0, 5, 6, 7)
+
+
+def test_the_barrier_looks_ahead_where_stragglers_would_not_fit_into_one_batch() -> None:
+    """Bound 2, 8 groups of version 0 in flight after the first update: all 8 cannot be in the batch of version 2."""
+    c = coordinator(max_staleness=2)
+    assert len(lease(c)) == 12
+    arrive(c, 0, 1, 2, 3)
+    train(c)
+    young = lease(c)
+    arrive(c, *young)
+    assert (c.next_batch(), c.waiting_for()) == (None, WaitingFor.STRAGGLERS)
+    arrive(c, 4, 5, 6, 7)
+    assert train(c) == (4, 5, 6, 7)
+    assert c.next_batch() is None
+    arrive(c, 8, 9, 10, 11)
+    assert train(c) == (8, 9, 10, 11)
+    assert train(c) == tuple(young)
+
+
+def test_the_oldest_tokens_train_first_and_the_order_is_canonical() -> None:
+    c = coordinator(max_staleness=1, train_batch_size=2)
+    lease(c)
+    arrive(c, 0, 1)
+    train(c)
+    lease(c)
+    arrive(c, 4, version=1)
+    arrive(c, 2, version=1)
+    arrive(c, 5, version=1)
+    arrive(c, 3, version=0)
+    order = c.next_batch()
+    assert order is not None
+    assert (order.lease_ids, order.versions, order.staleness) == ((2, 3), (1, 0), 1)
+
+
+def test_the_buffer_bounds_what_is_in_flight_and_ready() -> None:
+    c = coordinator(max_staleness=5, buffer_limit=6)
+    assert lease(c) == [0, 1, 2, 3, 4, 5]
+    assert c.status().admission is Admission.BUFFER
+    arrive(c, 0, 1, 2, 3)
+    assert lease(c) == []
+    c.next_batch()
+    assert lease(c) == [6, 7, 8, 9]
+
+
+def test_a_worker_with_an_older_policy_gets_leases_of_that_version_or_none() -> None:
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 0, 1, 2, 3, 4, 5)
+    train(c)
+    assert c.lease("w", 9, serving=0) == []
+    granted = c.lease("w", 1, serving=7)
+    assert [x.version for x in granted] == [1]
+    arrive(c, 6, 7)
+    train(c)
+    assert [x.version for x in c.lease("w", 9, serving=1)] == [1, 1, 1]
+    assert [x.version for x in c.lease("w", 9, serving=2)] == [2, 2, 2, 2]
+
+
+def test_without_dynamic_batching_a_filtered_group_keeps_its_place() -> None:
+    c = coordinator(filter_range=(0.1, 0.9))
+    lease(c)
+    assert arrive(c, 0, 2) == [Verdict.KEPT] * 2
+    assert arrive(c, 1, 3, accuracy=1.0) == [Verdict.MASKED] * 2
+    order = c.next_batch()
+    assert order is not None
+    assert (order.lease_ids, order.masked) == ((0, 1, 2, 3), {1, 3})
+    c.updated()
+    assert (c.ledger.trained, c.ledger.filtered) == (2, 2)
+
+
+def test_with_dynamic_batching_a_filtered_group_is_replaced() -> None:
+    c = coordinator(filter_range=(0.1, 0.9), dynamic_batching=True)
+    lease(c)
+    assert arrive(c, 1, 3, accuracy=0.0) == [Verdict.FILTERED] * 2
+    assert lease(c) == [4, 5]
+    arrive(c, 0, 2, 4, 5)
+    assert train(c) == (0, 2, 4, 5)
+    assert (c.ledger.trained, c.ledger.filtered) == (4, 2)
+
+
+def test_a_failed_group_is_recorded_with_its_reason_and_replaced() -> None:
+    c = coordinator()
+    lease(c)
+    assert arrive(c, 1, failed="timeout", accuracy=None) == [Verdict.FAILED]
+    assert lease(c) == [4]
+    assert c.ledger.reasons() == {"timeout": 1}
+
+
+@pytest.mark.parametrize("accuracy", [None, float("nan")])
+def test_a_group_that_cannot_be_filtered_failed(accuracy: float | None) -> None:
+    c = coordinator(filter_range=(0.1, 0.9))
+    lease(c)
+    assert arrive(c, 0, accuracy=accuracy) == [Verdict.FAILED]
+    assert c.ledger.reasons() == {NO_ACCURACY: 1}
+    free = coordinator()
+    lease(free)
+    assert arrive(free, 0, accuracy=accuracy) == [Verdict.KEPT]
+
+
+def test_a_lost_worker_s_prompts_go_first_to_somebody_else() -> None:
+    c = coordinator()
+    assert lease(c, 2, "a") == [0, 1]
+    assert lease(c, 2, "b") == [2, 3]
+    arrive(c, 0)
+    assert c.worker_lost("a") == (1,)
+    assert [(x.lease_id, x.prompt_index) for x in c.lease("b", 9)] == [(4, 1)]
+    assert c.deliver([Delivery(lease_id=1, version=0)]) == [Verdict.UNKNOWN]
+    arrive(c, 2, 3, 4)
+    assert train(c) == (0, 4, 2, 3)
+    assert c.ledger.reissued == 1
+    assert c.worker_lost("nobody") == ()
+
+
+def test_a_repeated_delivery_gets_its_first_verdict_while_the_group_is_held() -> None:
+    c = coordinator()
+    lease(c)
+    assert arrive(c, 0, 1, 2, 3) == [Verdict.KEPT] * 4
+    again = [Delivery(lease_id=0, version=0, accuracy=0.5)]
+    assert c.deliver(again) == [Verdict.KEPT]
+    assert c.status().buffered == 4
+    train(c)
+    assert c.deliver(again) == [Verdict.UNKNOWN]
+
+
+def test_a_lost_payload_in_the_buffer_opens_its_prompt() -> None:
+    c = coordinator()
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    assert c.group_lost(2) is False
+    assert c.group_lost(2) is False
+    assert c.next_batch() is None
+    assert [x.prompt_index for x in c.lease("w", 9)] == [2]
+    arrive(c, 4)
+    assert train(c) == (0, 1, 4, 3)
+
+
+def test_a_payload_lost_in_training_makes_the_batch_void() -> None:
+    c = coordinator(max_staleness=1, buffer_limit=4)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    assert lease(c) == [4, 5, 6, 7]
+    arrive(c, 4, 5, 6, 7)
+    assert c.group_lost(1) is True
+    status = c.status()
+    assert (status.taken, status.set_aside, status.buffered, status.given_back) == (0, 3, 4, 1)
+    assert c.group_lost(0) is False
+    with pytest.raises(ValueError, match="no batch is being trained"):
+        c.updated()
+    assert train(c) == (2, 3, 4, 5)
+    assert [x.prompt_index for x in c.lease("w", 2)] == [0, 1]
+
+
+def test_the_last_batch_is_short_and_ends_the_run() -> None:
+    c = coordinator(prompts=6)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    train(c)
+    assert lease(c) == [4, 5]
+    assert c.status().admission is Admission.EXHAUSTED
+    arrive(c, 4)
+    assert c.next_batch() is None
+    arrive(c, 5)
+    assert train(c) == (4, 5)
+    assert c.finished
+    assert c.waiting_for() is WaitingFor.END
+    assert c.ledger.complete(0)
+
+
+def test_a_run_that_filters_everything_ends_without_a_batch() -> None:
+    c = coordinator(prompts=3, filter_range=(0.1, 0.9), dynamic_batching=True)
+    lease(c)
+    arrive(c, 0, 1, 2, accuracy=1.0)
+    assert c.finished
+    assert (c.next_batch(), c.version, c.ledger.complete(0)) == (None, 0, True)
+
+
+def test_max_steps_ends_the_run_and_nothing_is_produced_for_later() -> None:
+    c = coordinator(max_steps=2, max_staleness=3)
+    assert len(lease(c)) == 8
+    arrive(c, *range(8))
+    train(c)
+    assert lease(c) == []
+    train(c)
+    assert c.finished
+    assert (c.version, lease(c)) == (2, [])
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_tokens_of_an_impossible_version_are_refused_whole(version: int) -> None:
+    c = coordinator(max_staleness=3)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    train(c)
+    arrive(c, 4, 5, 6, 7)
+    train(c)
+    fresh = lease(c)
+    with pytest.raises(ValueError, match=f"lease {fresh[1]} .*tokens of version {version}: it may hold versions 2 to 2"):
+        c.deliver([Delivery(lease_id=fresh[0], version=2), Delivery(lease_id=fresh[1], version=version)])
+    assert c.status().buffered == 0
+
+
+def test_the_next_version_s_tokens_may_arrive_before_the_update_is_booked() -> None:
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    assert arrive(c, 4, version=1) == [Verdict.KEPT]
+    with pytest.raises(ValueError, match="versions 0 to 1"):
+        arrive(c, 5, version=2)
+
+
+@pytest.mark.parametrize(("k", "serving"), [(-1, None), (1, -1)])
+def test_negative_requests_are_refused(k: int, serving: int | None) -> None:
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        coordinator().lease("w", k, serving=serving)

@@ -1,0 +1,62 @@
+"""The ledger: each prompt ends once, and episodes add up to the data set."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rlcore.schedule.ledger import Ledger
+
+
+def small() -> Ledger:
+    ledger = Ledger(3)
+    for episode in (0, 0, 0, 1):
+        ledger.issue(episode)
+    ledger.train(0)
+    ledger.filter(0)
+    ledger.fail(0, "timeout")
+    ledger.reissue()
+    return ledger
+
+
+def test_an_episode_is_complete_when_every_prompt_has_ended() -> None:
+    ledger = small()
+    assert (ledger.trained, ledger.filtered, ledger.failed, ledger.reissued) == (1, 1, 1, 1)
+    assert ledger.complete(0)
+    assert not ledger.complete(1)
+    assert not ledger.complete(7)
+    assert (ledger.episodes[1].open, ledger.episodes[0].open) == (1, 0)
+
+
+@pytest.mark.parametrize("end", [Ledger.train, Ledger.filter, lambda ledger, episode: ledger.fail(episode, "x")])
+@pytest.mark.parametrize("episode", [0, 2])
+def test_a_prompt_cannot_end_that_is_not_open(end: object, episode: int) -> None:
+    with pytest.raises(ValueError, match=f"episode {episode} has no open prompt"):
+        end(small(), episode)  # type: ignore[operator]
+
+
+def test_no_more_prompts_than_the_data_set_holds() -> None:
+    with pytest.raises(ValueError, match="episode 0 has 3 prompts"):
+        small().issue(0)
+
+
+def test_reasons_add_up_over_episodes() -> None:
+    ledger = small()
+    ledger.fail(1, "timeout")
+    ledger.issue(1)
+    ledger.fail(1, "no accuracy")
+    assert ledger.reasons() == {"timeout": 2, "no accuracy": 1}
+
+
+def test_a_state_comes_back_equal_and_totals_with_it() -> None:
+    state = json.loads(json.dumps(small().state()))
+    back = Ledger.restore(3, state)
+    assert back.state() == state
+    assert (back.trained, back.filtered, back.failed, back.reissued) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("row", [[0, 4, 0, 0, {}], [0, 1, 2, 0, {}], [0, 2, 1, 1, {"x": 1}]])
+def test_a_state_that_does_not_add_up_is_refused(row: list[object]) -> None:
+    with pytest.raises(ValueError, match="do not add up"):
+        Ledger.restore(3, {"reissued": 0, "episodes": [row]})
