@@ -190,7 +190,7 @@ class Registry:
             name=name,
             distribution=offer.owner,
             version=offer.version,
-            spec_sha256=_spec_hash(offer.spec),
+            spec_sha256=_spec_hash(offer),
             source_sha256=offer.adopted.source_sha256 if offer.adopted else "",
         )
 
@@ -312,9 +312,11 @@ def _clash(kind: PluginKind, word: str, offers: Sequence[_Offer]) -> str:
     return f"{LABELS[kind]} {word!r} is registered by {together}; switch one off: RLCORE_DISABLE={owners[-1]}"
 
 
-def _spec_hash(spec: Spec) -> str:
-    values = {field.name: getattr(spec, field.name) for field in fields(spec)}
-    text = json.dumps([type(spec).__name__, values], sort_keys=True, default=_plain)
+def _spec_hash(offer: _Offer) -> str:
+    values = {field.name: getattr(offer.spec, field.name) for field in fields(offer.spec)}
+    if offer.adopted is not None:
+        del values["target"], values["config"]  # where the file lies is not what it says
+    text = json.dumps([type(offer.spec).__name__, values], sort_keys=True, default=_plain)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from rlcore.errors import RunError
 from rlcore.quickstart.task import Problem
 from rlcore.quickstart.tokenizer import END, PAD, VOCABULARY
 
-__all__ = ["WarmStart", "WarmStartSettings", "greedy_accuracy", "new_model", "warm_start"]
+__all__ = ["Encoded", "WarmStart", "WarmStartSettings", "encode", "greedy_accuracy", "new_model", "save_model", "warm_start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +66,25 @@ def new_model(seed: int) -> Any:
         return Qwen2ForCausalLM(config)
 
 
+def save_model(model: Any, folder: Path) -> None:
+    """Write a Hugging Face checkpoint, without transformers' progress bars in between ours."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
 def warm_start(
     problems: Sequence[Problem], tokenizer: Any, seed: int, settings: WarmStartSettings, report: Callable[[str], None]
 ) -> WarmStart:
     """Train a new model on right responses until it is about to exceed ``settings.target``; one thread, a few seconds."""
-    data = _encode(problems, tokenizer)
-    check = _head(data, settings.n_check)
+    data = encode(problems, tokenizer)
+    check = data.take(np.arange(min(settings.n_check, len(data.ids))))
     model = new_model(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     kept, last = _copy(model), (0, 0.0)
@@ -92,23 +106,20 @@ def warm_start(
 
 
 @dataclass(frozen=True, slots=True)
-class _Encoded:
+class Encoded:
     """Token ids int64[B, L], right-padded; ``answer`` bool[B, L], True on the tokens of the response and its end token."""
 
     ids: torch.Tensor
     answer: torch.Tensor
 
-    def take(self, rows: np.ndarray) -> _Encoded:
+    def take(self, rows: np.ndarray) -> Encoded:
         """The rows given."""
         index = torch.from_numpy(rows)
-        return _Encoded(self.ids[index], self.answer[index])
+        return Encoded(self.ids[index], self.answer[index])
 
 
-def _head(data: _Encoded, count: int) -> _Encoded:
-    return _Encoded(data.ids[:count], data.answer[:count])
-
-
-def _encode(problems: Sequence[Problem], tokenizer: Any) -> _Encoded:
+def encode(problems: Sequence[Problem], tokenizer: Any) -> Encoded:
+    """Prompts through the chat template, each with its right response."""
     prompts = [
         tokenizer.apply_chat_template([{"role": "user", "content": p.question}], add_generation_prompt=True, tokenize=False)
         for p in problems
@@ -122,7 +133,7 @@ def _encode(problems: Sequence[Problem], tokenizer: Any) -> _Encoded:
         end = len(prompt) + len(answer)
         ids[row, :end] = prompt + answer
         is_answer[row, len(prompt) : end] = True
-    return _Encoded(torch.from_numpy(ids), torch.from_numpy(is_answer))
+    return Encoded(torch.from_numpy(ids), torch.from_numpy(is_answer))
 
 
 def _batches(count: int, settings: WarmStartSettings, seed: int) -> Iterator[np.ndarray]:
@@ -136,7 +147,7 @@ def _batches(count: int, settings: WarmStartSettings, seed: int) -> Iterator[np.
         order = order[settings.batch_size :]
 
 
-def _supervised_step(model: Any, optimizer: torch.optim.Optimizer, batch: _Encoded) -> None:
+def _supervised_step(model: Any, optimizer: torch.optim.Optimizer, batch: Encoded) -> None:
     logits = model(batch.ids).logits[:, :-1]
     wanted = batch.answer[:, 1:]
     loss = torch.nn.functional.cross_entropy(logits[wanted], batch.ids[:, 1:][wanted])
@@ -147,7 +158,7 @@ def _supervised_step(model: Any, optimizer: torch.optim.Optimizer, batch: _Encod
 
 
 @torch.no_grad()
-def greedy_accuracy(model: Any, batch: _Encoded) -> float:
+def greedy_accuracy(model: Any, batch: Encoded) -> float:
     """Share of problems that greedy decoding answers right, letter by letter.
 
     One forward is enough: greedy decoding produces the gold response exactly where every gold token is the most likely one after the

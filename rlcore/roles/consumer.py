@@ -60,6 +60,8 @@ class Consumer:
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
+        self.timings: dict[str, float] = {}
+        """Seconds inside the backend's steps by its own parts (forward, backward, optimizer), since the start."""
 
     def update(self, groups: Sequence[Group], masked: Collection[int], version: int) -> Mapping[str, float]:
         """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
@@ -121,7 +123,11 @@ class Consumer:
         if not part.in_loss.any():
             return _NO_UPDATE
         with self._account.span("training"):
-            return self._backend.update(part, self._algorithm.objective)
+            self._backend.timings()
+            metrics = self._backend.update(part, self._algorithm.objective)
+            for activity, seconds in self._backend.timings().items():
+                self.timings[activity] = self.timings.get(activity, 0.0) + seconds
+            return metrics
 
 
 def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

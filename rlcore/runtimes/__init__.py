@@ -17,9 +17,7 @@ __all__ = ["Progress", "Silent", "Summary", "run"]
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned. Raises ConfigError for a runtime that this release does not have."""
     if plan.config.run.runtime != "local":
-        raise ConfigError(
-            f"runtime {plan.config.run.runtime!r} is not in this release; use --runtime local with one trainer and one producer"
-        )
+        raise ConfigError(f"runtime {plan.config.run.runtime!r} is not in this release; use --runtime local, -t 1 and -i 1")
     from rlcore.runtimes.local import LocalRun
 
     return LocalRun(plan, progress or Silent()).run()

@@ -115,8 +115,10 @@ class SequentialFeed(Feed):
     def evaluate(self, step: int) -> None:
         self._load_newest()
         evaluation = self._start_evaluation()
+        self._producer.booking = "evaluation"
         for produced in self._run(evaluation.jobs):
             evaluation.collect(produced)
+        self._producer.booking = None
         self._reports.append((step, evaluation.reports()))
 
     def _run(self, jobs: list[Job]) -> list[Produced]:

@@ -149,17 +149,20 @@ class LocalRun:
             accuracy_after=_accuracy(after),
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
-            time={
-                f"{worker}/{part}": round(spent, 3)
-                for worker, account in parts.accounts.items()
-                for part, spent in account.totals().items()
-            },
+            time=_seconds(parts),
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             interrupted=interrupted,
             switched_off=self._listeners.switched_off,
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
+
+
+def _seconds(parts: Parts) -> dict[str, float]:
+    """Seconds by worker and activity; what the trainer says of its own steps stands below ``trainer/training``."""
+    booked = {f"{worker}/{part}": spent for worker, account in parts.accounts.items() for part, spent in account.totals().items()}
+    inside = {f"trainer/training/{part}": spent for part, spent in parts.consumer.timings.items()}
+    return {name: round(spent, 3) for name, spent in {**booked, **inside}.items()}
 
 
 def _path(text: str | None) -> Path | None:

@@ -131,6 +131,7 @@ class ThreadedFeed(Feed):
             return []
         step = max(self._wanted.pop(0), self._producer.version)
         self._evaluation = (step, self._start_evaluation())
+        self._producer.booking = "evaluation"
         return self._evaluation[1].jobs
 
     def _collect(self, results: Sequence[Produced]) -> None:
@@ -148,4 +149,5 @@ class ThreadedFeed(Feed):
         if evaluation.whole:
             self._reports.append((step, evaluation.reports()))
             self._evaluation = None
+            self._producer.booking = None
         return True

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
     from rlcore.testing.inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.judging import FakeReward
-    from rlcore.testing.pipeline import FakePipeline, write_pipeline_model
+    from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.policy import FakePolicy
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
@@ -49,7 +49,6 @@ __all__ = [
     "TrainingBackendSuite",
     "load_fake_tokenizer",
     "write_fake_model",
-    "write_pipeline_model",
 ]
 
 _HOME = {
@@ -76,7 +75,6 @@ _HOME = {
     "TrainingBackendSuite": "suites.training",
     "load_fake_tokenizer": "tokens",
     "write_fake_model": "tokens",
-    "write_pipeline_model": "pipeline",
 }
 
 

@@ -29,8 +29,8 @@ class FakeInferenceOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    steps_per_poll: int = Field(4, ge=1, description="Decode steps of every running request in one poll.")
-    in_flight: InFlight = Field(InFlight.FINISH, description="What becomes of running requests when the weights change.")
+    steps_per_poll: int = Field(default=4, ge=1, description="Decode steps of every running request in one poll.")
+    in_flight: InFlight = Field(default=InFlight.FINISH, description="What becomes of running requests when the weights change.")
 
 
 @dataclass

@@ -20,7 +20,7 @@ class FakeRewardOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    correct: float = Field(1.0, gt=0, description="Value of a right answer; a wrong one is worth 0.")
+    correct: float = Field(default=1.0, gt=0, description="Value of a right answer; a wrong one is worth 0.")
 
 
 class FakeReward(Reward):

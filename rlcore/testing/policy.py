@@ -64,7 +64,7 @@ class FakePolicy:
     def logits(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float64[T, V]: row ``t`` predicts the token after ``token_ids[: t + 1]``."""
         last, pair = self._contexts(token_ids)
-        return self.last[last].astype(np.float64) + self.pair[pair]
+        return np.asarray(self.last[last].astype(np.float64) + self.pair[pair])
 
     def logprobs(self, token_ids: np.ndarray, temperature: float = 1.0) -> np.ndarray:
         """int32[T] -> float64[T - 1]: of each token after the first."""

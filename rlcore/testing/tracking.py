@@ -17,8 +17,8 @@ class FakeTrackerOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    fail: Literal["never", "open", "log", "close"] = Field("never", description="The call that raises.")
-    after: int = Field(0, ge=0, description="Records that are kept before `log` raises.")
+    fail: Literal["never", "open", "log", "close"] = Field(default="never", description="The call that raises.")
+    after: int = Field(default=0, ge=0, description="Records that are kept before `log` raises.")
 
 
 class FakeTracker(Tracker):

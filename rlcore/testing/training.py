@@ -31,7 +31,7 @@ class FakeTrainingOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    optimizer: Literal["adam", "sgd"] = Field("adam", description="AdamW, or gradient descent with the same schedule.")
+    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="AdamW, or gradient descent with the same schedule.")
 
 
 class FakeTraining(TrainingBackend):

@@ -72,6 +72,7 @@ class LossSuite(ABC):
             proximal_logprobs=flat(batch.proximal_logprobs) if Need.PROXIMAL in needs else None,
             entropy=torch.linspace(0.5, 2.0, len(batch.advantages), dtype=dtype)[index] if Need.ENTROPY in needs else None,
             extras={name: torch.tensor(value[index], dtype=dtype) for name, value in prepared.items()},
+            normalisers=batch.normalisers,
         )
 
     def policy(self, batch: TrainBatch, rows: Sequence[int] | None = None, dtype: torch.dtype = torch.float64) -> torch.Tensor:

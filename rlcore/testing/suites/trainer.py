@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,8 +52,9 @@ class TrainerSuite(ABC):
     @cached_property
     def scratch(self) -> Path:
         """A folder that lasts as long as the suite object."""
-        self._scratch = TemporaryDirectory()
-        return Path(self._scratch.name)
+        folder = Path(mkdtemp(prefix="rlcore-suite-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def context(self, **changes: Any) -> TrainingContext:
         """One rank, constant learning rate, no weight decay, all rollouts in one forward, unless told otherwise."""

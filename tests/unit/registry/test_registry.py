@@ -14,7 +14,7 @@ from rlcore.discovery import api_problem
 from rlcore.registry import NotInstalledError, Registry
 from rlcore.testing.plugins import PluginFolder
 
-ONE_REWARD = '''
+ONE_REWARD = """
 from rlcore.api import RewardSpec, hookimpl
 rlcore_api = "1.0"
 
@@ -24,7 +24,7 @@ def rlcore_register_rewards():
         RewardSpec(name="{name}", target="rlcore_plugin_{plugin}.judge:Judge", summary="A reward", aliases=({aliases})),
         RewardSpec(name="only_{plugin}", target="rlcore_plugin_{plugin}.judge:Judge", config="{config}", summary="A reward"),
     ]
-'''
+"""
 JUDGE = """
 from pydantic import BaseModel, ConfigDict
 from rlcore.api import Reward, Score

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -266,10 +267,10 @@ def test_what_is_packaged_is_not_shipped(registry: Registry) -> None:
 
 
 def test_what_cannot_be_pickled_is_refused_in_one_sentence(registry: Registry) -> None:
-    with open(os.devnull) as handle:  # noqa: PTH123
-        registry.add("reward", lambda item: handle.fileno(), name="handle")
-        with pytest.raises(PluginError, match="reward 'handle' of .* cannot be sent to worker processes"):
-            registry.payload("reward", "handle")
+    lock = threading.Lock()
+    registry.add("reward", lambda item: float(lock.locked()), name="locked")
+    with pytest.raises(PluginError, match="reward 'locked' of .* cannot be sent to worker processes: TypeError"):
+        registry.payload("reward", "locked")
 
 
 class _Centred(AdvantageEstimator):

@@ -6,22 +6,31 @@ import pytest
 
 from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, Verdict, WaitingFor
 from rlcore.schedule.coordinator import NO_ACCURACY
+from rlcore.types import Lease
 
 
-def coordinator(**settings: object) -> Coordinator:
+class Watched(Coordinator):
+    """Remembers the version of every lease, so that a test need not repeat it on delivery."""
+
+    def lease(self, worker: str, k: int, *, serving: int | None = None) -> list[Lease]:
+        granted = super().lease(worker, k, serving=serving)
+        self.versions = {**getattr(self, "versions", {}), **{x.lease_id: x.version for x in granted}}
+        return granted
+
+
+def coordinator(**settings: object) -> Watched:
     """100 prompts in file order, batches of 4, on-policy, unless told otherwise."""
     base: dict[str, object] = {"prompts": 100, "train_batch_size": 4, "n_sampled": 8, "buffer_limit": 1000, "shuffle": False}
-    return Coordinator(ScheduleSettings(**{**base, **settings}))  # type: ignore[arg-type]
+    return Watched(ScheduleSettings(**{**base, **settings}))  # type: ignore[arg-type]
 
 
-def lease(c: Coordinator, k: int = 100, worker: str = "w", **serving: int) -> list[int]:
+def lease(c: Watched, k: int = 100, worker: str = "w", **serving: int) -> list[int]:
     return [granted.lease_id for granted in c.lease(worker, k, **serving)]
 
 
-def arrive(c: Coordinator, *lease_ids: int, version: int | None = None, accuracy: float | None = 0.5, failed: str = "") -> list[Verdict]:
+def arrive(c: Watched, *lease_ids: int, version: int | None = None, accuracy: float | None = 0.5, failed: str = "") -> list[Verdict]:
     made = [
-        Delivery(lease_id=i, version=c._held[i].version if version is None else version, accuracy=accuracy, failed=failed)
-        for i in lease_ids
+        Delivery(lease_id=i, version=c.versions[i] if version is None else version, accuracy=accuracy, failed=failed) for i in lease_ids
     ]
     return c.deliver(made)
 

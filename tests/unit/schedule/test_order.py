@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.schedule.order import Place, PromptLine, episode_order
@@ -29,6 +29,7 @@ def test_the_order_is_the_ranking_of_philox_words(n: int, episode: int, seed: in
     assert episode_order(n, episode, seed, True).tolist() == sorted(range(n), key=lambda i: words[i])
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(0, 50), st.integers(0, 2**63), st.booleans())
 def test_the_order_is_a_permutation(n: int, episode: int, seed: int, shuffle: bool) -> None:
     order = episode_order(n, episode, seed, shuffle)

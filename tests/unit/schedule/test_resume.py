@@ -99,7 +99,7 @@ def test_a_changed_order_is_refused_by_name(name: str, value: object) -> None:
 def test_a_damaged_state_is_refused_in_one_sentence(damage: Callable[[dict[str, Any]], object]) -> None:
     state = written()
     damage(state)
-    with pytest.raises(UsageError, match="state in the checkpoint is damaged .*resume from an earlier checkpoint"):
+    with pytest.raises(UsageError, match=r"state in the checkpoint is damaged .*resume from an earlier checkpoint"):
         Coordinator.restore(SETTINGS, state)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import weakref
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from rlcore.testing import (
     FakeInference,
     FakeInferenceOptions,
     FakeLoss,
+    FakePipeline,
     FakePolicy,
     FakeReward,
     FakeTokenizer,
@@ -65,8 +68,9 @@ class FakeEngineSuite(InferenceBackendSuite):
 
     @cached_property
     def folder(self) -> str:
-        self.kept = TemporaryDirectory()
-        return str(write_fake_model(Path(self.kept.name), CHARACTERS, seed=0, scale=0.5))
+        folder = Path(mkdtemp(prefix="rlcore-test-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return str(write_fake_model(folder, CHARACTERS, seed=0, scale=0.5))
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
@@ -111,6 +115,11 @@ class FakeTrainerSuite(TrainingBackendSuite):
 
 class TestAdamTrainer(FakeTrainerSuite):
     optimizer = "adam"
+
+
+class TestPipelineTrainer(FakeTrainerSuite):
+    def make(self, context: TrainingContext) -> TrainingBackend:
+        return FakePipeline(context)
 
 
 class TestSgdTrainer(FakeTrainerSuite):

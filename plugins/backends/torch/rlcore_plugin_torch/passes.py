@@ -73,7 +73,7 @@ def accumulate(policy: CausalPolicy, batch: TrainBatch, objective: Objective, cu
             logprobs, entropy = policy.logprobs(micro, batch.temperature, entropy=Need.ENTROPY in objective.needs)
             loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
         with clock.span("backward"):
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
         for name, value in metrics.items():
             totals[name] = totals.get(name, 0.0) + value.detach().double()
     return {name: float(value) for name, value in totals.items()}

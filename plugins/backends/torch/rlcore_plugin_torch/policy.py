@@ -34,7 +34,7 @@ class CausalPolicy:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.device
+        return torch.device(self.model.device)
 
     def logprobs(self, micro: MicroBatch, temperature: float, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         """([n] log probabilities, [n] entropies or None) of the policy tokens of the micro-batch, differentiable."""
@@ -51,7 +51,8 @@ class CausalPolicy:
         """[B, T] -> [B x T, H]: the decoder's output, final norm included."""
         with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
             output = self.model.get_decoder()(input_ids=input_ids, use_cache=False, **inputs).last_hidden_state
-        return output.flatten(0, 1)
+        flat: torch.Tensor = output.flatten(0, 1)
+        return flat
 
     def _project(
         self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, entropy: bool

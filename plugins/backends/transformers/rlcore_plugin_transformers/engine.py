@@ -60,7 +60,7 @@ class TransformersBackend(InferenceBackend):
         self._max_rows = options.max_rows
         self._device = pick_device(context.device)
         self._model = load_model(context, options, self._device)
-        self._additive_mask = options.attention == "eager"
+        self._additive_mask = options.attention == "eager" or self._device.type == "cpu"
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self._stops = np.zeros(self._vocabulary, np.bool_)
         self._matchers: dict[tuple[str, ...], int] = {}

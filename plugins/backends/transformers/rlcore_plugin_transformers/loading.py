@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from rlcore.api import ConfigError, InferenceContext
+from rlcore_plugin_transformers.attention import use_decode_attention
 from rlcore_plugin_transformers.options import TransformersOptions
 
 __all__ = ["DTYPES", "load_model", "pick_device"]
@@ -50,6 +51,8 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
     if absent:
         raise ConfigError(f"model {context.model!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
     _check_served(model, context, options)
+    if options.attention == "sdpa" and device.type == "cpu":
+        use_decode_attention(model)
     return model.to(device).eval().requires_grad_(False)
 
 

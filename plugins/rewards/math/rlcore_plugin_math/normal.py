@@ -119,7 +119,7 @@ def _closes_at_end(text: str, place: int) -> bool:
 
 
 _TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
-_GAPS = re.compile(r"(?<![A-Za-z0-9.]) | (?![A-Za-z0-9.\\])")
+_GAPS = re.compile(r"(?<![A-Za-z0-9.]) | (?![A-Za-z0-9.])")
 
 
 def compact(text: str) -> str:

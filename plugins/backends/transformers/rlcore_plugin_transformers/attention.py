@@ -1,0 +1,46 @@
+"""Attention of one new token a row on a CPU, as two batched matrix products: torch's fused kernel is made for long queries and loses there.
+
+Everything else (prompts, CUDA, arguments that this does not know) goes to transformers' own ``sdpa``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+__all__ = ["use_decode_attention"]
+
+_NAME = "rlcore_decode"
+_UNKNOWN = ("softcap", "position_bias", "cache", "s_aux")
+
+
+def use_decode_attention(model: PreTrainedModel) -> None:
+    """Give a model that was loaded with ``sdpa`` this attention."""
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
+    model.set_attn_implementation(_NAME)
+
+
+def _attend(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Query float[b, h, t, d], key and value float[b, kv heads, columns, d], mask bool or additive [b, 1, t, columns] -> float[b, t, h, d]."""
+    short = query.shape[2] == 1 and query.device.type == "cpu" and attention_mask is not None and attention_mask.dtype != torch.bool
+    if not short or scaling is None or any(kwargs.get(name) is not None for name in _UNKNOWN):
+        attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
+        return attended, None
+    batch, heads, _, size = query.shape
+    grouped = (query * scaling).reshape(batch, key.shape[1], heads // key.shape[1], size)
+    scores = torch.matmul(grouped, key.transpose(2, 3)).add_(attention_mask)
+    weights = torch.softmax(scores, dim=-1, dtype=torch.float32).to(value.dtype)
+    return torch.matmul(weights, value).reshape(batch, 1, heads, value.shape[3]), None

@@ -1,0 +1,115 @@
+"""Refuses what a computer algebra system would choke on, or gets wrong, before it is handed over."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["LimitExceeded", "check_size", "glued_numbers", "has_words", "is_words"]
+
+_DEPTH = 24
+_DIGITS = 400
+_BIG = 1000  # exponents, factorials, binomials, bounds of sums
+_TERMS = 200
+
+
+class LimitExceeded(BaseException):
+    """The judged expression is beyond a guard or its time. A BaseException, so that no library on the way swallows it."""
+
+
+_RUN = re.compile(r"[0-9]{%d,}" % _DIGITS)
+_EXPONENT = re.compile(r"\^ ?(?:\{ ?)?(?:\( ?)?-?([0-9]+)")
+_E_NOTATION = re.compile(r"[0-9][eE][+-]?([0-9]+)")
+_TOWER = re.compile(r"\^ ?(?:[0-9]+|\{[^{}]*\}|\([^()]*\)) ?\^|\^ ?[{(][^{}()]*[0-9)}] ?(?:\^|!)")
+_FACTORIAL = re.compile(r"(?:([0-9]+)|([)}!])) ?!")
+_BINOMIAL = re.compile(r"\\binom ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}")
+_GAMMA = re.compile(r"\\(?:Gamma|zeta) ?\(? ?\{? ?([0-9]+)")
+_POWER_OF_POWER = re.compile(r"[0-9)}] ?[)}] ?\^ ?[({] ?[^a-z]*\^")
+_SUM = re.compile(r"\\(?:sum|prod)(?![A-Za-z])[^\\]{0,40}?\^ ?(?:\{([^{}]*)\}|([0-9]))")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+def check_size(text: str) -> None:
+    """Raise LimitExceeded, saying which limit, for an expression whose evaluation could explode."""
+    for reason, broken in _LIMITS:
+        if broken(text):
+            raise LimitExceeded(reason)
+
+
+def _too_deep(text: str) -> bool:
+    depth = 0
+    for sign in text:
+        depth += (sign in "{([") - (sign in "})]")
+        if depth > _DEPTH:
+            return True
+    return False
+
+
+def _big(pattern: re.Pattern[str], text: str) -> bool:
+    return any(len(number) > 5 or int(number) > _BIG for match in pattern.finditer(text) for number in match.groups() if number)
+
+
+def _big_factorial(text: str) -> bool:
+    return any(match[2] or len(match[1]) > 5 or int(match[1]) > _BIG for match in _FACTORIAL.finditer(text))
+
+
+def _big_sum(text: str) -> bool:
+    bounds = [match[1] or match[2] or "" for match in _SUM.finditer(text)]
+    return any("^" in bound or "!" in bound or _big(_ANY_NUMBER, bound) for bound in bounds)
+
+
+_ANY_NUMBER = re.compile(r"([0-9]+)")
+_LIMITS = (
+    (f"nested deeper than {_DEPTH} brackets", _too_deep),
+    (f"a number of {_DIGITS} digits or more", lambda text: bool(_RUN.search(text))),
+    (f"an exponent above {_BIG}", lambda text: _big(_EXPONENT, text) or _big(_E_NOTATION, text)),
+    ("a tower of powers", lambda text: bool(_TOWER.search(text) or _POWER_OF_POWER.search(text))),
+    (f"a factorial above {_BIG}, or of an expression", _big_factorial),
+    (f"a binomial or gamma function above {_BIG}", lambda text: _big(_BINOMIAL, text) or _big(_GAMMA, text)),
+    (f"a sum or product of more than {_BIG} terms", _big_sum),
+    (f"more than {_TERMS} operations", lambda text: sum(text.count(sign) for sign in "+-*/^&") > _TERMS),
+)
+
+
+# --- what is text ------------------------------------------------------------------------------------------------------
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end|mathbb|mathcal|text ?\{ ?(?:mod|sin|cos|tan|log|ln|gcd|lcm|max|min) ?\}) ?(?:\{[A-Za-z]*\})?")
+_LETTERS = re.compile(r"[A-Za-z]{2,}")
+_FUNCTIONS = frozenset(
+    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp sqrt mod gcd lcm max min floor ceil frac pi abs det".split()
+)
+_VARIABLES = frozenset("xyztuvw")
+_SHORT = 3
+_STOP = frozenset("or and not is the cm mm km kg".split())
+
+
+def is_words(text: str) -> bool:
+    r"""True where the whole answer is words (``Evelyn``, ``\text{not possible}``), which algebra would read as products of letters."""
+    bare = text.replace("\\text", " ").strip(" .!?'\"")
+    letters = re.sub(r"[{}()\s,.'\"!?-]", "", bare)
+    if not letters.isalpha():
+        return False
+    if set(letters) <= _VARIABLES:
+        return False
+    return len(letters) >= 2 or "\\text" in text
+
+
+def has_words(text: str) -> bool:
+    """True where words stand among the mathematics, so that algebra would multiply their letters."""
+    text = _ENVIRONMENT.sub(" ", text)
+    if "\\text" in text:
+        return True
+    runs = _LETTERS.findall(_COMMAND.sub(" ", text))
+    return any(run.lower() in _STOP or (len(run) > _SHORT and run.lower() not in _FUNCTIONS) for run in runs)
+
+
+_ARGUMENTS = re.compile(r"(?:\\(?:frac|binom)|[\^_]) ?(?:\{[^{}]*\}|[0-9A-Za-z])(?: ?\{[^{}]*\})?")
+_GLUED = re.compile(r"[0-9][{}\s]+\.?[0-9]")
+
+
+def glued_numbers(text: str) -> bool:
+    """True where numbers stand side by side with no sign between, which math-verify would add up."""
+    previous = None
+    while text != previous:
+        previous, text = text, _ARGUMENTS.sub("@", text)
+    return bool(_GLUED.search(text))

@@ -1,0 +1,173 @@
+r"""Plain numbers, exactly: what can be decided with fractions is decided here, without a computer algebra system.
+
+>>> quantity("1,000").value
+Fraction(1000, 1)
+>>> sequence("8 3 1 6")
+(Fraction(8, 1), Fraction(3, 1), Fraction(1, 1), Fraction(6, 1))
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from rlcore_plugin_math.units import split_unit
+
+__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_quantity", "sequence"]
+
+_MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
+_MOST_EXPONENT = 400
+_ROUNDING = Fraction(1, 10**14)  # relative; decimals only: the noise of one double precision operation
+
+_GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[1-9][0-9]{0,2}(?: [0-9]{3})+(?:\.[0-9]+)?")
+_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_POWER = re.compile(rf"(?:({_DECIMAL}) ?(?:\\times|\\cdot|\*|x) ?)?10\^(?:\{{([+-]?[0-9]+)\}}|([0-9]))")
+_SCIENTIFIC = re.compile(rf"({_DECIMAL})[eE]([+-]?[0-9]+)")
+_NUMBER = re.compile(_DECIMAL)
+_RATIO = re.compile(rf"(?:\\frac\{{([+-]?{_DECIMAL})\}}\{{([+-]?{_DECIMAL})\}}|([0-9]+) ?/ ?([0-9]+))")
+_MIXED = re.compile(r"([0-9]+) ?(?:\\frac\{([0-9]+)\}\{([0-9]+)\}|(?<= )([0-9]+) ?/ ?([0-9]+))")
+_BASE = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_(?:\{(?:\\text\{)?([0-9]{1,2}|[a-z]+)\}?\}|([0-9]))")
+_BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
+_CLOCK = re.compile(r"[0-9]{1,9}(?: ?: ?[0-9]{1,9})+")
+_ITEM = re.compile(rf"[+-]?(?:{_DECIMAL}|[0-9]+/[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number; ``decimal`` where it was written with a point or an exponent; ``unit`` "%" for per cent, "" for none."""
+
+    value: Fraction
+    decimal: bool = False
+    unit: str = ""
+
+
+def quantity(text: str) -> Quantity | None:
+    """The number that a normalised text is, with its unit; None where it is anything else."""
+    bare = _unsigned(text)
+    if bare is not None:
+        return bare
+    body, unit = split_unit(text)
+    number = _unsigned(body) if unit else None
+    return Quantity(number.value, number.decimal, unit) if number is not None else None
+
+
+def _unsigned(text: str) -> Quantity | None:
+    sign = 1
+    while text[:1] in ("+", "-"):
+        sign, text = (-sign if text[0] == "-" else sign), text[1:].lstrip()
+    while text[:1] in ("(", "{") and text[-1:] == {"(": ")", "{": "}"}[text[0]] and _NUMBER.fullmatch(text[1:-1].strip()):
+        text = text[1:-1].strip()
+    number = _magnitude(text)
+    return Quantity(sign * number.value, number.decimal) if number is not None else None
+
+
+def _magnitude(text: str) -> Quantity | None:
+    if not text or len(text) > _MOST_DIGITS:
+        return None
+    if _GROUPED.fullmatch(text):
+        text = text.replace(",", "").replace(" ", "")
+    if _NUMBER.fullmatch(text):
+        return Quantity(Fraction(text.rstrip(".")), "." in text.rstrip("."))
+    if match := _SCIENTIFIC.fullmatch(text):
+        return _scaled(match[1], match[2])
+    if match := _POWER.fullmatch(text):
+        return _scaled(match[1] or "1", match[2] or match[3])
+    if match := _MIXED.fullmatch(text):
+        return _mixed(match[1], match[2] or match[4], match[3] or match[5])
+    if match := _RATIO.fullmatch(text):
+        over, under = (match[1], match[2]) if match[1] else (match[3], match[4])
+        return _divided(over, under)
+    return None
+
+
+def _scaled(digits: str, exponent: str) -> Quantity | None:
+    if len(exponent) > 5 or abs(int(exponent)) > _MOST_EXPONENT:
+        return None
+    return Quantity(Fraction(digits) * Fraction(10) ** int(exponent), "." in digits)
+
+
+def _mixed(whole: str, over: str, under: str) -> Quantity | None:
+    if int(under) == 0 or int(over) >= int(under):
+        return None
+    return Quantity(int(whole) + Fraction(int(over), int(under)))
+
+
+def _divided(over: str, under: str) -> Quantity | None:
+    if Fraction(under) == 0:
+        return None
+    return Quantity(Fraction(over) / Fraction(under), "." in over + under)
+
+
+# --- comparing ---------------------------------------------------------------------------------------------------------
+
+
+def _same_value(gold: Quantity, answer: Quantity) -> bool:
+    """Exact; where one was written as a decimal, up to the last places of a double."""
+    if gold.value == answer.value:
+        return True
+    if not (gold.decimal or answer.decimal):
+        return False
+    return abs(gold.value - answer.value) <= _ROUNDING * max(abs(gold.value), abs(answer.value))
+
+
+def same_quantity(gold: Quantity, answer: Quantity) -> bool:
+    """Values and units. A unit may be left out, never differ; 50 % is 50 and 0.5, but a bare 0.5 in the gold is never 50."""
+    if gold.unit and answer.unit and gold.unit != answer.unit:
+        return False
+    if _same_value(gold, answer):
+        return True
+    hundredth = Fraction(1, 100)
+    if gold.unit == "%" and not answer.unit:
+        return _same_value(Quantity(gold.value * hundredth, gold.decimal), answer)
+    if answer.unit == "%" and not gold.unit and abs(gold.value) <= 1:
+        return _same_value(gold, Quantity(answer.value * hundredth, answer.decimal))
+    return False
+
+
+def sequence(text: str) -> tuple[Fraction, ...] | None:
+    """Two or more numbers with white space between them; None for anything else, thousands groups and mixed numbers included."""
+    pieces = text.split()
+    if len(pieces) < 2 or not all(_ITEM.fullmatch(piece) for piece in pieces):
+        return None
+    bare = " ".join(pieces).lstrip("+-")
+    if _GROUPED.fullmatch(bare) or _MIXED.fullmatch(bare):
+        return None
+    return _fractions(pieces)
+
+
+def comma_sequence(text: str) -> tuple[Fraction, ...] | None:
+    """The same with commas: only to be compared with a sequence, since on its own it may as well be a set of solutions."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    return _fractions(pieces) if all(_ITEM.fullmatch(piece) for piece in pieces) else None
+
+
+def _fractions(pieces: list[str]) -> tuple[Fraction, ...] | None:
+    if any(len(piece) > _MOST_DIGITS for piece in pieces):
+        return ()
+    try:
+        return tuple(Fraction(piece) for piece in pieces)
+    except ZeroDivisionError:
+        return ()
+
+
+def in_base(text: str) -> tuple[str, str] | None:
+    """(digits, base) of ``1011_2``; None for anything else."""
+    match = _BASE.fullmatch(text)
+    if match is None:
+        return None
+    base = match[2] or match[3]
+    base = _BASE_WORDS.get(base, base)
+    if not base.isdigit() or not any(sign.isdigit() for sign in match[1]):
+        return None
+    return match[1].upper(), base
+
+
+def bases_equal(gold: tuple[str, str], answer: tuple[str, str]) -> bool:
+    """Same base, same digits, zeros in front ignored."""
+    return gold[1] == answer[1] and gold[0].lstrip("0") == answer[0].lstrip("0")
+
+
+def clock(text: str) -> tuple[int, ...] | None:
+    """Numbers with colons between: a time or a ratio, which equals only another one."""
+    return tuple(int(part) for part in text.split(":")) if _CLOCK.fullmatch(text) else None

@@ -1,0 +1,100 @@
+r"""Units of measure at the end of an answer: told apart, given one name, never converted.
+
+>>> split_unit(r"5\text{ centimeters}")
+('5', 'cm')
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["split_unit"]
+
+_NAMES = """
+mm: millimeter, millimeters, millimetre, millimetres
+cm: centimeter, centimeters, centimetre, centimetres, cms
+m: meter, meters, metre, metres
+km: kilometer, kilometers, kilometre, kilometres, kms
+in: inch, inches
+ft: foot, feet
+yd: yard, yards
+mi: mile, miles
+mg: milligram, milligrams
+g: gram, grams, gm
+kg: kilogram, kilograms, kgs
+lb: pound, pounds, lbs
+oz: ounce, ounces
+t: ton, tons, tonne, tonnes
+s: second, seconds, sec, secs
+min: minute, minutes, mins
+h: hour, hours, hr, hrs
+day: days
+week: weeks
+month: months
+year: years, yr, yrs
+l: liter, liters, litre, litres
+ml: milliliter, milliliters, millilitre, millilitres
+dollar: dollars, usd
+cent: cents
+euro: euros, eur
+degree: degrees, deg
+rad: radian, radians
+%: percent, pct, percentage
+unit: units
+mph: miles per hour, mi/h
+km/h: kph, kmh, kilometers per hour, kilometres per hour
+m/s: meters per second, metres per second
+"""
+_NOT_UNITS = frozenset("pi sqrt sin cos tan cot sec csc log ln exp mod and or not inf infinity".split())
+_SINGLE = frozenset("mgshltLNJWVAKC")
+_LETTERS = frozenset("abcnkpqrstuvwxyz")  # two or three of these are a product of variables
+
+
+def _aliases() -> dict[str, str]:
+    table = {}
+    for row in _NAMES.strip().splitlines():
+        name, _, others = row.partition(":")
+        table |= {name: name} | {other.strip(): name for other in others.split(",")}
+    return table
+
+
+_ALIASES = _aliases()
+_KNOWN = "|".join(sorted((name for name in _ALIASES if name.isalpha() and len(name) > 1), key=len, reverse=True))
+_POWER = r"(?: ?\^ ?(?:\{ ?[0-9-]+ ?\}|[0-9]))?"
+_TEXT_UNIT = re.compile(rf"(?P<body>.*\S) ?\\text ?\{{(?P<unit>[^{{}}]+)\}}(?P<power>{_POWER})")
+_WORD_UNIT = re.compile(rf"(?P<body>.*[0-9)}}]) (?P<unit>[A-Za-z][A-Za-z./ ]*)(?P<power>{_POWER})")
+_GLUED_UNIT = re.compile(rf"(?P<body>.*[0-9)}}])(?P<unit>{_KNOWN})(?P<power>{_POWER})")
+_SIGN_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>%|\^\\circ(?: ?[CF])?|\\\$|\$|€|£|¥)")
+_CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>[0-9.].*)")
+_SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
+_IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """(what stands before the unit, the unit's one name); (the text, "") where there is none. Takes normalised text."""
+    if match := _CURRENCY.fullmatch(text):
+        return match["sign"] + match["body"], _SIGNS[match["unit"]]
+    if match := _SIGN_UNIT.fullmatch(text):
+        return match["body"].strip(), _SIGNS.get(match["unit"], match["unit"])
+    match = _TEXT_UNIT.fullmatch(text) or _WORD_UNIT.fullmatch(text) or _GLUED_UNIT.fullmatch(text)
+    if match is None or not _may_be_unit(match["unit"].strip()):
+        return text, ""
+    return match["body"].strip(), _name(match["unit"], match["power"])
+
+
+def _may_be_unit(unit: str) -> bool:
+    if not unit or any(sign in "0123456789()=" for sign in unit) or _NOT_UNITS & set(unit.lower().split()):
+        return False
+    if len(unit) == 1:
+        return unit in _SINGLE
+    return unit.lower() in _ALIASES or len(unit) > 3 or not set(unit) <= _LETTERS
+
+
+def _name(unit: str, power: str) -> str:
+    words = unit.strip(" .").split()
+    exponent = "".join(sign for sign in power if sign in "-0123456789")
+    if words and words[0].lower() in _IMPLIED and not exponent:
+        exponent, words = _IMPLIED[words[0].lower()], words[1:]
+    spelled = " ".join(words)
+    name = _ALIASES.get(spelled) or _ALIASES.get(spelled.lower()) or spelled.lower()
+    return f"{name}^{exponent}" if exponent else name

@@ -1,0 +1,109 @@
+"""Every setting that reads "auto", resolved, with the reason in words. Nothing that the user set is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.config.chosen import training_name
+from rlcore.config.model import RunConfig
+from rlcore.specs import AlgorithmSpec
+
+__all__ = ["Resolved", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One setting that read "auto": its value now, and why."""
+
+    path: str
+    value: Any
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path} = {self.value} ({self.why})"
+
+
+def _runtime(config: RunConfig) -> tuple[str, str]:
+    run = config.run
+    reasons = [
+        f"num_trainers is {config.training.num_trainers}" if config.training.num_trainers > 1 else "",
+        f"num_inferencer is {config.inference.num_inferencer}" if config.inference.num_inferencer > 1 else "",
+        f"master_address is {run.master_address}" if run.master_address else "",
+        f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
+    ]
+    why = " and ".join(reason for reason in reasons if reason)
+    return ("ray", why) if why else ("local", "one trainer and one producer in one process")
+
+
+def _training(config: RunConfig) -> tuple[str, str]:
+    name = training_name(config)
+    return name, "pipeline_parallel_size > 1" if name == "colossalai" else "no pipeline parallelism"
+
+
+def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
+    generations, slice_size = config.sampling.num_generations, config.training.train_minibatch_size
+    groups = min(8, int(slice_size))
+    return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}; tokens_per_forward bounds a forward too"
+
+
+def _cache_length(config: RunConfig) -> tuple[int, str]:
+    return min(1024, config.sampling.max_new_tokens // 4), "min(1024, max_new_tokens / 4)"
+
+
+def _buffer(config: RunConfig) -> tuple[int, str]:
+    return (config.schedule.max_staleness + 1) * config.training.train_batch_size, "(max_staleness + 1) x train_batch_size"
+
+
+def _reward_workers(config: RunConfig) -> tuple[int, str]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores - 1), f"{cores} cores - 1, at least 1"
+
+
+def _old_logprobs(config: RunConfig) -> tuple[str, str]:
+    sampling, algorithm = config.sampling, config.algorithm
+    if sampling.top_p < 1.0 or sampling.top_k > 0:
+        return "trainer", "top-p or top-k truncates the sampler, whose log probabilities are not the policy's"
+    if config.schedule.max_staleness == 0 and algorithm.updates_per_batch * algorithm.epochs_per_batch == 1:
+        return "trainer", "free with one optimizer step per batch and max_staleness 0"
+    return "rollout", "the policy that sampled is not the one that trains"
+
+
+_AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
+    ("run.runtime", _runtime),
+    ("training.name", _training),
+    ("inference.inference_batch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
+    ("inference.inference_microbatch_size", lambda config: (config.inference.inference_batch_size, "inference_batch_size")),
+    ("training.train_minibatch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
+    ("training.train_microbatch_size", _rollouts_per_forward),
+    ("algorithm.cache_length", _cache_length),
+    ("algorithm.old_logprobs", _old_logprobs),
+    ("schedule.data_actor_buffer_size_limit", _buffer),
+    ("schedule.reward_workers", _reward_workers),
+    ("weights.transport", lambda config: ("memory", "the only one in this release")),
+)
+"""In this order: a later one may read an earlier one's value."""
+
+
+def _replaced(config: RunConfig, path: str, value: Any) -> RunConfig:
+    section, _, key = path.partition(".")
+    return config.model_copy(update={section: getattr(config, section).model_copy(update={key: value})})
+
+
+def resolve(config: RunConfig, recipe: AlgorithmSpec | None) -> tuple[RunConfig, tuple[Resolved, ...]]:
+    """The configuration without "auto" (an estimator or loss stays where the recipe is not installed), and every one resolved."""
+    done: list[Resolved] = []
+    if recipe is not None:
+        for key in ("estimator", "loss"):
+            if getattr(config.algorithm, key) == "auto":
+                done.append(Resolved(f"algorithm.{key}", getattr(recipe, key), f"recipe {recipe.name}"))
+                config = _replaced(config, done[-1].path, done[-1].value)
+    for path, rule in _AUTOS:
+        section, _, key = path.partition(".")
+        if getattr(getattr(config, section), key) == "auto":
+            value, why = rule(config)
+            done.append(Resolved(path, value, why))
+            config = _replaced(config, path, value)
+    return config, tuple(done)

@@ -1,0 +1,136 @@
+"""The plugins that a configuration chooses by name, looked up: specs, owners, option models; and what is not installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from rlcore.catalogue import LABELS, NotInstalledError, pip_line
+from rlcore.config.layers import Draft
+from rlcore.config.model import RunConfig
+from rlcore.errors import PluginError
+from rlcore.registry import Registry
+from rlcore.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, Spec, TrainingBackendSpec
+
+__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe", "training_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that the run needs and that is not here, and the command that brings it ("" where none does)."""
+
+    what: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.command}" if self.command else self.what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One chosen plugin: its kind, the setting that names it, where its options stand, and what the registry knows of it."""
+
+    kind: PluginKind
+    path: str
+    name: str
+    options_path: str
+    spec: Spec
+    owner: str
+    model: type[BaseModel] | None
+
+    @property
+    def label(self) -> str:
+        """``loss clipped of rlcore``."""
+        return f"{LABELS[self.kind]} {self.name} of {self.owner}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Every part that could be found, by the path of the setting that names it, and what could not."""
+
+    parts: dict[str, Part]
+    missing: tuple[Missing, ...]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(self.parts.values())
+
+    def spec(self, path: str) -> Any:
+        """The spec of the part named by ``path``, None where it is not installed."""
+        part = self.parts.get(path)
+        return part.spec if part else None
+
+
+def training_name(config: RunConfig) -> str:
+    """The training backend, ``auto`` resolved: colossalai with pipeline parallelism, torch otherwise."""
+    section = config.training
+    return section.name if section.name != "auto" else "colossalai" if section.pipeline_parallel_size > 1 else "torch"
+
+
+def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:
+    """The recipe by name; None and what is missing where it is known but not installed."""
+    found = _find(PluginKind.ALGORITHM, config.algorithm.name, "algorithm.name", registry, draft)
+    if isinstance(found, Missing):
+        return None, (found,)
+    spec = found.spec
+    return (spec if isinstance(spec, AlgorithmSpec) else None), ()
+
+
+def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:
+    """Everything but the recipe itself. Without a recipe, an ``auto`` estimator or loss stays open."""
+    wanted: list[tuple[PluginKind, str, str]] = [
+        (PluginKind.INFERENCE, "inference.name", config.inference.name),
+        (PluginKind.TRAINING, "training.name", training_name(config)),
+    ]
+    for kind, key, of_recipe in (
+        (PluginKind.ESTIMATOR, "estimator", recipe.estimator if recipe else "auto"),
+        (PluginKind.LOSS, "loss", recipe.loss if recipe else "auto"),
+    ):
+        name = getattr(config.algorithm, key)
+        wanted.append((kind, f"algorithm.{key}", of_recipe if name == "auto" else name))
+    wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
+    wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
+    parts: dict[str, Part] = {}
+    missing: list[Missing] = []
+    for kind, path, name in wanted:
+        if name == "auto" and kind in (PluginKind.ESTIMATOR, PluginKind.LOSS):
+            continue
+        found = _find(kind, name, path, registry, draft)
+        if isinstance(found, Missing):
+            missing.append(found)
+            continue
+        parts[path] = found
+        missing += _engine(found)
+    return Chosen(parts=parts, missing=tuple(missing))
+
+
+def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft) -> Part | Missing:
+    try:
+        spec = registry.spec(kind, name)
+        model = None if kind is PluginKind.ALGORITHM else registry.options_model(kind, name)
+        owner = registry.owner(kind, name)
+    except NotInstalledError as error:
+        return Missing(f"{LABELS[kind]} {name} is not installed", error.pip)
+    except PluginError as error:
+        layer = draft.owner(path)
+        raise PluginError(f"{layer.place(path)}: {error}" if layer else str(error)) from error
+    return Part(kind=kind, path=path, name=name, options_path=_options_path(path), spec=spec, owner=owner, model=model)
+
+
+def _options_path(path: str) -> str:
+    head = path.rpartition(".")[0]
+    return f"{head}.options"
+
+
+def _engine(part: Part) -> list[Missing]:
+    """A backend's distribution installs without its engine; say so where the engine cannot be found. Nothing is imported."""
+    spec = part.spec
+    if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec) or not spec.requires_module:
+        return []
+    if importlib.util.find_spec(spec.requires_module.partition(".")[0]) is not None:
+        return []
+    what = f"{LABELS[part.kind]} {part.name} needs the module {spec.requires_module}, which is not installed"
+    return [Missing(what, spec.install or f"{pip_line(part.owner)}[engine]")]

@@ -1,0 +1,114 @@
+"""Options of the chosen plugins: gathered from the tables beside their names, validated by each plugin's own model.
+
+Options belong to the plugin chosen beside them: where a later layer chooses another plugin, options of earlier layers that it does not
+have are dropped with a note; options that it does not have in the same or a later layer are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rlcore.config.chosen import Chosen, Part
+from rlcore.config.layers import Draft, Layer, Typed, get_path
+from rlcore.config.model import RunConfig
+from rlcore.config.sentences import refusal, unknown_option
+from rlcore.config.settings import model_settings
+from rlcore.config.values import from_text
+from rlcore.errors import ConfigError
+
+__all__ = ["Options", "gather_options", "spread_reward_flags"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Validated options by the path of the setting that names the plugin (None where it has no model), the configuration's tables
+    filled up with them (by options path), and notes."""
+
+    instances: Mapping[str, BaseModel | None]
+    tables: Mapping[str, dict[str, Any]]
+    notes: tuple[str, ...]
+
+
+def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
+    """Validate the options of every chosen plugin; ConfigError with the path that the user typed."""
+    by_table: dict[str, list[Part]] = {}
+    for part in chosen:
+        if not part.path.startswith("log.trackers"):
+            by_table.setdefault(part.options_path, []).append(part)
+    instances: dict[str, BaseModel | None] = {}
+    tables: dict[str, dict[str, Any]] = {}
+    notes: list[str] = []
+    for path, parts in by_table.items():
+        given = dict(get_path(config, path) or {})
+        open_parts = path == "algorithm.options" and len(parts) < 2
+        given, dropped = _known(given, path, parts, draft, keep=open_parts)
+        notes += dropped
+        tables[path] = dict(given) if open_parts else {}
+        for part in parts:
+            instance = _validated(given, part, draft)
+            instances[part.path] = instance
+            if instance is not None:
+                tables[path].update(instance.model_dump(mode="json"))
+    return Options(instances=instances, tables=tables, notes=tuple(notes))
+
+
+def _fields(part: Part) -> list[str]:
+    return list(part.model.model_fields) if part.model else []
+
+
+def _known(
+    given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft, *, keep: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
+    fields = [name for part in parts for name in _fields(part)]
+    kept, notes = {}, []
+    names_rank = max((draft.rank(part.path) for part in parts), default=-1)
+    who = " or ".join(part.label for part in parts)
+    for key, value in given.items():
+        here = f"{path}.{key}"
+        origin = draft.origin(here)
+        if key in fields or keep:
+            kept[key] = value
+        elif origin.layer == "recipe" or (draft.rank(here) < names_rank and origin.layer != "flag"):
+            notes.append(f"{here} ({origin}) does not apply: {who} has no such option")
+        else:
+            raise unknown_option(here, draft, fields, who)
+    return kept, notes
+
+
+def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel | None:
+    if part.model is None:
+        return None
+    mine = {key: value for key, value in given.items() if key in part.model.model_fields}
+    try:
+        return part.model.model_validate(mine)
+    except ValidationError as error:
+        raise refusal(error, draft, part.model, prefix=part.options_path, owner=part.label) from error
+
+
+def spread_reward_flags(data: dict[str, Any], flags: Mapping[str, Any], chosen: Chosen, layer: Layer, owners: dict[str, Layer]) -> None:
+    """``--rewards.options.scale 5`` goes to the one chosen reward that has the option; in place, before the options are validated."""
+    rewards = [part for part in chosen if part.path.startswith("rewards.")]
+    for path, given in flags.items():
+        if not path.startswith("rewards.options."):
+            continue
+        key = path.rpartition(".")[2]
+        takers = [part for part in rewards if key in _fields(part)]
+        flag = given.flag if isinstance(given, Typed) else f"--{path}"
+        if len(takers) != 1:
+            whose = " and ".join(part.name for part in takers) or "none of the chosen rewards"
+            raise ConfigError(f"{flag}: {whose} has the option {key}; exactly one must, so write it in [[rewards]] of a file")
+        part = takers[0]
+        model = part.model
+        if model is None:  # a taker has the field, so it has a model
+            continue
+        setting = model_settings(model, part.options_path, part.owner)[f"{part.options_path}.{key}"]
+        value = from_text(given.words, setting.type) if isinstance(given, Typed) else given
+        index = int(part.path.split(".")[1])
+        data["rewards"][index] = {**data["rewards"][index]}
+        data["rewards"][index]["options"] = {**data["rewards"][index].get("options", {}), key: value}
+        owners[f"{part.options_path}.{key}"] = layer

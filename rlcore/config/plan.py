@@ -1,0 +1,241 @@
+"""From files, flags and plugins to a plan: everything that ``train`` runs, resolved and checked, with the origin of every value.
+
+Two passes: names (from files and flags) choose plugins, whose options models and defaults complete the typed configuration. Opens no
+network, loads no model, writes nothing. Data files are checked by the floors above, which can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from rlcore.config.auto import Resolved, resolve
+from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
+from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer
+from rlcore.config.model import RunConfig
+from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
+from rlcore.config.options import Options, gather_options, spread_reward_flags
+from rlcore.config.rules import Facts, check_required, check_rules, remarks
+from rlcore.config.sentences import refusal
+from rlcore.config.settings import Setting, core_settings, model_settings
+from rlcore.errors import ConfigError
+from rlcore.registry import Registry
+from rlcore.specs import InferenceBackendSpec, RewardSpec
+
+__all__ = ["Plan", "peek", "plan_run", "plugin_settings"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What ``train`` runs. ``notes``: every resolved "auto" and what else the user should read; ``missing``: what keeps it from running
+    here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of ``config.rewards``.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, Origin]
+    notes: tuple[str, ...]
+    missing: tuple[Missing, ...]
+    registry: Registry
+    inference_options: BaseModel | None = None
+    training_options: BaseModel | None = None
+    loss_options: BaseModel | None = None
+    estimator_options: BaseModel | None = None
+    reward_options: tuple[BaseModel | None, ...] = ()
+
+    def reward_specs(self) -> tuple[RewardSpec, ...]:
+        """The spec of every reward that is installed, in order."""
+        specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
+        return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
+
+
+def plan_run(
+    files: Sequence[Path],
+    flags: Mapping[str, Any],
+    registry: Registry,
+    *,
+    overrides: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
+    require: bool = True,
+) -> Plan:
+    """Resolve and check a run. ``flags`` maps dotted paths to ``Typed`` words or plain values; ``overrides`` come from Python, below flags.
+
+    Raises ConfigError and PluginError, one sentence each. ``require=False`` (``show config``) lets model, data and reward be absent.
+    """
+    python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
+    below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
+    _, names_draft = _validated([*below, flag_layer(_core_only(flags), core_settings())])
+    names = RunConfig.model_validate(names_draft.data)
+    recipe, missing_recipe = choose_recipe(names, registry, names_draft)
+    layers = [*([recipe_layer(recipe)] if recipe else []), *below]
+    config, draft = _validated([*layers, flag_layer(_core_only(flags), core_settings())])
+    chosen = choose(config, recipe, registry, draft)
+    config, draft = _with_options(layers, flags, chosen)
+    options = gather_options(config, chosen, draft)
+    config, resolved = resolve(config, recipe)
+    config = _filled(config, options)
+    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, resolved))
+    if require:
+        check_required(facts)
+    check_rules(facts)
+    _check_plugins(config, registry)
+    model_notes, model_missing = _check_model(config, chosen)
+    missing = [*missing_recipe, *chosen.missing, *_runtime_missing(config), *model_missing, *_data_missing(config)]
+    notes = [str(item) for item in resolved] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
+    return _plan(config, registry, facts.draft, options, notes, missing)
+
+
+def _validated(layers: Sequence[Layer]) -> tuple[RunConfig, Draft]:
+    draft = combine(layers)
+    try:
+        return RunConfig.model_validate(draft.data), draft
+    except ValidationError as error:
+        raise refusal(error, draft, RunConfig) from error
+
+
+def _core_only(flags: Mapping[str, Any]) -> dict[str, Any]:
+    core = core_settings()
+    return {path: value for path, value in flags.items() if path in core or ".options." not in path}
+
+
+def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
+    """The options of the chosen plugins as settings; rewards share ``rewards.options``, loss and estimator ``algorithm.options``."""
+    table: dict[str, Setting] = {}
+    for part in chosen:
+        if part.model is None or part.path.startswith("log."):
+            continue
+        prefix = "rewards.options" if part.path.startswith("rewards.") else part.options_path
+        for path, setting in model_settings(part.model, prefix, part.owner).items():
+            table.setdefault(path, setting)
+    return table
+
+
+def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Chosen) -> tuple[RunConfig, Draft]:
+    settings = {**core_settings(), **plugin_settings(chosen)}
+    flagged = flag_layer(flags, settings)
+    draft = combine([*layers, flagged])
+    _spread_deadline(draft, flags, settings, flagged)
+    spread_reward_flags(draft.data, flags, chosen, flagged, draft.owners)
+    try:
+        return RunConfig.model_validate(draft.data), draft
+    except ValidationError as error:
+        raise refusal(error, draft, RunConfig) from error
+
+
+def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[str, Setting], layer: Layer) -> None:
+    """``--reward-deadline`` holds for every reward."""
+    if "rewards.deadline" not in flags:
+        return
+    path = "rewards.deadline"
+    one = flag_layer({"x.deadline": flags[path]}, {"x.deadline": settings[path]})
+    for index, entry in enumerate(draft.data.get("rewards", [])):
+        draft.data["rewards"][index] = {**entry, "deadline": one.data["x"]["deadline"]}
+        draft.owners[f"rewards.{index}.deadline"] = layer
+
+
+def _filled(config: RunConfig, options: Options) -> RunConfig:
+    """The configuration with every option of the chosen plugins written out."""
+    update: dict[str, Any] = {}
+    for path, table in options.tables.items():
+        section = path.partition(".")[0]
+        if section != "rewards":
+            update[section] = getattr(config, section).model_copy(update={"options": table})
+    rewards = [
+        entry.model_copy(update={"options": options.tables.get(f"rewards.{index}.options", entry.options)})
+        for index, entry in enumerate(config.rewards)
+    ]
+    return config.model_copy(update={**update, "rewards": tuple(rewards)})
+
+
+def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
+    owners = dict(draft.owners)
+    for item in resolved:
+        owners[item.path] = Layer(name="auto", detail=f"auto: {item.why}", data={})
+    return Draft(data=draft.data, owners=owners, layers=draft.layers)
+
+
+def _check_plugins(config: RunConfig, registry: Registry) -> None:
+    problems = registry.check_run(config)
+    if problems:
+        raise ConfigError("; ".join(problems))
+
+
+def _runtime_missing(config: RunConfig) -> list[Missing]:
+    if config.run.runtime != "ray":
+        return []
+    return [Missing("runtime ray is not in this release of rlcore, which runs in one process", "type -t 1 -i 1 --runtime local")]
+
+
+def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:
+    spec = chosen.spec("inference.name")
+    name = config.model.model
+    if not name or (isinstance(spec, InferenceBackendSpec) and spec.tokenizer):
+        return [], []
+    folder = Path(name)
+    if not folder.exists():
+        if is_hub_name(name) and not name.startswith((".", "/", "~")):
+            return [f"model {name} is no folder here: it is taken from the Hugging Face hub"], []
+        return [], [Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name")]
+    limit = longest_context(check_checkpoint(folder))
+    check_tokenizer(Path(config.model.tokenizer_path or name))
+    wanted = config.data.max_prompt_tokens + config.sampling.max_new_tokens
+    if limit is not None and wanted > limit:
+        return [f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}"], []
+    return [], []
+
+
+def _data_missing(config: RunConfig) -> list[Missing]:
+    paths = [source.path for source in config.data.sources] + list(config.eval.eval_dataset.values())
+    absent = [path for path in paths if not Path(path).exists()]
+    return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in dict.fromkeys(absent)]
+
+
+def _plan(
+    config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]
+) -> Plan:
+    instances = options.instances
+    return Plan(
+        config=config,
+        origins=_origins(config, draft),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=tuple(dict.fromkeys(missing)),
+        registry=registry,
+        inference_options=instances.get("inference.name"),
+        training_options=instances.get("training.name"),
+        loss_options=instances.get("algorithm.loss"),
+        estimator_options=instances.get("algorithm.estimator"),
+        reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
+    )
+
+
+def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
+    paths = [path for path in core_settings() if not path.startswith("rewards.")]
+    for section in ("inference", "training", "algorithm"):
+        paths += [f"{section}.options.{key}" for key in get_path(config, f"{section}.options")]
+    for index, entry in enumerate(config.rewards):
+        paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
+        paths += [f"rewards.{index}.options.{key}" for key in entry.options]
+    return {path: _exact(path, draft) for path in paths}
+
+
+def _exact(path: str, draft: Draft) -> Origin:
+    """The origin of one leaf: a default where only its table, or another entry of it, was set."""
+    inherited = path.startswith("rewards") and ".options." not in path
+    if path in draft.owners or inherited:
+        return draft.origin(path)
+    head = path
+    while "." in head:
+        head = head.rpartition(".")[0]
+        if head in draft.owners and get_path(draft.data, path) is not None:
+            return draft.owners[head].origin(path)
+    return Origin("core", "default of the plugin" if ".options." in path else "default")
+
+
+def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry) -> Chosen:
+    """The plugins that files and flags choose, for ``--help`` and for plugin options as flags; checks names only."""
+    layers = [*(file_layer(Path(file)) for file in files), flag_layer(_core_only(flags), core_settings())]
+    config, draft = _validated(layers)
+    recipe, _ = choose_recipe(config, registry, draft)
+    return choose(config, recipe, registry, draft)

@@ -1,0 +1,266 @@
+"""Rules between settings: one function and one sentence each. Validation refuses, it never edits; ``remarks`` are said and run on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rlcore.config.chosen import Chosen
+from rlcore.config.layers import Draft, get_path
+from rlcore.config.model import RunConfig
+from rlcore.errors import ConfigError
+from rlcore.specs import AdvantageSpec, RewardSpec
+
+__all__ = ["RULES", "Facts", "check_rules", "remarks"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What the rules see: the resolved configuration, the specs of the chosen plugins, and how to cite what was typed."""
+
+    config: RunConfig
+    chosen: Chosen
+    draft: Draft
+
+    def cite(self, path: str) -> str:
+        """The setting and its value as the user knows them."""
+        return self.draft.cite(path, get_path(self.config, path))
+
+    @property
+    def estimator(self) -> AdvantageSpec | None:
+        """The estimator's spec, None where it is not installed."""
+        spec = self.chosen.spec("algorithm.estimator")
+        return spec if isinstance(spec, AdvantageSpec) else None
+
+    def rewards(self) -> Iterator[tuple[str, RewardSpec]]:
+        """Name as chosen, and spec, of every reward that is installed."""
+        for part in self.chosen:
+            if isinstance(part.spec, RewardSpec):
+                yield part.name, part.spec
+
+    @property
+    def all_rewards_known(self) -> bool:
+        """False where a chosen reward is not installed, so that nothing can be said about it."""
+        return len(list(self.rewards())) == len(self.config.rewards)
+
+
+Rule = Callable[[Facts], str | None]
+
+
+def _slice_within_batch(facts: Facts) -> str | None:
+    training = facts.config.training
+    if training.train_batch_size >= int(training.train_minibatch_size):
+        return None
+    return (
+        f"{facts.cite('training.train_minibatch_size')} is more than {facts.cite('training.train_batch_size')}: the prompts handed over at "
+        f"a time cannot exceed the prompts of one update; type -tMbs {training.train_batch_size} or -tbs {training.train_minibatch_size}"
+    )
+
+
+def _forward_within_slice(facts: Facts) -> str | None:
+    training, generations = facts.config.training, facts.config.sampling.num_generations
+    most = int(training.train_minibatch_size) * generations
+    if most >= int(training.train_microbatch_size):
+        return None
+    return (
+        f"{facts.cite('training.train_microbatch_size')} is more than {facts.cite('training.train_minibatch_size')} times "
+        f"{facts.cite('sampling.num_generations')}: one forward cannot hold more rollouts than are handed over; type -tmbs {most}"
+    )
+
+
+def _filter_range_order(facts: Facts) -> str | None:
+    bounds = facts.config.algorithm.filter_range
+    if bounds is None or bounds[0] < bounds[1]:
+        return None
+    low, high = sorted(bounds)
+    example = f"{low:g} {high:g}" if low < high else "0.01 0.99"
+    return f"{facts.cite('algorithm.filter_range')} lets no group pass: the low end must be below the high end; type --filter-range {example}"
+
+
+def _cache_within_response(facts: Facts) -> str | None:
+    algorithm, limit = facts.config.algorithm, facts.config.sampling.max_new_tokens
+    cache = int(algorithm.cache_length)
+    if cache >= limit:
+        return (
+            f"{facts.cite('algorithm.cache_length')} is not below {facts.cite('sampling.max_new_tokens')}: only the last tokens before the "
+            f"limit are punished; type --cache-length {max(1, limit // 4)}"
+        )
+    if algorithm.soft_over_length_punishment and cache < 1:
+        return (
+            f"{facts.cite('algorithm.soft_over_length_punishment')} needs a cache_length of at least 1, and it is {cache} with "
+            f"{facts.cite('sampling.max_new_tokens')}; type --max-new-tokens 4 or more"
+        )
+    return None
+
+
+def _buffer_holds_batch(facts: Facts) -> str | None:
+    batch = facts.config.training.train_batch_size
+    if int(facts.config.schedule.data_actor_buffer_size_limit) >= batch:
+        return None
+    return (
+        f"{facts.cite('schedule.data_actor_buffer_size_limit')} is less than {facts.cite('training.train_batch_size')}: the buffer must hold "
+        f"one batch, else training waits for ever; type -cbsl {batch}"
+    )
+
+
+def _kl_in_reward(facts: Facts) -> str | None:
+    algorithm, estimator = facts.config.algorithm, facts.estimator
+    if algorithm.kl_in != "reward" or not algorithm.kl_coeff or estimator is None or estimator.accepts_kl:
+        return None
+    return (
+        f"{facts.cite('algorithm.kl_in')} needs an advantage estimator that takes KL, and {estimator.name} does not; type --kl-in loss, "
+        "or -kl 0"
+    )
+
+
+def _dynamic_needs_filter(facts: Facts) -> str | None:
+    algorithm = facts.config.algorithm
+    if not algorithm.dynamic_batching or algorithm.filter_range is not None:
+        return None
+    return f"{facts.cite('algorithm.dynamic_batching')} replaces filtered groups, and no filter is set; add --filter-range 0.01 0.99"
+
+
+def _filter_has_accuracy(facts: Facts) -> str | None:
+    algorithm = facts.config.algorithm
+    if algorithm.filter_range is None or not facts.config.rewards or not facts.all_rewards_known:
+        return None
+    givers = [name for name, spec in facts.rewards() if spec.gives_accuracy]
+    if algorithm.filter_by == "accuracy":
+        if givers:
+            return None
+        names = " and ".join(name for name, _ in facts.rewards())
+        return (
+            f"{facts.cite('algorithm.filter_range')} filters on accuracy, which {names} does not give; choose a reward that gives it (-rt), or "
+            "--filter-range none"
+        )
+    if algorithm.filter_by in givers:
+        return None
+    choice = f"type --filter-by {givers[0]}" if givers else "type --filter-range none"
+    return f"{facts.cite('algorithm.filter_by')} must be accuracy or a chosen reward that gives accuracy; {choice}"
+
+
+def _trainers_divisible(facts: Facts) -> str | None:
+    training = facts.config.training
+    shards = training.tensor_parallel_size * training.pipeline_parallel_size
+    if training.num_trainers % shards == 0:
+        return None
+    more = -(-training.num_trainers // shards) * shards
+    return (
+        f"{facts.cite('training.num_trainers')} is not divisible by {facts.cite('training.tensor_parallel_size')} times "
+        f"{facts.cite('training.pipeline_parallel_size')}: every model replica takes {shards} trainers; type -t {more}"
+    )
+
+
+def _truncated_sampler(facts: Facts) -> str | None:
+    sampling = facts.config.sampling
+    if facts.config.algorithm.old_logprobs != "rollout" or (sampling.top_p >= 1.0 and sampling.top_k == 0):
+        return None
+    cut = "sampling.top_p" if sampling.top_p < 1.0 else "sampling.top_k"
+    return (
+        f"{facts.cite(cut)} truncates the sampler, so that its log probabilities are not the policy's and "
+        f"{facts.cite('algorithm.old_logprobs')} would be wrong; type --old-logprobs trainer"
+    )
+
+
+def _splits_within_batch(facts: Facts) -> str | None:
+    algorithm, batch = facts.config.algorithm, facts.config.training.train_batch_size
+    if algorithm.updates_per_batch <= batch:
+        return None
+    return (
+        f"{facts.cite('algorithm.updates_per_batch')} is more than {facts.cite('training.train_batch_size')}: each optimizer step takes at "
+        f"least one prompt; type --updates-per-batch {batch}"
+    )
+
+
+def _local_is_one_process(facts: Facts) -> str | None:
+    if facts.config.run.runtime != "local":
+        return None
+    for path, flag in (("training.num_trainers", "-t"), ("inference.num_inferencer", "-i")):
+        if get_path(facts.config, path) > 1:
+            return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime ray or {flag} 1"
+    return None
+
+
+def _rewards_differ(facts: Facts) -> str | None:
+    names = [reward.name for reward in facts.config.rewards]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    return f"[[rewards]] names {twice} twice: a name is how rows and metrics refer to it; keep one and raise its weight" if twice else None
+
+
+def _eval_has_data(facts: Facts) -> str | None:
+    section = facts.config.eval
+    if not section.eval_interval or section.eval_dataset:
+        return None
+    example = '-ed \'{"heldout": "heldout.jsonl"}\''
+    return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}"
+
+
+def _tasks_are_folders(facts: Facts) -> str | None:
+    bad = next((task for task in facts.config.eval.eval_dataset if not task or task.startswith(".") or "/" in task or "\\" in task), None)
+    if bad is None:
+        return None
+    return f"the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed '{{\"heldout\": \"heldout.jsonl\"}}'"
+
+
+def _project_is_folder(facts: Facts) -> str | None:
+    name = facts.config.run.project
+    if not name.startswith(".") and "/" not in name and "\\" not in name and name.isprintable():
+        return None
+    return f"{facts.cite('run.project')} names a folder: use a plain word; type -p my-project"
+
+
+RULES: tuple[Rule, ...] = (
+    _slice_within_batch,
+    _forward_within_slice,
+    _filter_range_order,
+    _dynamic_needs_filter,
+    _filter_has_accuracy,
+    _cache_within_response,
+    _buffer_holds_batch,
+    _kl_in_reward,
+    _trainers_divisible,
+    _truncated_sampler,
+    _splits_within_batch,
+    _local_is_one_process,
+    _rewards_differ,
+    _eval_has_data,
+    _tasks_are_folders,
+    _project_is_folder,
+)
+
+
+def check_rules(facts: Facts) -> None:
+    """ConfigError with the first rule that is broken."""
+    for rule in RULES:
+        sentence = rule(facts)
+        if sentence:
+            raise ConfigError(sentence)
+
+
+def check_required(facts: Facts) -> None:
+    """ConfigError where the model, the data set or the reward is not given."""
+    config = facts.config
+    if not config.model.model:
+        raise ConfigError("no model is given: type -m and the folder of a Hugging Face checkpoint, or set model in [model]")
+    if not config.data.sources:
+        raise ConfigError("no data set is given: type -d and the path of a JSONL file, or set dataset in [data]")
+    if not config.rewards:
+        raise ConfigError("no reward is given: type -rt and its name (rlcore plugins lists them), or add [[rewards]]")
+
+
+def remarks(facts: Facts) -> Iterator[str]:
+    """What is legal and worth saying."""
+    config = facts.config
+    if config.sampling.num_generations == 1:
+        yield f"{facts.cite('sampling.num_generations')}: a baseline within a group of one leaves no advantage; -g 2 or more learns"
+    if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
+        yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
+    if config.algorithm.kl_coeff > 0:
+        yield f"{facts.cite('algorithm.kl_coeff')}: a reference model is loaded"
+    ranks = config.training.data_parallel_size
+    if ranks > 1:
+        batch = config.training.train_batch_size
+        yield (
+            f"{facts.cite('training.train_batch_size')} counts prompts over all trainers; in ColossalChat it counts them per data-parallel "
+            f"rank, so a command copied from there needs -tbs {batch * ranks} to mean the same ({ranks} ranks)"
+        )

@@ -1,0 +1,228 @@
+"""The zoo: every way a plugin can be broken that we know of. The host works, and ``rlcore plugins`` says why, for each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rlcore.api import PluginError
+from rlcore.audit import audit
+from rlcore.cli.plugins import describe
+from rlcore.registry import Registry
+from rlcore.testing.plugins import PluginFolder
+
+HEAD = 'from rlcore.api import *\nrlcore_api = "1.0"\n\n'
+
+
+def _rewards(body: str) -> str:
+    return f"{HEAD}@hookimpl\ndef rlcore_register_rewards():\n    {body}\n"
+
+
+def _reward(name: str, target: str = "rlcore_plugin_sound.judge:Judge", config: str = "") -> str:
+    return f'RewardSpec(name="{name}", summary="A reward", target="{target}", config="{config}")'
+
+
+def _offers(name: str, target: str, config: str = "") -> str:
+    return _rewards(f"return [{_reward(name, target, config)}]")
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plugin's source, and words that the explanation must hold; ``keeps``: rewards that work all the same."""
+
+    source: str
+    why: tuple[str, ...]
+    keeps: tuple[str, ...] = ()
+    target: str | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+
+ZOO = {
+    "syntax": Broken("def broken(:\n", ("SyntaxError", "__init__.py, line 1")),
+    "missing_module": Broken("import no_such_module\n", ("ModuleNotFoundError", "no_such_module", "line 1")),
+    "exits": Broken("import sys\nsys.exit('no licence')\n", ("SystemExit: no licence", "line 2")),
+    "misspelt": Broken(
+        f"{HEAD}@hookimpl\ndef rlcore_register_reward():\n    return []\n",
+        ("rlcore_register_reward is not a hook", "did you mean 'rlcore_register_rewards'"),
+    ),
+    "misspelt_undecorated": Broken(
+        f"{HEAD}def rlcore_chek_run(config):\n    return []\n", ("rlcore_chek_run is not a hook", "'rlcore_check_run'")
+    ),
+    "unprefixed": Broken(f"{HEAD}@hookimpl\ndef register_rewards():\n    return []\n", ("register_rewards is not a hook",)),
+    "undecorated": Broken(f"{HEAD}def rlcore_register_rewards():\n    return []\n", ("lacks the @hookimpl decorator",)),
+    "signature": Broken(
+        f"{HEAD}@hookimpl\ndef rlcore_check_run(settings):\n    return []\n",
+        ("does not fit its specification", "rlcore_check_run", "settings"),
+    ),
+    "other_major": Broken('rlcore_api = "2.0"\n', ("written for API 2.0 and this rlcore offers 1.0",)),
+    "newer_minor": Broken('rlcore_api = "1.99"\n', ("written for API 1.99", "pip install -U rlcore")),
+    "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "1.0"')),
+    "junk_api": Broken("rlcore_api = 1\n", ("rlcore_api is 1", "major.minor")),
+    "raises": Broken(_rewards("raise KeyError('x')"), ("rlcore_register_rewards raised KeyError", "line 6")),
+    "exits_in_hook": Broken(_rewards("raise SystemExit(1)"), ("rlcore_register_rewards raised SystemExit",)),
+    "returns_none": Broken(_rewards("pass"), ("returned None, it must return a list of RewardSpec",)),
+    "returns_dict": Broken(_rewards("return {}"), ("returned a dict, it must return a list of RewardSpec",)),
+    "yields": Broken(_rewards(f"yield {_reward('never')}"), ("returned a generator",)),
+    "returns_one": Broken(_rewards(f"return {_reward('never')}"), ("returned a RewardSpec, it must return a list",)),
+    "wrong_spec": Broken(
+        _rewards('return [LossSpec(name="x", target="a:b", summary="A loss")]'),
+        ("returned a LossSpec in its list, every item must be RewardSpec",),
+    ),
+    "bad_name": Broken(_rewards("return [" + _reward("Bad Name") + "]"), ("raised ValueError", "use lower-case letters")),
+    "half": Broken(
+        _rewards(f"return [{_reward('half')}]") + "\n@hookimpl\ndef rlcore_register_losses():\n    return 3\n",
+        ("rlcore_register_losses returned an int",),
+        keeps=("half",),
+    ),
+    "attribute_entry": Broken(HEAD, ("must name a module",), target="rlcore_plugin_attribute_entry:plugin"),
+    "no_module": Broken(HEAD, ("No module named 'rlcore_plugin_none'",), target="rlcore_plugin_none"),
+    "no_target_module": Broken(
+        _offers("lost", "rlcore_plugin_no_target_module.nowhere:Judge"),
+        ("'rlcore_plugin_no_target_module.nowhere:Judge' does not exist",),
+        keeps=("lost",),
+    ),
+    "no_target": Broken(
+        _offers("absent", "rlcore_plugin_no_target.judge:Jugde"),
+        ("does not exist, did you mean 'Judge'",),
+        keeps=("absent",),
+        files={"judge.py": "class Judge: pass\n"},
+    ),
+    "target_syntax": Broken(
+        _offers("typo", "rlcore_plugin_target_syntax.judge:Judge"),
+        ("has a syntax error", "judge.py, line 1"),
+        keeps=("typo",),
+        files={"judge.py": "class Judge\n"},
+    ),
+    "no_model": Broken(
+        _offers("dictionary", "rlcore_plugin_no_model.judge:Judge", "rlcore_plugin_no_model.judge:Options"),
+        ("options model 'rlcore_plugin_no_model.judge:Options' is not a pydantic BaseModel",),
+        keeps=("dictionary",),
+        files={"judge.py": "class Judge: pass\nclass Options(dict): pass\n"},
+    ),
+    "missing_model": Broken(
+        _offers("modelless", "rlcore_plugin_missing_model.judge:Judge", "rlcore_plugin_missing_model.o:O"),
+        ("options model 'rlcore_plugin_missing_model.o:O' cannot be imported",),
+        keeps=("modelless",),
+        files={"judge.py": "class Judge: pass\n"},
+    ),
+}
+JUDGE = "from rlcore.api import Reward, Score\n\nclass Judge(Reward):\n    def score(self, item):\n        return Score(value=1.0)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[PluginFolder]:
+    """A folder with one sound plugin, which must survive whatever else is installed."""
+    with PluginFolder(tmp_path / "site") as folder:
+        folder.install("sound", _rewards(f"return [{_reward('sound')}]"), files={"judge.py": JUDGE})
+        yield folder
+
+
+def _check_sound(registry: Registry) -> None:
+    assert registry.owner("reward", "sound") == "rlcore-plugin-sound"
+    assert registry.load("reward", "sound")().score(None).value == 1.0
+    assert registry.has("loss", "clipped")
+    assert registry.check_run(None) == []
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_one_broken_plugin_is_blamed_and_the_host_works(folder: PluginFolder, name: str) -> None:
+    case = ZOO[name]
+    folder.install(name, case.source, target=case.target, files=case.files)
+    registry = folder.discover()
+    _check_sound(registry)
+    assert set(registry.names("reward")) == {"sound", *case.keeps}
+    rows = {row["distribution"]: row for row in describe(registry)["plugins"]}
+    row = rows[f"rlcore-plugin-{name}"]
+    assert row["status"] == "broken"
+    assert len(row["problems"]) == 1, row["problems"]
+    assert "\n" not in row["problems"][0]
+    for word in case.why:
+        assert word in row["problems"][0]
+    assert [other["status"] for key, other in rows.items() if key != f"rlcore-plugin-{name}"] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name.endswith("target") or name.endswith("target_module")])
+def test_a_target_that_does_not_exist_is_one_sentence_on_use(folder: PluginFolder, name: str) -> None:
+    folder.install(name, ZOO[name].source, files=ZOO[name].files)
+    with pytest.raises(PluginError, match=rf"of rlcore-plugin-{name}: its target"):
+        folder.discover().load("reward", ZOO[name].keeps[0])
+
+
+def test_a_damaged_distribution_is_a_row_too(folder: PluginFolder) -> None:
+    folder.install("damaged", HEAD)
+    info = next(folder.root.glob("rlcore_plugin_damaged*.dist-info"))
+    (info / "entry_points.txt").write_text("[rlcore]\nno equals sign\n")
+    registry = folder.discover()
+    _check_sound(registry)
+    assert any("rlcore-plugin-damaged" in problem for problem in registry.problems())
+
+
+def test_the_whole_zoo_at_once_through_the_command(folder: PluginFolder) -> None:
+    for name, case in ZOO.items():
+        folder.install(name, case.source, target=case.target, files=case.files)
+    for name in ("twin_a", "twin_b"):
+        folder.install(name, _rewards(f"return [{_reward('twin')}, {_reward(name)}]"))
+    _check_sound(folder.discover())
+    code = (
+        "import argparse; from rlcore.cli import plugins; parser = argparse.ArgumentParser();"
+        "plugins.add_parser(parser.add_subparsers()); args = parser.parse_args(); raise SystemExit(args.func(args))"
+    )
+    for flags in ([], ["--json"]):
+        command = [sys.executable, "-c", code, "plugins", *flags]
+        done = subprocess.run(command, env=folder.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr + done.stdout
+        for name, case in ZOO.items():
+            assert f"rlcore-plugin-{name}" in done.stdout
+            assert all(word in (done.stdout if not flags else done.stdout.replace('\\"', '"')) for word in case.why)
+        assert "reward 'twin' is registered by rlcore-plugin-twin_a and rlcore-plugin-twin_b" in done.stdout
+    listed = json.loads(done.stdout)
+    assert {row["status"] for row in listed["plugins"]} == {"ok", "broken"}
+
+
+def test_two_that_register_one_name_keep_their_other_names(folder: PluginFolder) -> None:
+    for name in ("twin_a", "twin_b"):
+        folder.install(name, _rewards(f"return [{_reward('twin')}, {_reward(name)}]"))
+    registry = folder.discover()
+    assert registry.load("reward", "twin_a")() is not None
+    assert registry.load("reward", "twin_b")() is not None
+    with pytest.raises(PluginError, match="twin_a and rlcore-plugin-twin_b; switch one off: RLCORE_DISABLE=rlcore-plugin-twin_b"):
+        registry.load("reward", "twin")
+    with pytest.raises(PluginError):
+        registry.options_model("reward", "twin")
+
+
+CHECKS = f"{HEAD}@hookimpl\ndef rlcore_check_run(config):\n    "
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("return ['The batch is too small.']", "rlcore-plugin-checker: The batch is too small."),
+        ("return 1 / 0", "rlcore-plugin-checker: rlcore_check_run raised ZeroDivisionError"),
+        ("return 'a sentence'", "rlcore-plugin-checker: rlcore_check_run returned str"),
+        ("return [3]", "rlcore-plugin-checker: rlcore_check_run returned list"),
+    ],
+)
+def test_a_check_that_objects_or_fails_is_a_problem_with_its_owner(folder: PluginFolder, body: str, words: str) -> None:
+    folder.install("checker", CHECKS + body)
+    problems = folder.discover().check_run(None)
+    assert len(problems) == 1
+    assert words in problems[0]
+
+
+def test_a_check_without_objection_says_nothing(folder: PluginFolder) -> None:
+    folder.install("checker", CHECKS + "return []")
+    assert folder.discover().check_run(None) == []
+
+
+def test_nothing_of_the_core_is_broken(folder: PluginFolder) -> None:
+    registry = folder.discover()
+    assert registry.problems() == []
+    assert {offer: problems for offer, problems in audit(registry).items() if problems} == {}

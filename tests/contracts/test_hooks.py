@@ -1,0 +1,127 @@
+"""Every hook in the manual is documented, and one plugin that implements them all sees each of them called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore import hookspecs
+from rlcore.api import RunInfo
+from rlcore.discovery import REGISTERING_HOOKS
+from rlcore.specs import SPEC_OF_KIND, PluginKind
+from rlcore.testing.plugins import PluginFolder
+
+HOOKS: dict[str, Callable[..., Any]] = {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcore_")}
+
+EVERY_HOOK = """
+from rlcore.api import *
+rlcore_api = "1.0"
+calls = {}
+
+@hookimpl
+def rlcore_register_rewards():
+    calls["rlcore_register_rewards"] = ()
+    return [RewardSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_inference_backends():
+    calls["rlcore_register_inference_backends"] = ()
+    return [InferenceBackendSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_training_backends():
+    calls["rlcore_register_training_backends"] = ()
+    return [TrainingBackendSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_advantage_estimators():
+    calls["rlcore_register_advantage_estimators"] = ()
+    return [AdvantageSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_losses():
+    calls["rlcore_register_losses"] = ()
+    return (LossSpec(name="all", target="a.b:C", summary="All"),)
+
+@hookimpl
+def rlcore_register_algorithms():
+    calls["rlcore_register_algorithms"] = ()
+    return [AlgorithmSpec(name="all", estimator="all", loss="all", summary="All")]
+
+@hookimpl
+def rlcore_register_trackers():
+    calls["rlcore_register_trackers"] = ()
+    return [TrackerSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_check_run(config):
+    calls["rlcore_check_run"] = (config,)
+    return ["no"]
+
+@hookimpl
+def rlcore_run_started(run):
+    calls["rlcore_run_started"] = (run,)
+
+@hookimpl
+def rlcore_groups_scored(groups, version):
+    calls["rlcore_groups_scored"] = (groups, version)
+
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    calls["rlcore_step_finished"] = (step, dict(metrics))
+
+@hookimpl
+def rlcore_checkpoint_saved(step, folder):
+    calls["rlcore_checkpoint_saved"] = (step, folder)
+
+@hookimpl
+def rlcore_run_finished(summary):
+    calls["rlcore_run_finished"] = (dict(summary),)
+"""
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_every_hook_says_what_it_is_for_and_since_when(name: str) -> None:
+    text = inspect.getdoc(HOOKS[name]) or ""
+    assert re.search(r"Since \d+\.\d+\.", text), f"{name} must say 'Since major.minor.'"
+    assert len(text.split()) >= 4
+    signature = inspect.signature(HOOKS[name])
+    assert signature.return_annotation is not inspect.Signature.empty
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in signature.parameters.values())
+
+
+def test_every_kind_has_its_registering_hook_and_spec() -> None:
+    assert set(REGISTERING_HOOKS) == {name for name in HOOKS if name.startswith("rlcore_register_")}
+    assert sorted(REGISTERING_HOOKS.values()) == sorted(PluginKind) == sorted(SPEC_OF_KIND)
+
+
+def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
+    with PluginFolder(tmp_path / "site") as folder:
+        folder.install("every", EVERY_HOOK)
+        registry = folder.discover()
+        assert registry.check_run("config") == ["rlcore-plugin-every: no"]
+        observers = registry.observers()
+        run = RunInfo(folder=tmp_path)
+        observers.run_started(run)
+        observers.groups_scored([], 3)
+        observers.step_finished(1, {"reward": 1.0})
+        observers.checkpoint_saved(1, tmp_path)
+        observers.run_finished({"steps": 1})
+        calls = importlib.import_module("rlcore_plugin_every").calls
+        assert observers.switched_off == {}
+        assert set(calls) == set(HOOKS)
+        assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
+            "rlcore_check_run": ("config",),
+            "rlcore_run_started": (run,),
+            "rlcore_groups_scored": ((), 3),
+            "rlcore_step_finished": (1, {"reward": 1.0}),
+            "rlcore_checkpoint_saved": (1, tmp_path),
+            "rlcore_run_finished": ({"steps": 1},),
+        }
+        assert all(registry.spec(kind, "ALL").name == "all" for kind in PluginKind)

@@ -1,0 +1,41 @@
+"""A checkpoint that exists is whole; one that failed leaves nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from rlcore.checkpoint import save_checkpoint
+
+
+def fill(folder: Path) -> None:
+    (folder / "model").mkdir()
+    (folder / "model" / "weights").write_bytes(b"abc")
+
+
+def test_files_state_inventory_and_pointer(tmp_path: Path) -> None:
+    saved = save_checkpoint(tmp_path, 7, fill, {"version": 7})
+    assert saved == tmp_path / "step-7"
+    assert json.loads((saved / "state.json").read_text()) == {"version": 7}
+    inventory = json.loads((saved / "checkpoint.json").read_text())["files"]
+    assert inventory["model/weights"] == {"bytes": 3, "sha256": hashlib.sha256(b"abc").hexdigest()}
+    assert (tmp_path / "latest").read_text() == "step-7\n"
+
+
+def test_a_failure_leaves_neither_a_folder_nor_a_pointer(tmp_path: Path) -> None:
+    def fails(folder: Path) -> None:
+        fill(folder)
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        save_checkpoint(tmp_path, 7, fails, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_that_was_saved_is_left_alone(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, 7, fill, {"first": True})
+    save_checkpoint(tmp_path, 7, fill, {"first": False})
+    assert json.loads((tmp_path / "step-7" / "state.json").read_text()) == {"first": True}
