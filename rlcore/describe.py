@@ -68,7 +68,7 @@ def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
         settings[path] = Option(
             path=path,
             type=known.type if known else type(value).__name__,
-            default=to_jsonable_python(value),
+            default=to_jsonable_python(value, fallback=str),
             required=False,
             description=known.description if known else "",
             source=f"{source}: {reference}" if reference else source,
@@ -83,7 +83,9 @@ def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> l
         Option(
             path=f"{prefix}.{field.alias or name}",
             type=_type_name(field.annotation),
-            default=None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True, validated_data={})),
+            default=None
+            if field.is_required()
+            else to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}), fallback=str),
             required=field.is_required(),
             description=field.description or "",
             source="you" if field.is_required() else source,
@@ -176,7 +178,7 @@ def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
         "owner": registry.owner(kind, name),
         "version": registry.version(kind, name),
         "target": spec.target,
-        "properties": {field: to_jsonable_python(getattr(spec, field)) for field in own},
+        "properties": {field: to_jsonable_python(getattr(spec, field), fallback=str) for field in own},
         "options": [{field.name: getattr(option, field.name) for field in fields(option)} for option in options],
         "toml": toml_of(kind, typed, options),
     }

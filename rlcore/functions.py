@@ -7,11 +7,10 @@ Attributes set on the function (``fn.requires = ("gt_answer",)``) stand for the 
 
 from __future__ import annotations
 
-import functools
 import inspect
 import numbers
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -29,47 +28,46 @@ __all__ = ["PARAMETERS", "FunctionEstimator", "FunctionLoss", "FunctionReward", 
 class FunctionReward(Reward):
     """A function of one rollout. A number becomes ``Score(value=number)``, which carries no accuracy."""
 
-    def __init__(self, function: Callable[[RewardInput], Score | float]) -> None:
-        self.function = function
-        self.requires = tuple(getattr(function, "requires", ()))
+    function: ClassVar[Callable[[RewardInput], Score | float]]
 
     def score(self, item: RewardInput) -> Score:
-        result = self.function(item)
+        result = type(self).function(item)
         if isinstance(result, Score):
             return result
         if isinstance(result, numbers.Real | np.bool_):
             return Score(value=float(result))
-        raise TypeError(f"reward function {_called(self.function)} returned {type(result).__name__}, it must return a Score or a number")
+        raise TypeError(f"reward function {type(self).__name__} returned {type(result).__name__}, it must return a Score or a number")
 
 
 class FunctionLoss(Loss):
     """A function of log probabilities [n] and a ``LossBatch``."""
 
-    def __init__(self, function: Callable[[torch.Tensor, LossBatch], Any]) -> None:
-        self.function = function
-        self.needs = frozenset(getattr(function, "needs", ()))
+    function: ClassVar[Callable[[torch.Tensor, LossBatch], Any]]
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        result: torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]] = self.function(logprobs, batch)
+        result: torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]] = type(self).function(logprobs, batch)
         return result
 
 
 class FunctionEstimator(AdvantageEstimator):
     """A function of the global ``RewardBatch``."""
 
-    def __init__(self, function: Callable[[RewardBatch], Any]) -> None:
-        self.function = function
-        self.needs_greedy = bool(getattr(function, "needs_greedy", False))
-        self.accepts_kl = bool(getattr(function, "accepts_kl", False))
+    function: ClassVar[Callable[[RewardBatch], Any]]
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        return np.asarray(self.function(batch), dtype=np.float64)
+        return np.asarray(type(self).function(batch), dtype=np.float64)
 
 
-_WRAPPERS: Mapping[PluginKind, Callable[[Any], Any]] = {
+_WRAPPERS: Mapping[PluginKind, type] = {
     PluginKind.REWARD: FunctionReward,
     PluginKind.LOSS: FunctionLoss,
     PluginKind.ESTIMATOR: FunctionEstimator,
+}
+
+_ATTRIBUTES: Mapping[PluginKind, Mapping[str, Callable[[Any], Any]]] = {
+    PluginKind.REWARD: {"requires": tuple},
+    PluginKind.LOSS: {"needs": frozenset},
+    PluginKind.ESTIMATOR: {"needs_greedy": bool, "accepts_kl": bool},
 }
 
 PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {
@@ -80,9 +78,11 @@ PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {
 """What a function of each kind is called with; kinds that are not here must be classes."""
 
 
-def wrap(kind: PluginKind, function: Callable[..., Any]) -> Callable[[], Any]:
-    """A target that takes no argument and returns the wrapped function."""
-    return functools.partial(_WRAPPERS[kind], function)
+def wrap(kind: PluginKind, function: Callable[..., Any]) -> type:
+    """A class of that kind, made without arguments, that calls the function; like any class it can be shipped and inspected."""
+    declared = {name: convert(getattr(function, name)) for name, convert in _ATTRIBUTES[kind].items() if hasattr(function, name)}
+    body = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": function.__module__, **declared}
+    return type(getattr(function, "__name__", type(function).__name__), (_WRAPPERS[kind],), body)
 
 
 def gives_accuracy(function: Callable[..., Any]) -> bool:
@@ -92,7 +92,3 @@ def gives_accuracy(function: Callable[..., Any]) -> bool:
         return bool(declared)
     annotation = getattr(inspect.unwrap(function), "__annotations__", {}).get("return")
     return annotation is Score or (isinstance(annotation, str) and annotation.split(".")[-1] == "Score")
-
-
-def _called(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)

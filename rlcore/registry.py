@@ -168,16 +168,17 @@ class Registry:
             raise PluginError(f'{label}: its options model {called!r} must set model_config = ConfigDict(extra="forbid", frozen=True)')
         return model
 
-    def payload(self, kind: PluginKind | str, name: str, options: BaseModel | None = None) -> bytes | None:
+    def payload(self, kind: PluginKind | str, name: str) -> bytes | None:
         """For an unpackaged object, bytes that ``pickle.loads`` turns into its target in another process; None for a packaged one.
 
-        With ``options`` the target comes back with them already given (``pickle.loads(payload)()`` makes the instance).
+        The target is always a class, made with or without options like any other. An instance of its options travels by
+        ``cloudpickle``, not by plain pickle.
         """
         kind = PluginKind(kind)
         offer = self._offer(kind, name)
         if offer.adopted is None or offer.adopted.target is None:
             return None
-        return shipped(offer.adopted.target, offer.adopted.module, options, f"{LABELS[kind]} {name!r} of {offer.owner}")
+        return shipped(offer.adopted.target, offer.adopted.module, f"{LABELS[kind]} {name!r} of {offer.owner}")
 
     # --- identity ------------------------------------------------------------------------------------------------------
 

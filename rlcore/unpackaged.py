@@ -7,7 +7,6 @@ shipped to a process that does not have the file. A class may name its pydantic 
 from __future__ import annotations
 
 import ast
-import functools
 import hashlib
 import importlib
 import importlib.util
@@ -82,6 +81,8 @@ def load_reference(kind: PluginKind, reference: str) -> Adopted:
             raise PluginError(f"{label}: {where} has no {attribute!r}{closest(attribute, public)}")
         found = getattr(found, part)
     adopted = adopt(kind, found, label=label, module=module)
+    if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+        cloudpickle.register_pickle_by_value(module)  # for good: instances of its options travel on their own
     return replace(adopted, owner=str(Path(where).expanduser().resolve())) if where.endswith(".py") else adopted
 
 
@@ -160,7 +161,7 @@ def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
             raise PluginError(f"{label} does not define {' and '.join(lacking)}(), which every {base.__name__} must")
         return found
     if isinstance(found, base):
-        return functools.partial(_itself, found)
+        return _always(found)
     parameters = PARAMETERS.get(kind)
     if parameters is None or isinstance(found, type) or not callable(found):
         function = f", or a function fn({', '.join(parameters)})" if parameters else ""
@@ -172,8 +173,10 @@ def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
     return wrap(kind, found)
 
 
-def _itself(made: Any) -> Any:
-    return made
+def _always(made: Any) -> type:
+    """A class whose every call returns the one instance: what is configured already needs no constructor."""
+    own = type(made)
+    return type(own.__name__, (own,), {"__new__": lambda cls: made, "__doc__": own.__doc__, "__module__": own.__module__})
 
 
 def _kind_of(found: Any) -> str:
@@ -219,12 +222,11 @@ def _source_hash(found: Any, home: ModuleType | None) -> str:
 # --- shipping ----------------------------------------------------------------------------------------------------------
 
 
-def shipped(target: Callable[..., Any], module: str, options: Any, label: str) -> bytes:
-    """Bytes that ``pickle.loads`` turns back into the target in a process that lacks its source; with ``options`` already given where
-    they are not None (their class may live in the same file, so that they cannot travel on their own)."""
+def shipped(target: Callable[..., Any], module: str, label: str) -> bytes:
+    """Bytes that ``pickle.loads`` turns back into the target in a process that lacks its source."""
     try:
         with _by_value(module):
-            return bytes(cloudpickle.dumps(target if options is None else functools.partial(target, options)))
+            return bytes(cloudpickle.dumps(target))
     except Exception as error:
         raise PluginError(f"{label} cannot be sent to worker processes: {reason(error)}") from error
 

@@ -13,6 +13,8 @@ from rlcore.specs import PluginKind
 
 __all__ = ["add_parser", "run"]
 
+_NO_OPTIONS = "\0"
+
 _HELP = {
     PluginKind.REWARD: "a reward: the columns it needs, its options",
     PluginKind.INFERENCE: "an inference backend",
@@ -29,14 +31,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     text = "explain one plugin, or where each setting of a run comes from"
     show = subparsers.add_parser("show", help=text, description=text)
     show.set_defaults(func=run)
-    kinds = show.add_subparsers(dest="what", required=True, metavar="WHAT")
+
+    def parser_of(**settings: Any) -> argparse.ArgumentParser:
+        plain = settings.get("prefix_chars") == _NO_OPTIONS
+        return argparse.ArgumentParser(**settings) if plain else type(show)(**settings)
+
+    kinds = show.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=parser_of)  # type: ignore[call-overload]
     for kind, meaning in _HELP.items():
         parser = kinds.add_parser(str(kind), help=meaning, description=meaning)
         parser.add_argument("name", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
     meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
     # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
-    config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars="\0")
+    config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars=_NO_OPTIONS)
     config.add_argument("rest", nargs="*")
 
 

@@ -5,6 +5,7 @@ Keeps, for every value, the layer it came from, so that a sentence can cite what
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,24 @@ from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
 from rlcore.specs import AlgorithmSpec
 
-__all__ = ["Draft", "Layer", "LayerName", "Origin", "Typed", "combine", "file_layer", "flag_layer", "get_path", "python_layer", "recipe_layer"]
+__all__ = [
+    "Draft",
+    "Layer",
+    "LayerName",
+    "Origin",
+    "Typed",
+    "combine",
+    "file_layer",
+    "flag_layer",
+    "get_path",
+    "python_layer",
+    "recipe_layer",
+    "spoken",
+]
+
+_LONGEST = 80
+_UNCHECKED = int | float | str
+"""How the option of a plugin that is not installed is read."""
 
 LayerName = Literal["core", "recipe", "file", "flag", "auto", "python"]
 
@@ -75,8 +93,10 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
     """Settings from Python: nested mappings, dotted paths, or plain keys (``train_batch_size=8``) as the flags are named."""
     by_key = {setting.key: path for path, setting in core_settings().items() if setting.key not in ("name", "dtype", "device", "deadline")}
     data: dict[str, Any] = {}
-    for key, value in overrides.items():
-        path = key if "." in key or isinstance(value, Mapping) and key not in by_key else by_key.get(key, key)
+    for key, given in overrides.items():
+        value: Any = given
+        path = key if "." in key or (isinstance(value, Mapping) and key not in by_key) else by_key.get(key, key)
+        value = [{"name": value}] if path == "rewards" and isinstance(value, str) else value
         _merge(data, _nested(path, value), "", {}, None)
     return Layer(name="python", detail=detail, data=data)
 
@@ -89,7 +109,7 @@ def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Lay
         value: Any = given
         if isinstance(given, Typed):
             typed[path] = given.flag
-            value = from_text(given.words, settings[path].type) if path in settings else " ".join(given.words)
+            value = from_text(given.words, settings[path].type if path in settings else _UNCHECKED)
         elif path in settings:
             typed[path] = settings[path].flag
         if path == "rewards" and isinstance(value, str):
@@ -209,5 +229,6 @@ def spoken(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return " ".join(spoken(item) for item in value)
-    text = repr(value) if isinstance(value, str) and (not value or any(c.isspace() for c in value)) else str(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
+    text = str(value)
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return shlex.quote(text) if isinstance(value, str) and (not text or any(c.isspace() for c in text)) else text

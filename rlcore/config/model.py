@@ -168,7 +168,9 @@ class AlgorithmSection(Section):
     name: Name = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
     estimator: Name = setting("auto", help="advantage estimator; auto: the recipe's")
     loss: Name = setting("auto", help="loss; auto: the recipe's")
-    loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting("sample_level", help="how token losses are averaged")
+    loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting(
+        "sample_level", help="how token losses are averaged"
+    )
     kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
     kl_kind: Literal["k1", "k2", "k3"] = setting("k3", help="estimator of the KL divergence")
     kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")

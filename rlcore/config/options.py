@@ -60,9 +60,7 @@ def _fields(part: Part) -> list[str]:
     return list(part.model.model_fields) if part.model else []
 
 
-def _known(
-    given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft, *, keep: bool
-) -> tuple[dict[str, Any], list[str]]:
+def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft, *, keep: bool) -> tuple[dict[str, Any], list[str]]:
     """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
     fields = [name for part in parts for name in _fields(part)]
     kept, notes = {}, []

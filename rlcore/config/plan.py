@@ -66,8 +66,7 @@ def plan_run(
     """
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
     below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
-    _, names_draft = _validated([*below, flag_layer(_core_only(flags), core_settings())])
-    names = RunConfig.model_validate(names_draft.data)
+    names, names_draft = _validated([*below, flag_layer(_core_only(flags), core_settings())])
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
     layers = [*([recipe_layer(recipe)] if recipe else []), *below]
     config, draft = _validated([*layers, flag_layer(_core_only(flags), core_settings())])
@@ -82,7 +81,13 @@ def plan_run(
     check_rules(facts)
     _check_plugins(config, registry)
     model_notes, model_missing = _check_model(config, chosen)
-    missing = [*missing_recipe, *chosen.missing, *_runtime_missing(config), *model_missing, *_data_missing(config)]
+    missing = [
+        *missing_recipe,
+        *chosen.missing,
+        *_runtime_missing(config),
+        *model_missing,
+        *_data_missing(config, [Path(file) for file in files]),
+    ]
     notes = [str(item) for item in resolved] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
     return _plan(config, registry, facts.draft, options, notes, missing)
 
@@ -186,15 +191,20 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     return [], []
 
 
-def _data_missing(config: RunConfig) -> list[Missing]:
+def _data_missing(config: RunConfig, files: Sequence[Path]) -> list[Missing]:
     paths = [source.path for source in config.data.sources] + list(config.eval.eval_dataset.values())
-    absent = [path for path in paths if not Path(path).exists()]
-    return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in dict.fromkeys(absent)]
+    absent = [path for path in dict.fromkeys(paths) if not path.startswith("hf:") and not Path(path).exists()]
+    return [Missing(f"data set {path} is not found here", _where_it_is(path, files)) for path in absent]
 
 
-def _plan(
-    config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]
-) -> Plan:
+def _where_it_is(path: str, files: Sequence[Path]) -> str:
+    near = next((file.parent / path for file in files if (file.parent / path).exists()), None)
+    if near is None:
+        return "type -d and the path of a file that is"
+    return f"paths are seen from where the command is typed, so write {near}"
+
+
+def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]) -> Plan:
     instances = options.instances
     return Plan(
         config=config,
@@ -221,21 +231,25 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
 
 
 def _exact(path: str, draft: Draft) -> Origin:
-    """The origin of one leaf: a default where only its table, or another entry of it, was set."""
-    inherited = path.startswith("rewards") and ".options." not in path
-    if path in draft.owners or inherited:
-        return draft.origin(path)
+    """The origin of one leaf: a default where only its table, or another key of its list item, was set."""
     head = path
-    while "." in head:
+    while head not in draft.owners and "." in head:
         head = head.rpartition(".")[0]
-        if head in draft.owners and get_path(draft.data, path) is not None:
-            return draft.owners[head].origin(path)
+    if head in draft.owners and (head == path or _given(draft.data, path)):
+        return draft.owners[head].origin(path)
     return Origin("core", "default of the plugin" if ".options." in path else "default")
 
 
-def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry) -> Chosen:
-    """The plugins that files and flags choose, for ``--help`` and for plugin options as flags; checks names only."""
-    layers = [*(file_layer(Path(file)) for file in files), flag_layer(_core_only(flags), core_settings())]
+def _given(data: Any, path: str) -> bool:
+    """True where the user's values hold this very path."""
+    head, _, key = path.rpartition(".")
+    table = get_path(data, head) if head else data
+    return isinstance(table, Mapping) and key in table
+
+
+def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry, names: Mapping[str, Any]) -> Chosen:
+    """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags."""
+    layers = [python_layer(names), *(file_layer(Path(file)) for file in files), flag_layer(_core_only(flags), core_settings())]
     config, draft = _validated(layers)
     recipe, _ = choose_recipe(config, registry, draft)
     return choose(config, recipe, registry, draft)

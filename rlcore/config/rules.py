@@ -74,7 +74,9 @@ def _filter_range_order(facts: Facts) -> str | None:
         return None
     low, high = sorted(bounds)
     example = f"{low:g} {high:g}" if low < high else "0.01 0.99"
-    return f"{facts.cite('algorithm.filter_range')} lets no group pass: the low end must be below the high end; type --filter-range {example}"
+    return (
+        f"{facts.cite('algorithm.filter_range')} lets no group pass: the low end must be below the high end; type --filter-range {example}"
+    )
 
 
 def _cache_within_response(facts: Facts) -> str | None:
@@ -98,8 +100,8 @@ def _buffer_holds_batch(facts: Facts) -> str | None:
     if int(facts.config.schedule.data_actor_buffer_size_limit) >= batch:
         return None
     return (
-        f"{facts.cite('schedule.data_actor_buffer_size_limit')} is less than {facts.cite('training.train_batch_size')}: the buffer must hold "
-        f"one batch, else training waits for ever; type -cbsl {batch}"
+        f"{facts.cite('schedule.data_actor_buffer_size_limit')} is less than {facts.cite('training.train_batch_size')}: the buffer must "
+        f"hold one batch, else training waits for ever; type -cbsl {batch}"
     )
 
 
@@ -130,8 +132,8 @@ def _filter_has_accuracy(facts: Facts) -> str | None:
             return None
         names = " and ".join(name for name, _ in facts.rewards())
         return (
-            f"{facts.cite('algorithm.filter_range')} filters on accuracy, which {names} does not give; choose a reward that gives it (-rt), or "
-            "--filter-range none"
+            f"{facts.cite('algorithm.filter_range')} filters on accuracy, which {names} does not give; choose another reward "
+            "(-rt), or type --filter-range none"
         )
     if algorithm.filter_by in givers:
         return None
@@ -199,7 +201,7 @@ def _tasks_are_folders(facts: Facts) -> str | None:
     bad = next((task for task in facts.config.eval.eval_dataset if not task or task.startswith(".") or "/" in task or "\\" in task), None)
     if bad is None:
         return None
-    return f"the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed '{{\"heldout\": \"heldout.jsonl\"}}'"
+    return f'the evaluation task {bad!r} names a folder of the run: use a plain word; type -ed \'{{"heldout": "heldout.jsonl"}}\''
 
 
 def _project_is_folder(facts: Facts) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args, get_origin
 
@@ -14,10 +15,13 @@ from rlcore.errors import ConfigError
 
 __all__ = ["refusal", "unknown_option"]
 
+_LONGEST = 80
 _BY_TYPE = frozenset(
-    "int_type int_parsing int_from_float float_type float_parsing finite_number bool_type bool_parsing string_type string_too_short "
-    "greater_than greater_than_equal less_than less_than_equal literal_error tuple_type list_type dict_type missing too_long "
-    "too_short model_type none_required union_tag_invalid".split()
+    {
+        *("int_type", "int_parsing", "int_from_float", "float_type", "float_parsing", "finite_number", "bool_type", "bool_parsing"),
+        *("string_type", "string_too_short", "literal_error", "greater_than", "greater_than_equal", "less_than", "less_than_equal"),
+        *("tuple_type", "list_type", "dict_type", "model_type", "missing", "too_long", "too_short", "none_required"),
+    }
 )
 """Kinds of error that the type in words says better than pydantic's message."""
 
@@ -56,13 +60,13 @@ def _sentence(path: str, value: Any, rule: str, draft: Draft, owner: str) -> str
     where = f"{layer.place(path)}: " if layer else ""
     key = path.rpartition(".")[2]
     written = f"; write {key} = {_toml(setting.default)}" if setting and hint else ""
-    return f"{where}{path} = {spoken(value)} ({owner}) {rule}{written}"
+    return f"{where}{path} = {_toml(value)} ({owner}) {rule}{written}"
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else str(list(value) if isinstance(value, tuple) else value)
+    if isinstance(value, str):
+        return json.dumps(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…", ensure_ascii=False)
+    return spoken(value) if not isinstance(value, list | tuple) else str(list(value))
 
 
 def _example(setting: Setting) -> str:

@@ -43,26 +43,29 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 def line_of(text: str, path: str) -> int | None:
     """The line on which the setting ``path`` stands, or its table begins; None where the text does not show it."""
-    wanted, table, best = tuple(path.split(".")), (), None
+    wanted = tuple(path.split("."))
+    table: tuple[str, ...] = ()
     seen: dict[tuple[str, ...], int] = {}
+    near: dict[int, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _parts(header[2])
             if header[1] == "[[":
                 seen[table] = seen.get(table, -1) + 1
-            table = (*table, str(seen[table])) if header[1] == "[[" else _below_item(table, seen)
+                table = (*table, str(seen[table]))
+            else:
+                table = _below_item(table, seen)
             found = table
         elif key := _KEY.match(line):
             found = (*table, *_parts(key[1]))
         else:
             continue
+        shared = min(len(found), len(wanted))
         if found == wanted:
             return number
-        if best is None and (wanted[: len(found)] == found or found[: len(wanted)] == wanted):
-            best = number
-        elif best is not None and len(found) > 1 and wanted[: len(found)] == found:
-            best = number
-    return best
+        if found[:shared] == wanted[:shared]:
+            near.setdefault(shared, number)
+    return near[max(near)] if near else None
 
 
 def _below_item(table: tuple[str, ...], seen: Mapping[tuple[str, ...], int]) -> tuple[str, ...]:

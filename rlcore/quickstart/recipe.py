@@ -71,4 +71,4 @@ def run_toml(folder: Path, seed: int) -> str:
     """The file's text; ``folder`` as the user typed it, for paths in a configuration are seen from where a command is typed."""
     paths = {name: folder / name for name in ("runs", "base")} | {name: folder / f"{name}.jsonl" for name in ("train", "heldout")}
     quoted = {name: json.dumps(path.as_posix(), ensure_ascii=False) for name, path in paths.items()}
-    return _TEMPLATE.format(toml=(folder / "run.toml").as_posix(), seed=seed, **quoted).replace("\\boxed", "\\boxed")
+    return _TEMPLATE.format(toml=(folder / "run.toml").as_posix(), seed=seed, **quoted)

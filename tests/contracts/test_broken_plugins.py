@@ -72,7 +72,7 @@ ZOO = {
     "returns_one": Broken(_rewards(f"return {_reward('never')}"), ("returned a RewardSpec, it must return a list",)),
     "wrong_spec": Broken(
         _rewards('return [LossSpec(name="x", target="a:b", summary="A loss")]'),
-        ("returned a LossSpec in its list, every item must be RewardSpec",),
+        ("returned a LossSpec in its list", "every item must be RewardSpec"),
     ),
     "bad_name": Broken(_rewards("return [" + _reward("Bad Name") + "]"), ("raised ValueError", "use lower-case letters")),
     "half": Broken(
@@ -147,7 +147,7 @@ def test_one_broken_plugin_is_blamed_and_the_host_works(folder: PluginFolder, na
     assert [other["status"] for key, other in rows.items() if key != f"rlcore-plugin-{name}"] == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.endswith("target") or name.endswith("target_module")])
+@pytest.mark.parametrize("name", [name for name in ZOO if name.endswith(("target", "target_module"))])
 def test_a_target_that_does_not_exist_is_one_sentence_on_use(folder: PluginFolder, name: str) -> None:
     folder.install(name, ZOO[name].source, files=ZOO[name].files)
     with pytest.raises(PluginError, match=rf"of rlcore-plugin-{name}: its target"):

@@ -4,67 +4,17 @@ from __future__ import annotations
 
 import rlcore.api
 
-FROZEN = [
-    "API_VERSION",
-    "AdvantageEstimator",
-    "AdvantageSpec",
-    "AlgorithmSpec",
-    "Completion",
-    "ConfigError",
-    "DataError",
-    "Finish",
-    "Group",
-    "InFlight",
-    "InferenceBackend",
-    "InferenceBackendSpec",
-    "InferenceCapabilities",
-    "InferenceContext",
-    "Kind",
-    "Lease",
-    "Loss",
-    "LossBatch",
-    "LossSpec",
-    "Message",
-    "Need",
-    "Normalisers",
-    "Objective",
-    "OptimizerSettings",
-    "Outcome",
-    "PluginError",
-    "PluginKind",
-    "Probe",
-    "Prompt",
-    "Request",
-    "Reward",
-    "RewardBatch",
-    "RewardInput",
-    "RewardSpec",
-    "RlcoreError",
-    "Rollout",
-    "RunError",
-    "RunInfo",
-    "Sampling",
-    "Score",
-    "Segment",
-    "Snapshot",
-    "Tensor",
-    "Tokenizer",
-    "Tracker",
-    "TrackerSpec",
-    "TrainBatch",
-    "TrainingBackend",
-    "TrainingBackendSpec",
-    "TrainingCapabilities",
-    "TrainingContext",
-    "UsageError",
-    "WeightsError",
-    "Which",
-    "hookimpl",
-]
+FROZEN = """
+API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec Completion ConfigError DataError Finish Group InFlight InferenceBackend
+InferenceBackendSpec InferenceCapabilities InferenceContext Kind Lease Loss LossBatch LossSpec Message Need Normalisers Objective
+OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardInput RewardSpec RlcoreError Rollout
+RunError RunInfo Sampling Score Segment Snapshot Tensor Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec
+TrainingCapabilities TrainingContext UsageError WeightsError Which hookimpl
+"""
 
 
 def test_the_surface_is_what_it_was() -> None:
-    assert sorted(rlcore.api.__all__) == sorted(FROZEN)
+    assert sorted(rlcore.api.__all__) == sorted(FROZEN.split())
     assert rlcore.api.API_VERSION == "1.0"
 
 

@@ -23,6 +23,8 @@ class EngineSuite(ABC):
     """Tokens that end a completion, as the tokenizer of ``make`` has them."""
     vocabulary: ClassVar[int] = 0
     """V, where it is small enough to score every token (up to some hundreds); 0 leaves the temperature unchecked."""
+    inert_tensors: ClassVar[frozenset[str]] = frozenset()
+    """Names in the snapshots without influence on any score: the second copy of a tied tensor."""
     long_tokens: ClassVar[int] = 48
     """``max_new_tokens`` of requests that should still run after one poll; some of eight samples must get beyond half of it."""
     tolerance: ClassVar[float] = 1e-4

@@ -45,6 +45,17 @@ class WeightRules(EngineSuite):
                 self.assert_scored(engine, request, completion, f"log probabilities after the update to {version}")
             before = after
 
+    def test_every_tensor_is_taken(self) -> None:
+        """Each tensor alone, changed, changes the scores: none keeps its old value, packed or tied copies included."""
+        engine = self.make()
+        base, other = self.snapshot(0), self.snapshot(1)
+        before = engine.score(self.fixed_sequence())
+        for version, (name, tensor) in enumerate(sorted(other.tensors.items()), start=1):
+            if name in self.inert_tensors or tensor.checksum == base.tensors[name].checksum:
+                continue
+            engine.update(Snapshot.of(version, {**base.tensors, name: tensor}))
+            assert not np.array_equal(engine.score(self.fixed_sequence()), before), f"an update with another {name!r} changes no score"
+
     def test_an_update_is_a_fresh_engine(self) -> None:
         """Nothing of the old weights is left, no cached keys and values either: there and back gives the first scores again."""
         engine = self.make()

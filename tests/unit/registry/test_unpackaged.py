@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -220,30 +221,33 @@ def test_two_files_of_one_name_do_not_meet(my: Path, registry: Registry) -> None
 RECEIVER = """
 import pickle, sys
 from rlcore.api import RewardInput
-reward = pickle.load(sys.stdin.buffer)()
+target, options = pickle.load(sys.stdin.buffer)
+reward = pickle.loads(target)(*pickle.loads(options))
 print(reward.score(RewardInput(messages=(), columns={"gt_answer": "7"}, text="7")).value)
 """
 
 
-def _score_elsewhere(payload: bytes, folder: Path) -> float:
+def _score_elsewhere(payload: bytes | None, folder: Path, *options: object) -> float:
     """In a process that has neither the file nor the module."""
+    assert payload is not None
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    sent = pickle.dumps((payload, cloudpickle.dumps(options)))
     command = [sys.executable, "-c", RECEIVER]
-    return float(subprocess.run(command, input=payload, cwd=folder, env=environment, capture_output=True, check=True).stdout)
+    return float(subprocess.run(command, input=sent, cwd=folder, env=environment, capture_output=True, check=True).stdout)
 
 
 def test_a_file_is_shipped_by_value_with_its_options(my: Path, registry: Registry) -> None:
     model = registry.options_model("reward", "./my.py:Scaled")
     assert model is not None
-    payload = registry.payload("reward", "./my.py:Scaled", model(scale=4.0))
+    payload = registry.payload("reward", "./my.py:Scaled")
+    options = model(scale=4.0)
     my.unlink()
     elsewhere = my.parent / "elsewhere"
     elsewhere.mkdir()
-    assert payload is not None
-    assert _score_elsewhere(payload, elsewhere) == 4.5
+    assert _score_elsewhere(payload, elsewhere, options) == 4.5
 
 
-def test_a_local_function_and_an_instance_are_shipped(my: Path, registry: Registry) -> None:
+def test_a_local_function_an_instance_and_a_function_of_a_file_are_shipped(my: Path, registry: Registry) -> None:
     bonus = 7.0
 
     class Generous(Reward):
@@ -255,11 +259,11 @@ def test_a_local_function_and_an_instance_are_shipped(my: Path, registry: Regist
 
     registry.add("reward", lambda item: bonus, name="flat")
     registry.add("reward", Generous(8.0), name="generous")
-    for name, value in (("flat", 7.0), ("generous", 8.0)):
-        payload = registry.payload("reward", name)
-        assert payload is not None
-        assert pickle.loads(payload)().score(_item("x")).value == value
-        assert _score_elsewhere(payload, my.parent) == value
+    for name, value in (("flat", 7.0), ("generous", 8.0), ("./my.py:length", 1.0)):
+        target = registry.load("reward", name)
+        assert issubclass(target, Reward)
+        assert target().score(_item("x")).value == value
+        assert _score_elsewhere(registry.payload("reward", name), my.parent) == value
 
 
 def test_what_is_packaged_is_not_shipped(registry: Registry) -> None:
@@ -269,7 +273,7 @@ def test_what_is_packaged_is_not_shipped(registry: Registry) -> None:
 def test_what_cannot_be_pickled_is_refused_in_one_sentence(registry: Registry) -> None:
     lock = threading.Lock()
     registry.add("reward", lambda item: float(lock.locked()), name="locked")
-    with pytest.raises(PluginError, match="reward 'locked' of .* cannot be sent to worker processes: TypeError"):
+    with pytest.raises(PluginError, match=r"reward 'locked' of .* cannot be sent to worker processes: TypeError"):
         registry.payload("reward", "locked")
 
 

@@ -34,7 +34,7 @@ def _attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Query float[b, h, t, d], key and value float[b, kv heads, columns, d], mask bool or additive [b, 1, t, columns] -> float[b, t, h, d]."""
+    """Query float[b, h, t, d], key and value float[b, kv heads, columns, d], bool or additive mask [b, 1, t, columns] -> [b, t, h, d]."""
     short = query.shape[2] == 1 and query.device.type == "cpu" and attention_mask is not None and attention_mask.dtype != torch.bool
     if not short or scaling is None or any(kwargs.get(name) is not None for name in _UNKNOWN):
         attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)

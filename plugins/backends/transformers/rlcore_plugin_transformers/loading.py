@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers.utils import logging
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_transformers.attention import use_decode_attention
@@ -41,12 +45,7 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
             f"inference.producer_tensor_parallel_size {context.tensor_parallel}: the transformers backend runs on one device; "
             "use 1, or --backend vllm"
         )
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            context.model, dtype=DTYPES[context.dtype], attn_implementation=options.attention, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        raise ConfigError(f"model {context.model!r} cannot be loaded: {_first_line(error)}") from error
+    model, report = _read(context, options)
     absent = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
     if absent:
         raise ConfigError(f"model {context.model!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
@@ -54,6 +53,33 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
     if options.attention == "sdpa" and device.type == "cpu":
         use_decode_attention(model)
     return model.to(device).eval().requires_grad_(False)
+
+
+def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreTrainedModel, dict[str, Any]]:
+    try:
+        with _quiet(context.model):
+            model, report = AutoModelForCausalLM.from_pretrained(
+                context.model, dtype=DTYPES[context.dtype], attn_implementation=options.attention, output_loading_info=True
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if options.attention == "sdpa" and "scaled_dot_product_attention" in reason:
+            reason = 'it has no sdpa attention; set attention = "eager" in [inference.options]'
+        raise ConfigError(f"model {context.model!r} cannot be loaded: {reason}") from error
+    return model, report
+
+
+@contextmanager
+def _quiet(model: str) -> Iterator[None]:
+    """No progress bar for reading a local folder, which would tear the run's own display; a download keeps its bar."""
+    hide = Path(model).is_dir() and logging.is_progress_bar_enabled()
+    if hide:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if hide:
+            logging.enable_progress_bar()
 
 
 def _check_served(model: PreTrainedModel, context: InferenceContext, options: TransformersOptions) -> None:
@@ -86,7 +112,3 @@ def _unserved_arguments(model: PreTrainedModel) -> str | None:
     accepted = inspect.signature(model.forward).parameters
     missing = [name for name in ("position_ids", "past_key_values", "attention_mask", "logits_to_keep") if name not in accepted]
     return f"takes no {missing[0]}, which the decode loop needs; use another model or another backend" if missing else None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

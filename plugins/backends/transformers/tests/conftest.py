@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from rlcore_plugin_transformers.engine import TransformersBackend
@@ -13,7 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import InferenceContext
+from rlcore.api import Completion, InferenceContext, Request, Snapshot, Tensor
 from rlcore.data.tokenizer import ChatTokenizer
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -86,5 +87,71 @@ def backend(tokenizer):
             model=path, tokenizer=tokenizer, prompts_per_forward=prompts_per_forward, max_tokens=max_tokens, dtype=dtype, device="cpu"
         )
         return TransformersBackend(context, TransformersOptions(**options))
+
+    return make
+
+
+@pytest.fixture
+def plain():
+    """A function that loads a model for plain forward passes: what the engine is compared with."""
+
+    def load(path: str):
+        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+    return load
+
+
+def prompts_of(lengths, seed: int = 0, vocabulary: int = 256) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, vocabulary, length).astype(np.int32) for length in lengths]
+
+
+@pytest.fixture
+def requests_of():
+    """A function that makes requests: ``requests_of(prompts, group_sizes, sampling)``; ids are ``<prompt>-<rollout>``."""
+
+    def make(prompts, sizes, sampling, *, seed: int = 0, name: str = "") -> list[Request]:
+        return [
+            Request(request_id=f"{name}{index}-{rollout}", token_ids=prompt, sampling=sampling, noise=(seed, 0, index, rollout))
+            for index, (prompt, size) in enumerate(zip(prompts, sizes, strict=True))
+            for rollout in range(size)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def prompts():
+    """A function that makes random prompts of the given lengths."""
+    return prompts_of
+
+
+@pytest.fixture
+def drain():
+    """A function that polls until nothing is in flight and returns completions by request id."""
+
+    def run(engine) -> dict[str, Completion]:
+        finished: dict[str, Completion] = {}
+        while completions := engine.poll(60.0):
+            finished.update({completion.request_id: completion for completion in completions})
+        return finished
+
+    return run
+
+
+@pytest.fixture
+def snapshot_of():
+    """A function that makes a snapshot of a model, optionally with noise added, as a trainer would send it."""
+
+    def make(model, version: int, *, shift: float = 0.0, seed: int = 7) -> Snapshot:
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * shift)
+        tensors = {
+            name: Tensor(dtype="float32", shape=tuple(value.shape), data=value.detach().numpy().copy())
+            for name, value in model.state_dict().items()
+        }
+        return Snapshot.of(version, tensors)
 
     return make

@@ -103,7 +103,9 @@ def has_words(text: str) -> bool:
     return any(run.lower() in _STOP or (len(run) > _SHORT and run.lower() not in _FUNCTIONS) for run in runs)
 
 
-_ARGUMENTS = re.compile(r"(?:\\(?:frac|binom)|[\^_]) ?(?:\{[^{}]*\}|[0-9A-Za-z])(?: ?\{[^{}]*\})?")
+_ARGUMENTS = re.compile(
+    r"\\(?:frac|binom) ?\{[^{}]*\} ?\{[^{}]*\}|\\(?!frac|binom)[A-Za-z]+ ?(?:\[[^\[\]]*\])? ?\{[^{}]*\}|[\^_] ?(?:\{[^{}]*\}|[0-9A-Za-z])"
+)
 _GLUED = re.compile(r"[0-9][{}\s]+\.?[0-9]")
 
 

@@ -19,6 +19,7 @@ from rlcore_plugin_math.guards import LimitExceeded
 __all__ = ["equal", "parses", "time_limit"]
 
 _AGAIN = 0.2
+_DIGITS = 40
 _DECIMALS = 12  # math-verify's 6 makes all numbers below a millionth equal
 
 
@@ -34,9 +35,30 @@ def equal(gold: str, answer: str) -> bool | None:
         return None
     from math_verify import verify  # noqa: PLC0415 - heavy, and most answers are decided without it
 
-    return bool(
-        verify(_parse(gold), parsed, float_rounding=_DECIMALS, strict=True, allow_set_relation_comp=True, timeout_seconds=None)
-    )
+    expected = _parse(gold)
+    if verify(expected, parsed, float_rounding=_DECIMALS, strict=True, allow_set_relation_comp=True, timeout_seconds=None):
+        return True
+    return any(_same_constant(one, other) for one in expected for other in parsed)
+
+
+def _same_constant(gold: Any, answer: Any) -> bool:
+    r"""Exact constants that math-verify leaves unevaluated (``\int_0^1 x\,dx``, ``e^{i\pi}``), compared to 20 digits."""
+    from sympy import Expr, Float, I  # noqa: PLC0415
+
+    if not (isinstance(gold, Expr) and isinstance(answer, Expr)) or gold.has(Float) or answer.has(Float):
+        return False
+    gold, answer = (side.subs({symbol: I for symbol in side.free_symbols if symbol.name == "i"}) for side in (gold, answer))
+    if gold.free_symbols or answer.free_symbols:
+        return False
+    try:
+        gold, answer = gold.doit(), answer.doit()
+        if gold.is_Rational and answer.is_Rational:
+            return bool(gold == answer)
+        values = [complex(side.evalf(_DIGITS)) for side in (gold, answer)]
+        difference = abs(complex((gold - answer).evalf(_DIGITS)))
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        return False  # infinities, undefined or not a number: not a constant
+    return difference <= 1e-20 * max(map(abs, values))
 
 
 def _parse(text: str) -> list[Any]:

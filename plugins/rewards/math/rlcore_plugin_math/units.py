@@ -77,7 +77,7 @@ def split_unit(text: str) -> tuple[str, str]:
     if match := _SIGN_UNIT.fullmatch(text):
         return match["body"].strip(), _SIGNS.get(match["unit"], match["unit"])
     match = _TEXT_UNIT.fullmatch(text) or _WORD_UNIT.fullmatch(text) or _GLUED_UNIT.fullmatch(text)
-    if match is None or not _may_be_unit(match["unit"].strip()):
+    if match is None or not _may_be_unit(match["unit"].strip()) or _is_formula(match["body"], match["unit"]):
         return text, ""
     return match["body"].strip(), _name(match["unit"], match["power"])
 
@@ -88,6 +88,11 @@ def _may_be_unit(unit: str) -> bool:
     if len(unit) == 1:
         return unit in _SINGLE
     return unit.lower() in _ALIASES or len(unit) > 3 or not set(unit) <= _LETTERS
+
+
+def _is_formula(body: str, unit: str) -> bool:
+    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx"."""
+    return ("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES
 
 
 def _name(unit: str, power: str) -> str:

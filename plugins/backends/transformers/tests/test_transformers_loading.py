@@ -1,0 +1,148 @@
+"""Which models are served: any causal one with full attention; what is not is refused in one sentence before anything runs."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import torch
+from rlcore_plugin_transformers.checks import check_decoding
+from rlcore_plugin_transformers.engine import TransformersBackend
+from rlcore_plugin_transformers.options import TransformersOptions
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig
+
+from rlcore.api import ConfigError, InferenceContext, Sampling
+
+SMALL = {
+    "vocab_size": 258,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.15,
+    "pad_token_id": 0,
+    "bos_token_id": None,
+    "eos_token_id": 257,
+}
+
+
+def saved(folder, config) -> str:
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["qwen3", "mistral", "gemma", "phi3", "olmo2", "granite", "qwen3_moe", "gpt_neox", "gpt2"])
+def test_common_architectures_pass_the_check_of_their_decoding(kind, tmp_path, backend):
+    shape = {**SMALL, "sliding_window": None, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    known = AutoConfig.for_model(kind).to_dict()
+    path = saved(tmp_path, AutoConfig.for_model(kind, **{name: value for name, value in shape.items() if name in known or kind != "gpt2"}))
+    backend(path)
+
+
+def test_a_window_that_a_sequence_can_outgrow_is_refused_and_a_larger_one_is_served(tmp_path, backend):
+    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=64))
+    backend(path, max_tokens=64)
+    with pytest.raises(ConfigError, match=r"DynamicSlidingWindowLayer; .*full attention only"):
+        backend(path, max_tokens=65)
+
+
+@pytest.mark.full
+def test_a_recurrent_model_is_refused(tmp_path, backend):
+    config = AutoConfig.for_model(
+        "mamba", vocab_size=258, hidden_size=32, state_size=8, num_hidden_layers=2, eos_token_id=257, pad_token_id=0, bos_token_id=0
+    )
+    with pytest.raises(ConfigError, match="full attention only"):
+        backend(saved(tmp_path, config), attention="eager")
+
+
+def test_capped_attention_logits_ask_for_eager(tmp_path, backend):
+    config = AutoConfig.for_model("gemma2", **SMALL, sliding_window=512, query_pre_attn_scalar=16)
+    path = saved(tmp_path, config)
+    with pytest.raises(ConfigError, match='attention = "eager"'):
+        backend(path)
+    backend(path, attention="eager")
+
+
+def test_learned_positions_bound_prompt_and_response(tmp_path, backend):
+    config = AutoConfig.for_model("gpt2", vocab_size=258, n_embd=32, n_layer=1, n_head=2, n_positions=64, eos_token_id=257, bos_token_id=0)
+    path = saved(tmp_path, config)
+    backend(path, max_tokens=64)
+    with pytest.raises(ConfigError, match="64 learned positions"):
+        backend(path, max_tokens=65)
+
+
+def test_a_checkpoint_that_is_not_whole_is_refused_by_tensor(tmp_path, backend):
+    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=None))
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"not whole: tensor 'model\.layers\.0\.mlp\.up_proj\.weight'"):
+        backend(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "/no/such/folder/anywhere"}, "cannot be loaded"),
+        ({"device": "warp"}, "no device of torch"),
+        ({"device": "meta"}, "not served"),
+        ({"dtype": "float16"}, "float32 or bfloat16"),
+        ({"tensor_parallel": 2}, "one device"),
+    ],
+)
+def test_a_setting_that_cannot_work_is_one_sentence(change, words, qwen2, tokenizer, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    values = {"model": qwen2, "tokenizer": tokenizer, "prompts_per_forward": 1, "max_tokens": 32, "device": "cpu", **change}
+    with pytest.raises(ConfigError, match=words) as caught:
+        TransformersBackend(InferenceContext(**values), TransformersOptions())
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
+def test_cuda_is_refused_where_there_is_none(qwen2, tokenizer):
+    context = InferenceContext(model=qwen2, tokenizer=tokenizer, prompts_per_forward=1, max_tokens=32, device="cuda")
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        TransformersBackend(context)
+
+
+def test_a_model_that_decodes_otherwise_than_it_reads_is_refused(qwen2, backend, monkeypatch):
+    engine = backend(qwen2)
+    score = engine.score
+    monkeypatch.setattr(engine, "score", lambda ids: score(ids) + 0.01)
+    with pytest.raises(ConfigError, match=r"differ by 0\.01 nats"):
+        check_decoding(engine, engine._context, 258, "Qwen2ForCausalLM")
+
+
+def test_the_check_leaves_no_trace(qwen2, backend, requests_of, prompts, drain):
+    engine = backend(qwen2)
+    assert engine.poll(0.0) == []
+    engine.submit(requests_of(prompts([3]), [1], Sampling(max_new_tokens=1)))
+    assert set(drain(engine)) == {"0-0"}
+
+
+def test_listing_the_plugin_imports_no_torch():
+    code = (
+        "import sys, rlcore_plugin_transformers as p\n"
+        "spec, = p.rlcore_register_inference_backends()\n"
+        "print(spec.name, p.rlcore_api, [m for m in ('torch', 'transformers') if m in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split(maxsplit=2) == ["transformers", "1.0", "[]\n"]
+
+
+def test_the_spec_names_what_exists():
+    from rlcore_plugin_transformers import rlcore_register_inference_backends
+
+    (spec,) = rlcore_register_inference_backends()
+    for place in (spec.target, spec.config):
+        module, _, attribute = place.partition(":")
+        assert hasattr(importlib.import_module(module), attribute)

@@ -1,0 +1,166 @@
+r"""Takes an answer apart: lists, sets, intervals, relations, matrices. Its pieces are then compared one by one.
+
+>>> listing("(1, 2]")
+Listing(brackets='(]', items=('1', '2'))
+>>> relation("0<x\\le 1")
+Relation(parts=('0', 'x', '1'), operators=('<', '<='))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlcore_plugin_math.quantity import quantity
+
+__all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "listing", "matrix", "relation"]
+
+_TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
+_OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
+_CLOSE = frozenset(_OPEN.values())
+_MIXED_CLOSE = {"(": {")", "]"}, "[": {"]", ")"}, "{": {"}"}, "\\{": {"\\}"}}
+_OPERATORS = {"=": "=", "<": "<", ">": ">", "\\le": "<=", "\\ge": ">=", "\\ne": "!=", "\\in": "in", "\\approx": "="}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Several items. ``brackets``: "" for none, "()", "[]", "[)", "(]", "{}" for a set, "U" for a union."""
+
+    brackets: str
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """``parts`` with ``operators`` (=, <, >, <=, >=, !=, in) between them, one fewer."""
+
+    parts: tuple[str, ...]
+    operators: tuple[str, ...]
+
+
+def _tokens(text: str) -> list[str]:
+    return _TOKEN.findall(text)
+
+
+def balanced(text: str) -> bool:
+    """Every bracket closed, half-open intervals allowed."""
+    stack: list[str] = []
+    for token in _tokens(text):
+        if token in _OPEN:
+            stack.append(token)
+        elif token in _CLOSE and (not stack or token not in _MIXED_CLOSE[stack.pop()]):
+            return False
+    return not stack
+
+
+def _split(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(pieces, the separators between them), outside all brackets."""
+    pieces, found, depth = [""], [], 0
+    for token in _tokens(text):
+        depth += (token in _OPEN) - (token in _CLOSE)
+        if depth == 0 and token in separators:
+            found.append(token)
+            pieces.append("")
+        else:
+            pieces[-1] += token
+    return [piece.strip() for piece in pieces], found
+
+
+_WORD_SEPARATORS = re.compile(r"\s*(?:\\text ?\{ ?,?\s*(?:or|and)\s*\}|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|vee|land|wedge)(?![A-Za-z]))\s*")
+
+
+def listing(text: str) -> Listing | None:
+    """The items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
+    tokens = _tokens(text)
+    if len(tokens) > 1 and tokens[0] in _OPEN and tokens[0] != "{" and _encloses(tokens):
+        inner = text[len(tokens[0]) : -len(tokens[-1])]
+        items, _ = _split(inner, (",", ";"))
+        if len(items) > 1 or tokens[0] == "\\{":
+            return Listing(_brackets(tokens), tuple(expanded for item in items for expanded in _both_signs(item)))
+    return _bare(text)
+
+
+def _encloses(tokens: Sequence[str]) -> bool:
+    depth = 0
+    for place, token in enumerate(tokens):
+        depth += (token in _OPEN) - (token in _CLOSE)
+        if depth == 0:
+            return place == len(tokens) - 1
+    return False
+
+
+def _brackets(tokens: Sequence[str]) -> str:
+    return "{}" if tokens[0] == "\\{" else tokens[0] + tokens[-1]
+
+
+def _bare(text: str) -> Listing | None:
+    union, _ = _split(text, ("\\cup",))
+    if len(union) > 1:
+        return Listing("U", tuple(union))
+    pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text else text
+    groups, _ = _split(pieces, (";",))
+    items = []
+    for group in groups:
+        items += [group] if quantity(group) is not None else _split(group, (",",))[0]
+    items = [expanded for item in items if item for expanded in _both_signs(item)]
+    return Listing("", tuple(items)) if len(items) > 1 else None
+
+
+def _both_signs(item: str) -> list[str]:
+    if item.count("\\pm") != 1 or "\\mp" in item:
+        return [item]
+    return [re.sub(r"\s*\\pm\s*", sign, item) for sign in "+-"]
+
+
+def relation(text: str) -> Relation | None:
+    """The parts of an equation, inequality or membership; None where there is no such sign outside brackets."""
+    parts, found = _split(text, tuple(_OPERATORS) + ("<=", ">="))
+    if not found or not all(parts):
+        return None
+    return Relation(tuple(parts), tuple(_OPERATORS.get(sign, sign) for sign in found))
+
+
+_LABEL = re.compile(
+    r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
+    r"|(?:\\angle|\\triangle|\\overline|\\text ?\{[^{}]*\}) ?\{?[A-Z]{1,4}\}?|[A-Za-z ]{2,40}"
+)
+_NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
+_VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
+_FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def is_label(text: str) -> bool:
+    r"""True for what may name a value: ``x``, ``a_1``, ``f(x)``, ``\text{area}``; never for a number or a constant."""
+    return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS
+
+
+def as_interval(found: Relation) -> tuple[str, Listing] | None:
+    """(variable, interval) of an inequality in one variable: ``x<3``, ``0<x\\le 1``; None for any other relation."""
+    parts, operators = list(found.parts), list(found.operators)
+    if not set(operators) <= set(_FLIPPED) or len(parts) > 3:
+        return None
+    if operators[0] in (">", ">="):
+        parts, operators = parts[::-1], [_FLIPPED[operator] for operator in operators[::-1]]
+    if not set(operators) <= {"<", "<="}:
+        return None
+    if len(parts) == 3 and _VARIABLE.fullmatch(parts[1]):
+        low, variable, high = parts
+        return variable, Listing(("[" if operators[0] == "<=" else "(") + ("]" if operators[1] == "<=" else ")"), (low, high))
+    if len(parts) == 2 and _VARIABLE.fullmatch(parts[0]):
+        return parts[0], Listing("(" + ("]" if operators[0] == "<=" else ")"), ("-\\infty", parts[1]))
+    if len(parts) == 2 and _VARIABLE.fullmatch(parts[1]):
+        return parts[1], Listing(("[" if operators[0] == "<=" else "(") + ")", (parts[0], "\\infty"))
+    return None
+
+
+_MATRIX = re.compile(r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL)
+
+
+def matrix(text: str) -> tuple[tuple[str, ...], ...] | None:
+    """Rows of cells; None where the text is not one matrix."""
+    match = _MATRIX.fullmatch(text)
+    if match is None or "\\begin" in match[2]:
+        return None
+    rows = [row for row in match[2].split("\\\\") if row.strip()]
+    return tuple(tuple(cell.strip() for cell in row.split("&")) for row in rows)

@@ -1,0 +1,158 @@
+"""The flags of ``train``, made from the typed settings of the core and of the chosen plugins; the words that were typed, by setting.
+
+argparse only collects words. Their meaning, their bounds and their errors belong to ``rlcore.config``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.cli.parser import Parser
+from rlcore.config.layers import Typed
+from rlcore.config.model import RunConfig
+from rlcore.config.plan import peek, plugin_settings
+from rlcore.config.settings import Setting, core_settings, expected, model_settings
+from rlcore.config.values import arity
+from rlcore.specs import PluginKind
+
+if TYPE_CHECKING:
+    from rlcore.registry import Registry
+
+__all__ = ["add_train_flags", "train_flags"]
+
+_WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
+
+
+def train_flags(args: argparse.Namespace) -> dict[str, Typed]:
+    """What was typed, by dotted path; the last of a repeated flag."""
+    return dict(getattr(args, "typed", None) or {})
+
+
+class _Collect(argparse.Action):
+    """Keeps the words of a flag under its setting's path, and the spelling that was typed."""
+
+    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.setting = setting
+        self.negated = negated
+        self.pair = pair
+        self.shown = tuple(flag for flag in setting.flags if flag in self.option_strings) or tuple(self.option_strings[:1])
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        words = tuple(values) if isinstance(values, list) else (values,)
+        if self.negated:
+            words = ("false",)
+        typed = dict(getattr(namespace, "typed", None) or {})
+        typed[self.setting.path] = Typed(option_string or self.setting.flag, words)
+        namespace.typed = typed
+
+
+def add_train_flags(parser: Parser, registry: Registry | None = None, names: Mapping[str, Any] | None = None) -> None:
+    """Give a command every flag of ``train``; read what was typed with ``train_flags(args)``.
+
+    Options of plugins are added when the words are known: those of the plugins that the words (and the TOML files among them)
+    choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
+    """
+    parser.set_defaults(typed={}, registry=registry)
+    taken = set(parser._option_string_actions)
+    groups: dict[str, Any] = {}
+    for setting in core_settings().values():
+        section = setting.section
+        if section not in groups:
+            doc = (
+                RunConfig.model_fields[section].annotation.__doc__ if section != "rewards" else RunConfig.model_fields[section].description
+            )
+            title, _, text = (doc or section).partition("\n")[0].partition(": ")
+            groups[section] = parser.add_argument_group(f"{title.strip()}", text.rstrip("."))
+        _add(groups[section], setting, taken)
+    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, registry, names or {})
+
+
+def _metavar(setting: Setting) -> Any:
+    words = expected(setting.type)
+    if "items" in setting.path:
+        return "ITEM"
+    first = next((metavar for phrase, metavar in _WORDS.items() if words.startswith(phrase)), None)
+    if arity(setting.type) == 2:
+        return ("LOW", "HIGH")
+    if arity(setting.type) == "many":
+        return "TEXT"
+    return first or "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"
+
+
+def _add(group: Any, setting: Setting, taken: set[str], shared: Collection[str] = ()) -> None:
+    spellings = [flag for flag in setting.spellings if flag not in taken and flag not in shared]
+    taken.update(spellings)
+    kind = arity(setting.type)
+    common: dict[str, Any] = {"action": _Collect, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
+    text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
+    if kind == "bool":
+        group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
+        negated = [f"--no-{flag[2:]}" for flag in spellings if flag.startswith("--")]
+        negated += [f"--no_{flag[2:]}" for flag in spellings if flag.startswith("--") and "_" in flag]
+        action = group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
+        taken.update(action.option_strings)
+        return
+    nargs = "+" if kind in ("many", 2) else None
+    group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), help=text, pair=kind == 2, **common)
+
+
+def _shown_default(setting: Setting) -> str:
+    value = setting.default
+    if isinstance(value, tuple | list):
+        return " ".join(str(item) for item in value) or "none"
+    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, {}, "") else str(value)
+
+
+def _add_plugin_flags(parser: Parser, words: Sequence[str], registry: Registry | None, names: Mapping[str, Any]) -> None:
+    if registry is None:
+        from rlcore.registry import Registry as Found
+
+        registry = Found.discover()
+    parser.set_defaults(registry=registry)
+    files, flags = _peeked(parser, words)
+    if "-h" in words or "--help" in words:
+        files = [file for file in files if file.is_file()]
+    chosen = peek(files, flags, registry, names)
+    table = plugin_settings(chosen)
+    if "algorithm.loss" not in chosen.parts and registry.has(PluginKind.LOSS, "clipped"):
+        fallback = registry.options_model(PluginKind.LOSS, "clipped")
+        table.update(model_settings(fallback, "algorithm.options", registry.owner(PluginKind.LOSS, "clipped")) if fallback else {})
+    taken = set(parser._option_string_actions)
+    uses = Counter(flag for setting in table.values() for flag in setting.spellings)
+    shared = {flag for flag, count in uses.items() if count > 1}
+    groups: dict[str, Any] = {}
+    for setting in table.values():
+        title = f"[{setting.path.rpartition('.')[0]}] of {setting.owner}"
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add(groups[title], setting, taken, shared)
+
+
+def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:
+    """The files and the settings that choose plugins among words that may hold options nobody knows yet."""
+    choosing = {"algorithm.name", "algorithm.loss", "algorithm.estimator", "inference.name", "training.name", "rewards", "log.trackers"}
+    choosing |= {"training.pipeline_parallel_size"}
+    files: list[Path] = []
+    found: dict[str, Typed] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        action = parser._option_string_actions.get(flag)
+        if isinstance(action, _Collect) and action.setting.path in choosing and (equals or rest):
+            values = [value] if equals else [rest.pop(0)]
+            while action.nargs == "+" and rest and not parser.looks_like_option(rest[0]) and not rest[0].endswith(".toml"):
+                values.append(rest.pop(0))
+            found[action.setting.path] = Typed(flag, tuple(values))
+        elif action is not None and action.nargs is None and not equals and rest:
+            rest.pop(0)
+        elif action is None and word.endswith(".toml") and not word.startswith("-"):
+            files.append(Path(word))
+    return files, found

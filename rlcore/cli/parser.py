@@ -1,0 +1,123 @@
+"""An argparse parser with one-sentence errors: unknown options get the closest match, positionals may stand anywhere.
+
+argparse would read ``-tbz 4`` as ``-t bz``, split positionals, and refuse values that begin with a dash; so the words are sorted
+here first (every option with its values, then the rest) and argparse only collects them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from rlcore.blame import closest
+from rlcore.errors import UsageError
+
+__all__ = ["Parser", "SectionFormatter"]
+
+_BOOLEAN = ("true", "false", "yes", "no", "on", "off", "1", "0")
+
+
+class SectionFormatter(argparse.HelpFormatter):
+    """Shows the short and the long spelling of an option, not every alias."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=44, width=120)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = getattr(action, "shown", ())
+        if not shown:
+            return super()._format_action_invocation(action)
+        metavar = action.metavar or ""
+        words = " ".join(metavar) if isinstance(metavar, tuple) else metavar
+        return f"{', '.join(shown)} {words}".rstrip()
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of one command. Errors are raised as UsageError; ``prepare`` may add options once the words are known."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", SectionFormatter)
+        kwargs.setdefault("allow_abbrev", False)
+        super().__init__(*args, **kwargs)
+        self.prepare: Any = None
+
+    def error(self, message: str) -> NoReturn:
+        """argparse's own errors become ours."""
+        raise UsageError(f"{self.prog}: {message}; type {self.prog} --help for what it takes")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Sort the words, then let argparse collect them."""
+        words = list(args or ())
+        if self.prepare is not None:
+            prepare, self.prepare = self.prepare, None
+            prepare(self, words)
+        grouped = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        if grouped or "-" not in self.prefix_chars:
+            return super().parse_known_args(words, namespace)
+        return super().parse_known_args(self.sorted_words(words), namespace)
+
+    def sorted_words(self, words: Sequence[str]) -> list[str]:
+        """Positionals first, then every option glued to its values; UsageError for an unknown option or a missing value."""
+        loose: list[str] = []
+        bound: list[str] = []
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if word == "--":
+                loose += rest
+                break
+            if not self.looks_like_option(word):
+                loose.append(word)
+                continue
+            flag, equals, _ = word.partition("=")
+            action = self._option_string_actions.get(flag)
+            if action is None:
+                raise UsageError(self.unknown(flag))
+            bound += [word] if equals else self._with_values(flag, action, rest)
+        dashed = any(word.startswith("-") for word in loose)
+        return [*bound, "--", *loose] if dashed else [*loose, *bound]
+
+    def looks_like_option(self, word: str) -> bool:
+        """True for what begins with a dash and is neither a lone dash nor a negative number."""
+        return word.startswith("-") and word != "-" and not _is_number(word)
+
+    def unknown(self, flag: str) -> str:
+        """The sentence for an option that this command does not have."""
+        known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
+        return f"{flag} is not an option of {self.prog}{closest(flag, known)}; type {self.prog} --help for the list"
+
+    def _with_values(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
+        if action.nargs == 0:
+            return [flag]
+        if action.nargs == "?":
+            return [f"{flag}={rest.pop(0)}"] if rest and rest[0].lower() in _BOOLEAN else [flag]
+        if action.nargs is None:
+            if not rest or rest[0] in self._option_string_actions or rest[0] == "--":
+                raise UsageError(f"{flag} needs a value: type {flag} {_example(action)}")
+            return [f"{flag}={rest.pop(0)}"]
+        return [flag, *self._several(flag, action, rest)]
+
+    def _several(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
+        wanted = getattr(action, "pair", False)
+        values: list[str] = []
+        while rest and not self.looks_like_option(rest[0]) and not rest[0].endswith(".toml"):
+            values.append(rest.pop(0))
+            if wanted and (len(values) == 2 or values == ["none"]):
+                break
+        if not values or (wanted and len(values) != 2 and values != ["none"]):
+            raise UsageError(f"{flag} needs {'two values' if wanted else 'at least one value'}: type {flag} {_example(action)}")
+        return values
+
+
+def _example(action: argparse.Action) -> str:
+    metavar = action.metavar or "VALUE"
+    return " ".join(metavar) if isinstance(metavar, tuple) else metavar
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True

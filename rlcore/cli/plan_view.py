@@ -1,0 +1,73 @@
+"""A plan on paper: what would run, which settings differ from the core's defaults and why, what is missing. Plain text or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.config.layers import get_path, spoken
+from rlcore.specs import PluginKind
+
+__all__ = ["plan_json", "show_plan"]
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}]}``."""
+    return {
+        "config": plan.config.plain(),
+        "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
+        "notes": list(plan.notes),
+        "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
+    }
+
+
+def show_plan(plan: Plan) -> None:
+    """Print it."""
+    print("plan (nothing was started)\n")
+    _print_rows(list(_plugins(plan)))
+    settings = list(_settings(plan))
+    if settings:
+        print("\nsettings that are not the core's defaults")
+        _print_rows(settings)
+    print("\nnotes")
+    for note in plan.notes:
+        print(f"  {note}")
+    if plan.missing:
+        print("\nmissing: train would refuse to start")
+        _print_rows([(item.what, item.command) for item in plan.missing])
+    else:
+        print("\nnothing is missing: type the same without --dry-run to train")
+
+
+def _print_rows(rows: list[tuple[str, ...]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
+    for row in rows:
+        print("  " + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    config = plan.config
+    wanted = [
+        ("algorithm", PluginKind.ALGORITHM, config.algorithm.name),
+        ("estimator", PluginKind.ESTIMATOR, config.algorithm.estimator),
+        ("loss", PluginKind.LOSS, config.algorithm.loss),
+        ("inference", PluginKind.INFERENCE, config.inference.name),
+        ("training", PluginKind.TRAINING, config.training.name),
+        *(("reward", PluginKind.REWARD, entry.name) for entry in config.rewards),
+        *(("tracker", PluginKind.TRACKER, name) for name in config.log.trackers),
+    ]
+    for label, kind, name in wanted:
+        if name == "auto":
+            yield label, "the recipe's", "not installed"
+        elif plan.registry.has(kind, name):
+            owner, version = plan.registry.owner(kind, name), plan.registry.version(kind, name)
+            yield label, name, f"{owner} {version}".rstrip()
+        else:
+            yield label, name, "not installed"
+
+
+def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    for path, origin in plan.origins.items():
+        if origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
+            yield path, spoken(get_path(plan.config, path)), str(origin)

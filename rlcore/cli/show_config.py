@@ -1,0 +1,63 @@
+"""``rlcore show config [files] [flags]``: every value of a run and where it comes from; as a table, JSON, or TOML to paste."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.cli.flags import add_train_flags
+from rlcore.cli.parser import Parser
+from rlcore.config import to_toml
+from rlcore.config.layers import get_path, spoken
+
+if TYPE_CHECKING:
+    from rlcore.config import Plan
+
+__all__ = ["run", "spelled_none"]
+
+
+def run(words: Sequence[str]) -> int:
+    """Parse and print; takes what ``rlcore train`` takes, and needs neither model nor data."""
+    parser = Parser(
+        prog="rlcore show config",
+        usage="rlcore show config [FILE.toml …] [--json | --toml] [flags]",
+        description="Every value of a run, and where it comes from: the core, the recipe, a file, a flag, or resolved from auto.",
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--toml", action="store_true", help="print TOML only")
+    add_train_flags(parser)
+    args = parser.parse_args(list(words))
+    from rlcore.cli.train import plan_of
+
+    plan = plan_of(args.files, args, require=False)
+    if args.json:
+        from rlcore.cli.plan_view import plan_json
+
+        print(json.dumps(plan_json(plan), ensure_ascii=False))
+    elif args.toml:
+        print(to_toml(plan.config, spelled_none(plan)), end="")
+    else:
+        _show(plan)
+    return 0
+
+
+def spelled_none(plan: Plan) -> list[str]:
+    """Settings that somebody set to none: TOML must say so, else a recipe's value would come back."""
+    return [path for path, origin in plan.origins.items() if origin.layer != "core" and get_path(plan.config, path) is None]
+
+
+def _show(plan: Plan) -> None:
+    rows = [(path, spoken(get_path(plan.config, path)), str(origin)) for path, origin in plan.origins.items() if path != "rewards"]
+    name, value = max(len(row[0]) for row in rows), min(40, max(len(row[1]) for row in rows))
+    section = ""
+    for row in rows:
+        if row[0].partition(".")[0] != section:
+            section = row[0].partition(".")[0]
+            print(f"\n[{section}]")
+        print(f"  {row[0]:<{name}}   {row[1]:<{value}}   {row[2]}".rstrip())
+    for item in plan.missing:
+        print(f"\nmissing: {item}")
+    print(f"\nTo paste into run.toml:\n\n{to_toml(plan.config, spelled_none(plan))}", end="")

@@ -1,0 +1,111 @@
+"""``rlcore train [a.toml b.toml …] [flags] [--dry-run] [--json]``: plan, check, and run or print the plan."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.cli.flags import add_train_flags, train_flags
+from rlcore.cli.parser import Parser
+from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.errors import UsageError
+
+if TYPE_CHECKING:
+    from rlcore.registry import Registry
+
+__all__ = ["add_parser", "add_run_options", "check_data", "plan_of", "run", "run_plan"]
+
+_TEXT = "Train a model as TOML files and flags say. Later files override earlier ones, flags override files, the last of a flag wins."
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the main parser."""
+    parser = subparsers.add_parser(
+        "train", prog="rlcore train", usage="rlcore train [FILE.toml …] [--dry-run] [--json] [flags]", description=_TEXT
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+    add_run_options(parser)
+    add_train_flags(parser)
+    parser.set_defaults(func=run)
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """``--dry-run`` and ``--json``, which ``run_plan`` reads."""
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the resolved plan and what is missing; start nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan what was typed, and run it."""
+    return run_plan(plan_of(args.files, args), args)
+
+
+def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True) -> Plan:
+    """The plan of TOML files and the flags in ``args``; ConfigError and PluginError in one sentence."""
+    registry: Registry | None = args.registry
+    if registry is None:
+        from rlcore.registry import Registry as Found
+
+        registry = Found.discover()
+    return plan_run(files, train_flags(args), registry, require=require)
+
+
+def run_plan(plan: Plan, args: argparse.Namespace) -> int:
+    """Check the data, then print the plan (``args.dry_run``) or run it; UsageError where something is missing. Returns the exit code."""
+    check_data(plan)
+    if args.dry_run:
+        from rlcore.cli.plan_view import plan_json, show_plan
+
+        if args.json:
+            print(json.dumps(plan_json(plan), ensure_ascii=False))
+        else:
+            show_plan(plan)
+        return 0
+    if plan.missing:
+        raise UsageError("; ".join(str(item) for item in plan.missing))
+    return _train(plan, as_json=args.json)
+
+
+def _train(plan: Plan, *, as_json: bool) -> int:
+    from rich.console import Console
+
+    from rlcore.cli.display import display_on
+    from rlcore.cli.outcome import json_line, show_outcome
+    from rlcore.runtimes import run as run_roles
+
+    console = Console(stderr=as_json)
+    for note in plan.notes:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+    summary = run_roles(plan, display_on(console))
+    show_outcome(summary, console)
+    if as_json:
+        print(json_line(summary))
+    return 0
+
+
+def check_data(plan: Plan) -> None:
+    """Read every local data file that is here; DataError with file:line. Nothing is fetched.
+
+    Where a reward is not installed, what its rows must hold is not known, and nothing is read.
+    """
+    specs = plan.reward_specs()
+    if len(specs) < len(plan.config.rewards):
+        return
+    from rlcore.data import load_eval, load_prompts
+
+    here = [source for source in plan.config.data.sources if _is_here(source.path)]
+    if here:
+        load_prompts(_with_data(plan.config, tuple(here)), specs)
+    for path in plan.config.eval.eval_dataset.values():
+        if _is_here(path):
+            load_eval(path, specs)
+
+
+def _is_here(path: str) -> bool:
+    return not path.startswith("hf:") and Path(path).exists()
+
+
+def _with_data(config: RunConfig, sources: tuple[Any, ...]) -> RunConfig:
+    return config.model_copy(update={"data": config.data.model_copy(update={"dataset": sources})})

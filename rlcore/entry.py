@@ -1,0 +1,76 @@
+"""``rlcore.train``: a run from a script or a notebook, with losses, estimators and rewards that are Python objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.errors import ConfigError, UsageError
+from rlcore.registry import Registry
+from rlcore.specs import PluginKind
+
+if TYPE_CHECKING:
+    from rlcore.runtimes import Progress, Summary
+
+__all__ = ["make_plan", "train"]
+
+Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def train(
+    config: Config = (),
+    *,
+    loss: Any = None,
+    estimator: Any = None,
+    reward: Any = None,
+    progress: Progress | None = None,
+    **overrides: Any,
+) -> Summary:
+    """Train, and return the summary.
+
+    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``: a registered name, a class,
+    a function or an instance. ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``.
+
+    Raises UsageError (and its children) before anything is written, RunError once the run has started.
+    """
+    plan = make_plan(config, loss=loss, estimator=estimator, reward=reward, **overrides)
+    if plan.missing:
+        raise UsageError("; ".join(str(item) for item in plan.missing))
+    from rlcore.runtimes import run
+
+    return run(plan, progress)
+
+
+def make_plan(config: Config = (), *, loss: Any = None, estimator: Any = None, reward: Any = None, **overrides: Any) -> Plan:
+    """The plan that ``train`` runs, with the same arguments."""
+    registry = Registry.discover()
+    files, values = _sorted(config)
+    chosen: dict[str, Any] = {}
+    if loss is not None:
+        chosen["algorithm.loss"] = _name(registry, PluginKind.LOSS, loss)
+    if estimator is not None:
+        chosen["algorithm.estimator"] = _name(registry, PluginKind.ESTIMATOR, estimator)
+    if reward is not None:
+        rewards = reward if isinstance(reward, list | tuple) else [reward]
+        chosen["rewards"] = [{"name": _name(registry, PluginKind.REWARD, item)} for item in rewards]
+    return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
+
+
+def _name(registry: Registry, kind: PluginKind, given: Any) -> str:
+    return given if isinstance(given, str) else registry.add(kind, given)
+
+
+def _sorted(config: Config) -> tuple[list[Path], Mapping[str, Any]]:
+    """Files and values; of a RunConfig, what was set in it."""
+    if isinstance(config, RunConfig):
+        return [], config.model_dump(mode="json", exclude_unset=True)
+    if isinstance(config, Mapping):
+        return [], config
+    if isinstance(config, str | os.PathLike):
+        return [Path(config)], {}
+    if isinstance(config, Sequence):
+        return [Path(item) for item in config], {}
+    raise ConfigError(f"config is a {type(config).__name__}; pass a RunConfig, nested mappings, or the path of a TOML file")

@@ -1,0 +1,164 @@
+"""Runs ``rlcore`` command lines in a folder of their own and says what came of them: exit code, output, files.
+
+>>> tester = RunTester(tmp_path)
+>>> tester.with_fakes()
+>>> tester.run("train", "--dry-run", tester.fake_run()).assert_ok()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from rlcore.testing.plugins import PluginFolder
+from rlcore.testing.tokens import write_fake_model
+
+__all__ = ["RunOutcome", "RunTester"]
+
+PROGRAM = "import sys; from rlcore.cli import main; sys.exit(main(sys.argv[1:]))"
+QUIET = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200", "PYTHONUTF8": "1"}
+
+
+@dataclass(frozen=True)
+class RunOutcome:
+    """What one command line did; ``written`` are the files that it made or changed, relative to the folder, sorted."""
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: str
+    stderr: str
+    written: tuple[Path, ...]
+
+    @property
+    def lines(self) -> list[str]:
+        """Standard output, line by line."""
+        return self.stdout.splitlines()
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The last line of standard output, which must be one JSON object."""
+        assert self.lines, f"no output\n{self}"
+        value = json.loads(self.lines[-1])
+        assert isinstance(value, dict), f"the last line is no JSON object\n{self}"
+        return value
+
+    def assert_ok(self) -> RunOutcome:
+        """Exit code 0; returns itself."""
+        assert self.exit_code == 0, f"exit code {self.exit_code}\n{self}"
+        return self
+
+    def assert_refused(self, *words: str) -> RunOutcome:
+        """Exit code 2, one line on standard error that holds every word, no traceback, nothing written; returns itself."""
+        assert self.exit_code == 2, f"exit code {self.exit_code}, 2 expected\n{self}"
+        said = [line for line in self.stderr.splitlines() if line.strip()]
+        assert len(said) == 1, f"{len(said)} lines on standard error, one sentence expected\n{self}"
+        for word in words:
+            assert word in said[0], f"{word!r} is not in the message\n{self}"
+        assert not self.written, f"refused, and wrote {[str(path) for path in self.written]}\n{self}"
+        return self
+
+    def __str__(self) -> str:
+        return f"$ rlcore {' '.join(self.argv)}\n[exit code {self.exit_code}]\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+class RunTester:
+    """A project in a folder: write files into it, offer plugins, run command lines.
+
+    ``in_process`` runs them by ``rlcore.cli.main`` in this process: quick, and what a debugger wants; the default is a process each.
+    """
+
+    def __init__(self, folder: Path, *, in_process: bool = False) -> None:
+        self.folder = folder
+        self.in_process = in_process
+        self.plugins = PluginFolder(folder / ".plugins")
+
+    def with_fakes(self) -> RunTester:
+        """Offer ``fake`` of every kind (``rlcore.testing.fake_plugin``) to every command; returns itself."""
+        self.plugins.install("fakes", target="rlcore.testing.fake_plugin")
+        return self
+
+    def write(self, name: str, text: str) -> Path:
+        """A text file in the folder; returns its path."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def write_jsonl(self, name: str, rows: Iterable[Mapping[str, Any]]) -> Path:
+        """A data file, one row a line; returns its path."""
+        return self.write(name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+    def write_toml(self, name: str, config: Mapping[str, Any]) -> Path:
+        """A configuration file; returns its path."""
+        return self.write(name, tomli_w.dumps(config))
+
+    def fake_data(self, name: str = "train.jsonl", letters: str = "abcdef") -> Path:
+        """One row a letter: the task is to say it. What a FakePolicy, which sees the prompt's last letter, can learn."""
+        return self.write_jsonl(name, [{"messages": {"role": "user", "content": letter}, "gt_answer": letter} for letter in letters])
+
+    def fake_run(self, **sections: Mapping[str, Any]) -> str:
+        """A configuration of fakes from end to end with model and data beside it; ``sections`` override key by key; returns its path."""
+        model = write_fake_model(self.folder / "model", "abcdef")
+        config: dict[str, dict[str, Any]] = {
+            "run": {"max_steps": 3},
+            "model": {"model": str(model)},
+            "data": {"dataset": str(self.fake_data())},
+            "sampling": {"num_generations": 8, "max_new_tokens": 3},
+            "inference": {"name": "fake"},
+            "training": {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1},
+            "algorithm": {"name": "fake"},
+        }
+        for section, values in sections.items():
+            config[section] = {**config.get(section, {}), **values}
+        return str(self.write_toml("run.toml", {**config, "rewards": [{"name": "fake"}]}))
+
+    def run(self, *argv: str, stdin: str = "", timeout: float = 240.0, env: Mapping[str, str] | None = None) -> RunOutcome:
+        """Run ``rlcore argv`` in the folder. ``env`` is added to the environment (of a process of its own only)."""
+        before = self._files()
+        code, stdout, stderr = self._inside(argv) if self.in_process else self._outside(argv, stdin, timeout, env or {})
+        after = self._files()
+        written = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
+        return RunOutcome(argv=argv, exit_code=code, stdout=stdout, stderr=stderr, written=tuple(written))
+
+    def _outside(self, argv: tuple[str, ...], stdin: str, timeout: float, env: Mapping[str, str]) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *argv],
+            cwd=self.folder,
+            env={**self.plugins.environment, **QUIET, **env},
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=timeout,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def _inside(self, argv: tuple[str, ...]) -> tuple[int, str, str]:
+        from rlcore.cli import main  # the top floor: only a tester of command lines reaches up to it
+
+        out, err = io.StringIO(), io.StringIO()
+        with self.plugins, contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code = main(list(argv))
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return code or 0, out.getvalue(), err.getvalue()
+
+    def _files(self) -> dict[Path, tuple[int, int]]:
+        """Relative path -> (size, time of change) of every file that a command could have meant to write."""
+        found = {}
+        for path in self.folder.rglob("*"):
+            relative = path.relative_to(self.folder)
+            if path.is_file() and relative.parts[0] != ".plugins" and "__pycache__" not in relative.parts:
+                state = path.stat()
+                found[relative] = (state.st_size, state.st_mtime_ns)
+        return found

@@ -1,0 +1,43 @@
+"""The light path loads nothing heavy: a reward author's machine may not even have torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "ray", "datasets", "math_verify")
+
+PRINT_HEAVY = f"import sys; print(sorted(set(sys.modules) & set({HEAVY!r})))"
+RUN = """
+import contextlib, io
+from rlcore.cli import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main({})
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rlcore.api",
+        "import rlcore.learning",
+        "import rlcore.testing",
+        "import rlcore.config",
+        "from rlcore.registry import Registry; Registry.discover()",
+        RUN.format("['--help']"),
+        RUN.format("['plugins']"),
+        RUN.format("['show', 'loss', 'clipped']"),
+    ],
+    ids=["api", "learning", "testing", "config", "discovery", "help", "plugins", "show"],
+)
+def test_loads_nothing_heavy(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{PRINT_HEAVY}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_the_test_sees_a_heavy_import() -> None:
+    code = f"import sys, types; sys.modules['torch'] = types.ModuleType('torch'); {PRINT_HEAVY}"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "['torch']"

@@ -1,0 +1,217 @@
+"""``rlcore show`` and ``rlcore plugins``: what they print; the command line around them is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.api import PluginError
+from rlcore.cli import plugins, show
+from rlcore.cli.parser import Parser
+from rlcore.testing.plugins import PluginFolder
+
+ACME = """
+from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_rewards():
+    return [RewardSpec(name="acme", target="rlcore_plugin_acme.parts:Judge", config="rlcore_plugin_acme.parts:Options",
+                       summary="Judges like Acme", source="Acme (1949)", requires=("gt_answer",), stop=("</answer>",), aliases=("coyote",))]
+
+@hookimpl
+def rlcore_register_losses():
+    return [LossSpec(name="acme", target="rlcore_plugin_acme.parts:Loss", config="rlcore_plugin_acme.parts:Options", summary="A loss")]
+
+@hookimpl
+def rlcore_register_algorithms():
+    return [AlgorithmSpec(name="acme", summary="Acme's recipe", estimator="group_mean", loss="clipped", notes="loss = anvil",
+                          defaults={"algorithm.kl_coeff": (0.25, "Acme, table 1"), "sampling.num_generations": (16, ""),
+                                    "algorithm.options.clip_eps_high": (0.28, "Acme, section 3"),
+                                    "algorithm.filter_range": ((0.01, 0.99), "Acme, figure 2")})]
+"""
+PARTS = """
+from enum import StrEnum
+from typing import Literal
+from pydantic import BaseModel, ConfigDict, Field
+
+class Mode(StrEnum):
+    A = "a"
+    B = "b"
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    key: str = Field(description="must be given")
+    scale: float = Field(10.0, description='what a "right" answer earns')
+    limit: int | None = None
+    mode: Mode = Mode.A
+    units: Literal["m", "ft"] = "m"
+    weights: dict[str, float] = Field(default_factory=lambda: {"x y": 1.0})
+    names: tuple[str, ...] = ("a", "b")
+
+class Judge:
+    pass
+
+class Loss:
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginFolder]:
+    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken")
+    with PluginFolder(tmp_path / "site") as folder:
+        folder.install("acme", ACME, files={"parts.py": PARTS})
+        yield folder
+
+
+def _run(*words: str) -> int:
+    parser = Parser(prog="rlcore")
+    commands = parser.add_subparsers()
+    plugins.add_parser(commands)
+    show.add_parser(commands)
+    args = parser.parse_args(words)
+    code: int = args.func(args)
+    return code
+
+
+def _shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert _run("show", *words, "--json") == 0
+    described: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return described
+
+
+def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _shown(capsys, "reward", "Coyote")
+    assert {key: shown[key] for key in ("kind", "name", "aliases", "summary", "source", "owner", "version")} == {
+        "kind": "reward",
+        "name": "acme",
+        "aliases": ["coyote"],
+        "summary": "Judges like Acme",
+        "source": "Acme (1949)",
+        "owner": "rlcore-plugin-acme",
+        "version": "1.0",
+    }
+    assert shown["properties"] == {"requires": ["gt_answer"], "gives_accuracy": True, "system_prompt": "", "stop": ["</answer>"]}
+    options = {option.pop("path"): option for option in shown["options"]}
+    origin = "reward acme (rlcore-plugin-acme)"
+    assert options["rewards.options.key"] == {
+        "type": "str",
+        "default": None,
+        "required": True,
+        "description": "must be given",
+        "source": "you",
+    }
+    assert options["rewards.options.scale"]["description"] == 'what a "right" answer earns'
+    assert {path.rpartition(".")[2]: (option["type"], option["default"]) for path, option in options.items()} == {
+        "key": ("str", None),
+        "scale": ("float", 10.0),
+        "limit": ("int | none", None),
+        "mode": ("'a' | 'b'", "a"),
+        "units": ("'m' | 'ft'", "m"),
+        "weights": ("dict[str, float]", {"x y": 1.0}),
+        "names": ("tuple[str, …]", ["a", "b"]),
+    }
+    assert {option["source"] for path, option in options.items() if not path.endswith("key")} == {origin}
+
+
+def test_the_toml_of_a_reward_can_be_pasted(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tomllib.loads(_shown(capsys, "reward", "acme")["toml"]) == {
+        "rewards": [
+            {
+                "name": "acme",
+                "weight": 1.0,
+                "options": {"scale": 10.0, "mode": "a", "units": "m", "weights": {"x y": 1.0}, "names": ["a", "b"]},
+            }
+        ]
+    }
+
+
+def test_a_recipe_shows_every_default_and_where_it_comes_from(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = _shown(capsys, "algo", "ACME")
+    assert {option["path"]: (option["default"], option["source"]) for option in shown["options"]} == {
+        "algorithm.estimator": ("group_mean", "recipe acme"),
+        "algorithm.loss": ("clipped", "recipe acme"),
+        "algorithm.options.clip_eps_low": (0.2, "loss clipped (rlcore)"),
+        "algorithm.options.clip_eps_high": (0.28, "recipe acme: Acme, section 3"),
+        "algorithm.kl_coeff": (0.25, "recipe acme: Acme, table 1"),
+        "sampling.num_generations": (16, "recipe acme"),
+        "algorithm.filter_range": ([0.01, 0.99], "recipe acme: Acme, figure 2"),
+    }
+    assert tomllib.loads(shown["toml"]) == {
+        "algorithm": {
+            "name": "acme",
+            "estimator": "group_mean",
+            "loss": "clipped",
+            "kl_coeff": 0.25,
+            "filter_range": [0.01, 0.99],
+            "options": {"clip_eps_low": 0.2, "clip_eps_high": 0.28},
+        },
+        "sampling": {"num_generations": 16},
+    }
+    assert shown["properties"]["notes"] == "loss = anvil"
+
+
+def test_in_words(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("show", "loss", "acme") == 0
+    text = capsys.readouterr().out
+    for words in ("loss acme  (rlcore-plugin-acme 1.0)", "A loss", "(required)", "must be given", '[algorithm]\nloss = "acme"', "# key ="):
+        assert words in text
+
+
+def test_an_unpackaged_loss_is_shown_by_what_was_typed(
+    folder: PluginFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.py").write_text('def mine(logprobs, batch):\n    """Mine."""\n    return -logprobs\n')
+    shown = _shown(capsys, "loss", "./my.py:mine")
+    assert (shown["name"], shown["summary"], shown["owner"]) == ("./my.py:mine", "Mine.", str(tmp_path / "my.py"))
+    assert tomllib.loads(shown["toml"]) == {"algorithm": {"loss": "./my.py:mine"}}
+
+
+def test_an_unknown_name_is_a_plugin_error(folder: PluginFolder) -> None:
+    with pytest.raises(PluginError, match="did you mean 'acme'"):
+        _run("show", "reward", "acne")
+
+
+def test_show_config_hands_every_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    import rlcore.cli
+
+    fake = types.ModuleType("rlcore.cli.show_config")
+    got: list[list[str]] = []
+    fake.run = lambda rest: got.append(rest) or 7  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "rlcore.cli.show_config", fake)
+    monkeypatch.setattr(rlcore.cli, "show_config", fake, raising=False)
+    assert _run("show", "config", "-tbs", "4", "a.toml", "--json", "--help") == 7
+    assert got == [["-tbs", "4", "a.toml", "--json", "--help"]]
+
+
+def test_plugins_lists_offers_failures_and_switches(
+    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.install("broken", "import [")
+    folder.install("asleep")
+    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken,acmee")
+    assert _run("plugins") == 0
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert lines["rlcore-plugin-acme"] == "1.0 1.0 reward: acme; loss: acme; algo: acme"
+    assert lines["rlcore-plugin-broken"].startswith("1.0 failed: importing rlcore_plugin_broken raised SyntaxError: ")
+    assert lines["rlcore-plugin-asleep"] == "1.0 switched off by RLCORE_PLUGINS"
+    assert "names 'acmee', which no installed plugin is called, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
+
+
+def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("plugins", "--json") == 0
+    rows = {row["distribution"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}
+    acme = rows["rlcore-plugin-acme"]
+    assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "1.0")
+    assert {"kind": "algo", "name": "acme"} in acme["offers"]
+    assert rows["rlcore"]["offers"]

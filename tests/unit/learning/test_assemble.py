@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rlcore.api import AdvantageEstimator, Finish, Group, Kind, Loss, Outcome, RewardBatch, Rollout, RunError, Score, Segment, TrainBatch
+from rlcore.learning import (
+    BatchSettings,
+    GroupMean,
+    SoftOverlong,
+    Variation,
+    assemble_batch,
+    assemble_rewards,
+    prepare_loss,
+    run_estimator,
+    split,
+)
+
+SETTINGS = BatchSettings(temperature=0.7, max_new_tokens=8)
+
+
+def rollout(index: int, length: int, *, finish: Finish = Finish.STOP, kind: Kind = Kind.SAMPLED, forced: int = 0) -> Rollout:
+    total = length + forced
+    segment = Segment(
+        context_ids=[1, 2],
+        token_ids=np.arange(total),
+        logprobs=-(index + 1) - np.arange(total) / 100,
+        versions=np.zeros(total),
+        policy_mask=np.arange(total) >= forced,
+    )
+    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=finish, kind=kind)
+
+
+def group(rollouts: Sequence[Rollout], scores: Sequence[Score | float]) -> Group:
+    verdicts = tuple(score if isinstance(score, Score) else Score(value=score) for score in scores)
+    return Group(prompt_id="p", episode=0, prompt_index=0, rollouts=tuple(rollouts), scores=verdicts)
+
+
+def test_rewards_of_ragged_groups() -> None:
+    groups = [group([rollout(0, 2), rollout(1, 3)], [1.0, 0.0]), group([rollout(0, 1, forced=4)], [5.0])]
+    batch = assemble_rewards(groups, SETTINGS)
+    assert batch.rewards.tolist() == [1.0, 0.0, 5.0]
+    assert batch.group.tolist() == [0, 0, 1]
+    assert batch.lengths.tolist() == [2, 3, 1]
+    assert batch.offsets.tolist() == [0, 2, 5, 6]
+    assert batch.rewards.dtype == np.float64
+    assert not batch.rewards.flags.writeable
+
+
+def test_the_train_batch_is_flat_over_policy_tokens() -> None:
+    groups = [group([rollout(0, 2), rollout(1, 1, forced=1)], [1.0, 0.0])]
+    batch = assemble_batch(groups, np.array([2.0, -2.0]), SETTINGS, version=4)
+    assert batch.advantages.tolist() == [2.0, 2.0, -2.0]
+    assert batch.rollout_logprobs == pytest.approx([-1.0, -1.01, -2.01])
+    assert batch.weights == pytest.approx([0.25, 0.25, 0.5])
+    assert (batch.temperature, batch.version, len(batch)) == (0.7, 4, 2)
+    assert batch.old_logprobs is None
+
+
+def test_rollouts_follow_their_index_whatever_the_order_of_arrival() -> None:
+    batch = assemble_batch([group([rollout(2, 1), rollout(0, 2), rollout(1, 3)], [2.0, 0.0, 1.0])], None, SETTINGS)
+    assert [item.index for item in batch.rollouts] == [0, 1, 2]
+    assert assemble_rewards([group([rollout(1, 1), rollout(0, 2)], [1.0, 0.0])], SETTINGS).rewards.tolist() == [0.0, 1.0]
+
+
+MASKS = {
+    "failed reward": (rollout(1, 3), Score.failed(Outcome.TIMEOUT, "late"), False, False),
+    "outside the loss": (rollout(1, 3), Score(value=1.0, in_loss=False), True, False),
+    "aborted": (rollout(1, 3, finish=Finish.ABORTED), Score(value=1.0), False, False),
+    "empty": (rollout(1, 0), Score(value=1.0), True, False),
+    "truncated": (rollout(1, 3, finish=Finish.LENGTH), Score(value=1.0), True, True),
+    "plain": (rollout(1, 3), Score(value=1.0), True, True),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_masks(case: str) -> None:
+    item, score, in_statistics, in_loss = MASKS[case]
+    groups = [group([rollout(0, 2), item, rollout(2, 2)], [0.0, score, 3.0])]
+    rewards = assemble_rewards(groups, SETTINGS)
+    assert rewards.in_statistics.tolist() == [True, in_statistics, True]
+    batch = assemble_batch(groups, run_estimator("mean", GroupMean(), rewards), SETTINGS)
+    assert batch.in_loss.tolist() == [True, in_loss, True]
+    assert batch.normalisers.rollouts == 2 + in_loss
+    span = slice(batch.offsets[1], batch.offsets[2])
+    assert batch.weights[span].any() == in_loss
+    if not in_statistics:
+        assert not batch.advantages[span].any()
+        assert batch.advantages[0] == -1.5
+
+
+def test_truncated_and_filtered_keeps_its_statistics() -> None:
+    settings = replace(SETTINGS, filter_truncated=True)
+    groups = [group([rollout(0, 2), rollout(1, 8, finish=Finish.LENGTH)], [1.0, 0.0])]
+    assert assemble_rewards(groups, settings).in_statistics.all()
+    batch = assemble_batch(groups, None, settings)
+    assert batch.in_loss.tolist() == [True, False]
+    assert batch.normalisers.tokens == 2
+
+
+def test_a_masked_group_is_neither_in_statistics_nor_in_loss() -> None:
+    groups = [group([rollout(0, 2)], [1.0]), group([rollout(0, 2)], [0.0])]
+    assert assemble_rewards(groups, SETTINGS, masked={1}).in_statistics.tolist() == [True, False]
+    batch = assemble_batch(groups, None, SETTINGS, masked={1})
+    assert batch.in_loss.tolist() == [True, False]
+    assert batch.normalisers.tokens == 2
+
+
+def test_the_greedy_rollout_lends_its_reward_and_does_not_train() -> None:
+    with_greedy = group([rollout(0, 2), rollout(1, 2), rollout(2, 5, kind=Kind.GREEDY)], [1.0, 0.0, 7.0])
+    batch = assemble_rewards([with_greedy, group([rollout(0, 2)], [0.0])], SETTINGS, with_greedy=True)
+    assert batch.rewards.tolist() == [1.0, 0.0, 0.0]
+    assert batch.greedy is not None
+    assert batch.greedy[0] == 7.0
+    assert np.isnan(batch.greedy[1])
+    assert len(assemble_batch([with_greedy], None, SETTINGS)) == 2
+
+
+def test_soft_overlong_is_added_before_the_estimator() -> None:
+    settings = replace(SETTINGS, overlong=SoftOverlong(max_new_tokens=8, cache_length=4, correct_score=2.0))
+    groups = [group([rollout(0, 3), rollout(1, 6), rollout(2, 8, finish=Finish.LENGTH)], [2.0, 2.0, 0.0])]
+    assert assemble_rewards(groups, settings).rewards.tolist() == [2.0, 1.0, -2.0]
+
+
+def test_a_score_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(RunError, match=r"rollout 1 of prompt 'p' is nan"):
+        assemble_rewards([group([rollout(0, 2), rollout(1, 2)], [0.0, float("nan")])], SETTINGS)
+
+
+def test_temperature_zero_cannot_be_trained_at() -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        BatchSettings(temperature=0.0, max_new_tokens=8)
+
+
+class Returns(AdvantageEstimator):
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        return self.values
+
+
+def two_rollouts() -> RewardBatch:
+    return assemble_rewards([group([rollout(0, 2), rollout(1, 3)], [1.0, Score.failed(Outcome.ERROR, "x")])], SETTINGS)
+
+
+def test_an_estimator_may_answer_per_token() -> None:
+    values = run_estimator("mine", Returns(np.arange(1.0, 6.0)), two_rollouts())
+    assert values.tolist() == [1.0, 2.0, 0.0, 0.0, 0.0]
+
+
+def test_an_estimator_of_another_shape_is_named() -> None:
+    with pytest.raises(RunError, match=r"estimator 'mine' returned shape \[3\]; it must return one advantage per rollout \[2\]"):
+        run_estimator("mine", Returns(np.zeros(3)), two_rollouts())
+
+
+def test_an_estimator_that_is_not_finite_is_named() -> None:
+    with pytest.raises(RunError, match=r"estimator 'mine' returned nan for rollout 0"):
+        run_estimator("mine", Returns(np.array([np.nan, 0.0])), two_rollouts())
+    assert not run_estimator("mine", Returns(np.array([0.0, np.nan])), two_rollouts()).any()
+
+
+class Prepares(Loss):
+    def __init__(self, **extras: np.ndarray) -> None:
+        self.extras = extras
+
+    def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+        return self.extras
+
+    def per_token(self, logprobs: object, batch: object) -> object:  # type: ignore[override]
+        raise NotImplementedError
+
+
+def small_batch() -> TrainBatch:
+    return assemble_batch([group([rollout(0, 2), rollout(1, 1)], [1.0, 0.0])], None, SETTINGS)
+
+
+def test_what_a_loss_prepared_travels_with_the_batch() -> None:
+    batch = prepare_loss("mine", Prepares(keep=np.array([1.0, 0.0, 1.0])), small_batch())
+    assert batch.extras["keep"].tolist() == [1.0, 0.0, 1.0]
+    assert batch.take(np.array([1])).extras["keep"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("values", "words"), [(np.zeros(2), "shape"), (np.array([0, np.inf, 0]), "not finite")])
+def test_what_a_loss_prepared_is_checked(values: np.ndarray, words: str) -> None:
+    with pytest.raises(RunError, match=rf"loss 'mine': prepare returned 'keep'.*{words}"):
+        prepare_loss("mine", Prepares(keep=values), small_batch())
+
+
+def many_groups(n: int = 7) -> TrainBatch:
+    groups = [group([rollout(0, 1 + number % 3), rollout(1, 2)], [1.0, 0.0]) for number in range(n)]
+    return assemble_batch(groups, None, SETTINGS, masked={2}, version=3)
+
+
+def test_split_deals_whole_groups_once() -> None:
+    batch = many_groups()
+    steps = split(batch, SETTINGS, updates=3, seed=0)
+    seen = [set(step.group.tolist()) for step in steps]
+    assert sorted(number for groups in seen for number in groups) == list(range(7))
+    assert sum(len(step) for step in steps) == len(batch)
+    assert all((np.diff(step.group) >= 0).all() for step in steps)
+
+
+def test_split_normalises_each_step_by_what_it_holds() -> None:
+    settings = replace(SETTINGS, variation=Variation.TOKEN_LEVEL)
+    for step in split(many_groups(), settings, updates=3, seed=0):
+        assert step.normalisers.tokens == int(step.lengths[step.in_loss].sum())
+        assert float(step.weights.sum()) == pytest.approx(1.0)
+
+
+def test_split_is_a_function_of_seed_version_and_epoch() -> None:
+    batch = many_groups()
+
+    def dealt(**key: int) -> list[list[int]]:
+        version = key.pop("version", 3)
+        steps = split(replace(batch, version=version), SETTINGS, updates=2, **{"seed": 0, "epoch": 0, **key})
+        return [step.group.tolist() for step in steps]
+
+    assert dealt() == dealt()
+    others = [dealt(seed=1), dealt(epoch=1), dealt(version=4)]
+    assert any(other != dealt() for other in others)
+    assert len({str(order) for order in [dealt(), *others]}) > 2
+
+
+def test_one_step_is_the_batch_itself() -> None:
+    batch = many_groups()
+    assert split(batch, SETTINGS, updates=1, seed=0) == [batch]
+    assert len(split(many_groups(3), SETTINGS, updates=8, seed=0)) == 3

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlcore.learning import token_logprobs
+from rlcore.learning.projection import default_chunk
+
+
+def inputs(n: int = 7, hidden: int = 5, vocabulary: int = 11, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    make = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()  # noqa: E731
+    return make(n, hidden), make(vocabulary, hidden), make(vocabulary), torch.randint(0, vocabulary, (n,), generator=generator)
+
+
+def naive(
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    logits = hidden @ weight.t() + (0 if bias is None else bias)
+    log_p = (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(-1)
+    return log_p.gather(1, targets[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+@pytest.mark.parametrize("chunk", [1, 3, 7, 100, None])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_equals_naive_forward_and_backward(chunk: int | None, temperature: float, with_bias: bool) -> None:
+    hidden, weight, bias, targets = inputs()
+    leaves = (hidden, weight, bias) if with_bias else (hidden, weight)
+    own = token_logprobs(hidden, weight, bias if with_bias else None, targets, temperature, entropy=True, chunk=chunk)
+    reference = naive(hidden, weight, bias if with_bias else None, targets, temperature)
+    factors = torch.linspace(-1, 2, len(targets), dtype=torch.float64)
+    grads = [torch.autograd.grad((a * factors).sum() + (b.square() * factors).sum(), leaves) for a, b in (own, reference)]
+    for mine, theirs in zip((*own, *grads[0]), (*reference, *grads[1]), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("chunk", [2, 7])
+def test_gradcheck(chunk: int) -> None:
+    hidden, weight, bias, targets = inputs(n=5, hidden=3, vocabulary=6)
+
+    def function(*leaves: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        return token_logprobs(*leaves, targets, 0.8, entropy=True, chunk=chunk)
+
+    assert torch.autograd.gradcheck(function, (hidden, weight, bias))
+    assert torch.autograd.gradcheck(lambda *leaves: token_logprobs(*leaves, targets, 0.8, chunk=chunk)[0], (hidden, weight, bias))
+
+
+def test_only_what_needs_a_gradient_gets_one() -> None:
+    hidden, weight, _, targets = inputs()
+    frozen = weight.detach()
+    token_logprobs(hidden, frozen, None, targets)[0].sum().backward()
+    assert hidden.grad is not None
+    assert frozen.grad is None
+    with torch.no_grad():
+        assert not token_logprobs(hidden, weight, None, targets)[0].requires_grad
+
+
+def test_entropy_only_if_asked() -> None:
+    hidden, weight, bias, targets = inputs()
+    assert token_logprobs(hidden, weight, bias, targets)[1] is None
+
+
+def test_no_token_at_all() -> None:
+    hidden, weight, bias, targets = inputs()
+    logprobs, _ = token_logprobs(hidden[:0], weight, bias, targets[:0])
+    logprobs.sum().backward()
+    assert weight.grad is not None
+    assert not weight.grad.any()
+
+
+def test_bfloat16_is_softmaxed_and_summed_in_float32() -> None:
+    """Against float32 arithmetic on the same rounded numbers: only the logits' own rounding (2^-9) is left."""
+    hidden, weight, bias, targets = inputs(n=64, hidden=32, vocabulary=50, dtype=torch.bfloat16)
+    logprobs, entropy = token_logprobs(hidden, weight, bias, targets, 0.9, entropy=True, chunk=16)
+    assert logprobs.dtype == torch.float32
+    assert entropy is not None
+    assert entropy.dtype == torch.float32
+    exact = naive(hidden.float(), weight.float(), bias.float(), targets, 0.9)
+    assert float((logprobs - exact[0]).abs().max()) < 0.2
+    total = torch.zeros(64)
+    for token in range(50):
+        total += token_logprobs(hidden, weight, bias, torch.full((64,), token), 0.9)[0].exp().detach()
+    torch.testing.assert_close(total, torch.ones(64), rtol=1e-5, atol=1e-5)
+
+
+def test_float32_master_weight_under_bfloat16_hidden_gets_a_float32_gradient() -> None:
+    hidden, weight, _, targets = inputs(dtype=torch.bfloat16)
+    master = weight.detach().float().requires_grad_()
+    token_logprobs(hidden, master, None, targets)[0].sum().backward()
+    assert master.grad is not None
+    assert master.grad.dtype == torch.float32
+    assert hidden.grad is not None
+    assert hidden.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("scale", [1e4, 3e37])
+def test_huge_logits_stay_finite(scale: float) -> None:
+    hidden = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    weight = torch.tensor([[scale, 0.0], [0.0, -scale], [0.0, 0.0]])
+    logprobs, entropy = token_logprobs(hidden, weight, None, torch.tensor([0, 2]), 1.0, entropy=True)
+    assert entropy is not None
+    (logprobs + entropy).sum().backward()
+    for values in (logprobs, entropy, hidden.grad):
+        assert values is not None
+        assert torch.isfinite(values).all()
+
+
+def test_a_chunk_is_at_least_one_token() -> None:
+    assert default_chunk(10**9, torch.device("cpu")) == 1
+    assert default_chunk(65_536, torch.device("cpu")) == 64
+
+
+PEAK = Path(__file__).with_name("peak_memory.py")
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is reset through /proc")
+@pytest.mark.parametrize("entropy", ["plain", "entropy"])
+def test_peak_memory_is_at_most_half_of_naive(entropy: str) -> None:
+    """Vocabulary 65 536, 512 tokens, forward and backward: resident memory above what was there before, each in a process of its own."""
+    peaks = {}
+    for way in ("naive", "chunked"):
+        result = subprocess.run([sys.executable, str(PEAK), way, entropy], check=True, capture_output=True, text=True, timeout=120)
+        peaks[way] = float(result.stdout)
+    assert peaks["naive"] > 200, peaks
+    assert peaks["chunked"] <= 0.5 * peaks["naive"], peaks

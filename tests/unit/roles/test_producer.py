@@ -1,0 +1,138 @@
+"""The producer with the fake engine: every job comes back whole, under the weights it was told to serve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlcore.errors import WeightsError
+from rlcore.interfaces import InferenceContext, InFlight
+from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.producer import Job, Produced, Producer
+from rlcore.schedule import TimeAccount
+from rlcore.snapshots import Probe, Snapshot
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
+
+
+class LengthJudge:
+    """Judges in the next poll: the value is the number of characters."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, tuple[Score, ...]]] = []
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
+        scores = tuple(Score(value=float(len(r.text)), accuracy=float(len(r.text) % 2), outcome=Outcome.OK) for r in rollouts)
+        self._waiting.append((key, scores))
+
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+
+def producer(tmp_path: Path, *, in_flight: InFlight = InFlight.RESUME, steps_per_poll: int = 4) -> Producer:
+    model = write_fake_model(tmp_path / "model")
+    context = InferenceContext(model=str(model), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
+    engine = FakeInference(context, FakeInferenceOptions(in_flight=in_flight, steps_per_poll=steps_per_poll))
+    return Producer("p0", engine, FakeTokenizer(), LengthJudge(), TimeAccount())
+
+
+def job(key: int, n: int = 3, **sampling: float) -> Job:
+    prompt = Prompt(prompt_id=f"q{key}", index=key, messages=(Message(role="user", content=f"say {key}"),))
+    return Job(key=key, prompt=prompt, samplings=(Sampling(max_new_tokens=12, **sampling),) * n, noise=(0, 0, key))  # type: ignore[arg-type]
+
+
+def drain(made: Producer) -> dict[int, Produced]:
+    results: list[Produced] = []
+    while not made.idle:
+        results += made.step(0.01)
+    return {result.job.key: result for result in results}
+
+
+def snapshot(version: int, seed: int, tokenizer: FakeTokenizer) -> Snapshot:
+    policy = FakePolicy.random(len(tokenizer), seed)
+    ids = np.array([5, 6, 7], np.int32)
+    probe = Probe(token_ids=ids, logprobs=policy.logprobs(ids).astype(np.float32), tolerance=1e-4)
+    return Snapshot.of(version, dict(policy.tensors()), probe)
+
+
+def test_every_job_comes_back_once_with_its_rollouts_in_order(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    made.accept([job(key) for key in range(5)])
+    assert made.busy == 5
+    results = drain(made)
+    assert sorted(results) == list(range(5))
+    for key, result in results.items():
+        assert [rollout.index for rollout in result.rollouts] == [0, 1, 2]
+        assert [score.value for score in result.scores] == [len(rollout.text) for rollout in result.rollouts]
+        assert all(rollout.prompt_id == f"q{key}" for rollout in result.rollouts)
+    assert made.busy == 0
+
+
+def test_what_is_drawn_depends_neither_on_company_nor_on_pace(tmp_path: Path) -> None:
+    together, alone = producer(tmp_path / "a"), producer(tmp_path / "b", steps_per_poll=1)
+    together.accept([job(key) for key in range(4)])
+    texts = {key: [rollout.text for rollout in result.rollouts] for key, result in drain(together).items()}
+    for key in (3, 0, 2, 1):
+        alone.accept([job(key)])
+        assert [rollout.text for rollout in drain(alone)[key].rollouts] == texts[key]
+
+
+def test_greedy_rollouts_are_marked_and_equal(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    made.accept([job(0, n=2, temperature=0.0)])
+    rollouts = drain(made)[0].rollouts
+    assert {rollout.kind for rollout in rollouts} == {Kind.GREEDY}
+    assert rollouts[0].text == rollouts[1].text
+
+
+def test_new_weights_are_taken_with_requests_in_flight_and_recorded_per_token(tmp_path: Path) -> None:
+    made = producer(tmp_path, steps_per_poll=2)
+    made.load(snapshot(3, 1, FakeTokenizer()))
+    made.accept([job(0, n=4)])
+    made.step(0.0)
+    made.load(snapshot(4, 2, FakeTokenizer()))
+    rollouts = drain(made)[0].rollouts
+    assert made.version == 4
+    longest = max(rollouts, key=lambda rollout: rollout.length)
+    assert set(longest.segments[0].versions) == {3, 4}
+    assert longest.version == 3
+
+
+def test_requests_that_an_update_aborts_are_asked_again_under_the_new_weights(tmp_path: Path) -> None:
+    made = producer(tmp_path, in_flight=InFlight.ABORT, steps_per_poll=1)
+    made.load(snapshot(3, 1, FakeTokenizer()))
+    made.accept([job(0, n=4)])
+    made.step(0.0)
+    made.load(snapshot(4, 2, FakeTokenizer()))
+    rollouts = drain(made)[0].rollouts
+    assert len(rollouts) == 4
+    assert any(set(rollout.segments[0].versions.tolist()) == {4} for rollout in rollouts)
+
+
+def test_an_engine_that_serves_other_weights_is_found_by_the_probe(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    other = snapshot(2, seed=9, tokenizer=FakeTokenizer())
+    wrong = replace(snapshot(2, seed=1, tokenizer=FakeTokenizer()), probe=other.probe)
+    with pytest.raises(WeightsError, match="p0 does not serve version 2"):
+        made.load(wrong)
+
+
+def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alone(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    prompts = tuple(job(index).prompt for index in range(3))
+    evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
+    made.accept([*evaluation.jobs, job(7)])
+    results = drain(made)
+    assert not evaluation.collect(results.pop(7))
+    for count, result in enumerate(results.values(), start=1):
+        assert not evaluation.whole
+        assert evaluation.collect(result)
+        assert evaluation.whole == (count == 3)
+    (report,) = evaluation.reports()
+    assert [row["prompt_id"] for row in report.rows] == ["q0", "q1", "q2"]
+    assert report.accuracy == sum(row["ans_valid"] for row in report.rows) / 3

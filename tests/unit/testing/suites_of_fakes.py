@@ -1,0 +1,99 @@
+"""The suites, pointed at the fakes: what the fakes are held to, and what the zoo spoils piece by piece."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+
+from rlcore.interfaces import InferenceBackend, InferenceContext, InFlight, TrainingBackend, TrainingContext
+from rlcore.snapshots import Snapshot
+from rlcore.testing import (
+    AdvantageSuite,
+    FakeEstimator,
+    FakeInference,
+    FakeInferenceOptions,
+    FakeLoss,
+    FakePolicy,
+    FakeReward,
+    FakeTokenizer,
+    FakeTraining,
+    FakeTrainingOptions,
+    InferenceBackendSuite,
+    LossSuite,
+    RewardSuite,
+    TrainingBackendSuite,
+    write_fake_model,
+)
+from rlcore.testing.judging import FakeRewardOptions
+from rlcore.types import Message, RewardInput
+
+CHARACTERS = "abcdefgh"
+
+
+class FakeRewardSuite(RewardSuite):
+    options = FakeRewardOptions(correct=2.0)
+
+    def make(self) -> FakeReward:
+        return FakeReward(self.options)
+
+    def honest(self) -> RewardInput:
+        return RewardInput(messages=(Message(role="user", content="say cab"),), columns={"gt_answer": "cab", "other": [1]}, text=" cab ")
+
+    def wrong(self) -> RewardInput:
+        return RewardInput(messages=(Message(role="user", content="say cab"),), columns={"gt_answer": "cab", "other": [1]}, text="abc")
+
+
+class FakeEstimatorSuite(AdvantageSuite):
+    def make(self) -> FakeEstimator:
+        return FakeEstimator()
+
+
+class FakeLossSuite(LossSuite):
+    def make(self) -> FakeLoss:
+        return FakeLoss()
+
+
+class FakeEngineSuite(InferenceBackendSuite):
+    stop_ids = frozenset({0})
+    vocabulary = len(FakeTokenizer(CHARACTERS))
+    tolerance = 1e-6
+    in_flight = InFlight.FINISH
+    engine: type[FakeInference] = FakeInference
+
+    @cached_property
+    def folder(self) -> str:
+        folder = Path(mkdtemp(prefix="rlcore-test-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return str(write_fake_model(folder, CHARACTERS, seed=0, scale=0.5))
+
+    def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
+        context = InferenceContext(
+            model=self.folder, tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=prompts_per_forward, max_tokens=64
+        )
+        return self.engine(context, FakeInferenceOptions(in_flight=self.in_flight))
+
+    def snapshot(self, version: int) -> Snapshot:
+        return Snapshot.of(version, dict(FakePolicy.random(self.vocabulary, version, 0.5).tensors()))
+
+    def prompts(self) -> list[list[int]]:
+        return [[3, 5, 4], [3, 6, 6, 4], [3, 9, 4]]
+
+    def decode(self, token_ids: list[int]) -> str:
+        return FakeTokenizer(CHARACTERS).decode(token_ids)
+
+
+class FakeTrainerSuite(TrainingBackendSuite):
+    vocabulary = len(FakeTokenizer(CHARACTERS))
+    tolerance = 1e-5
+    optimizer = "adam"
+    trainer: type[FakeTraining] = FakeTraining
+
+    def make(self, context: TrainingContext) -> TrainingBackend:
+        return self.trainer(context, FakeTrainingOptions(optimizer=self.optimizer))
+
+    def model(self) -> str:
+        folder = self.scratch / "start"
+        return str(folder if folder.is_dir() else write_fake_model(folder, CHARACTERS))

@@ -1,0 +1,17 @@
+"""The suites catch planted bugs: each specimen of the zoo fails the rule that is there for it."""
+
+from __future__ import annotations
+
+import pytest
+from zoo import ZOO, Specimen
+
+
+@pytest.mark.parametrize("specimen", ZOO, ids=lambda specimen: f"{specimen.name}-{specimen.rule}")
+def test_the_suite_catches_the_bug(specimen: Specimen) -> None:
+    with pytest.raises(AssertionError):
+        getattr(specimen.suite(), specimen.rule)()
+
+
+def test_the_zoo_is_large_and_varied() -> None:
+    assert len({specimen.name for specimen in ZOO}) >= 12
+    assert len({specimen.suite.__mro__[-3] for specimen in ZOO}) >= 4
