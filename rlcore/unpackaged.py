@@ -131,7 +131,7 @@ def _load_file(where: str, label: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses and pickle look their module up while it is being executed
     try:
         # compiled here: the import system's cache trusts size and time stamp, which an edit within one second may leave alone
-        exec(compile(source, str(path), "exec"), vars(module))
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise PluginError(f"{label}: running {where} raised {reason(error)}") from error

@@ -76,11 +76,9 @@ def add_train_flags(parser: Parser, registry: Registry | None = None, names: Map
 
 def _metavar(setting: Setting) -> Any:
     words = expected(setting.type)
-    if "items" in setting.path:
-        return "ITEM"
     first = next((metavar for phrase, metavar in _WORDS.items() if words.startswith(phrase)), None)
     if arity(setting.type) == 2:
-        return ("LOW", "HIGH")
+        return ("LOW", "HIGH") if setting.key.endswith("range") else ("NUMBER", "NUMBER")
     if arity(setting.type) == "many":
         return "TEXT"
     return first or "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"

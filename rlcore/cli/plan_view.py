@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rlcore.config import Plan
@@ -40,7 +40,7 @@ def show_plan(plan: Plan) -> None:
         print("\nnothing is missing: type the same without --dry-run to train")
 
 
-def _print_rows(rows: list[tuple[str, ...]]) -> None:
+def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     for row in rows:
         print("  " + "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

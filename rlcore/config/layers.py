@@ -64,7 +64,7 @@ class Layer:
     detail: str
     data: Mapping[str, Any]
     text: str = ""
-    typed: Mapping[str, str] = field(default_factory=dict)
+    typed: Mapping[str, Typed] = field(default_factory=dict)
 
     def origin(self, path: str) -> Origin:
         """The origin of the value that this layer gave to ``path``."""
@@ -73,7 +73,13 @@ class Layer:
     def _near(self, path: str) -> str:
         while path not in self.typed and "." in path:
             path = path.rpartition(".")[0]
-        return self.typed.get(path, self.detail)
+        return self.typed[path].flag if path in self.typed else self.detail
+
+    def said(self, path: str, value: Any) -> str:
+        """A flag with its words, as they were typed: "-tbs 0", "--dynamic-batching"."""
+        flag, words = self.typed.get(path, Typed(self.place(path), (spoken(value),)))
+        bare = flag.startswith("--no-") or words == ("true",)
+        return flag if bare else f"{flag} {' '.join(spoken(word) for word in words)}"
 
     def place(self, path: str) -> str:
         """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
@@ -104,14 +110,14 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
 def flag_layer(flags: Mapping[str, Any], settings: Mapping[str, Setting]) -> Layer:
     """Typed flags by dotted path (``Typed``, or a plain value); each is read as its setting's type."""
     data: dict[str, Any] = {}
-    typed: dict[str, str] = {}
+    typed: dict[str, Typed] = {}
     for path, given in flags.items():
         value: Any = given
         if isinstance(given, Typed):
-            typed[path] = given.flag
+            typed[path] = given
             value = from_text(given.words, settings[path].type if path in settings else _UNCHECKED)
         elif path in settings:
-            typed[path] = settings[path].flag
+            typed[path] = Typed(settings[path].flag, (spoken(given),))
         if path == "rewards" and isinstance(value, str):
             value = [{"name": value}]
         if path.startswith("rewards."):
@@ -174,7 +180,7 @@ class Draft:
         """A setting as the user knows it: ``-tMbs 8``, ``train_minibatch_size = 8 (run.toml, line 4)``."""
         layer = self.owner(path)
         if layer is not None and layer.name == "flag":
-            return f"{layer.place(path)} {spoken(value)}"
+            return layer.said(path, value)
         where = layer.place(path) if layer else "default"
         return f"{path.rpartition('.')[2]} = {spoken(value)} ({where})"
 

@@ -127,7 +127,7 @@ class InferenceSection(Section):
     producer_tensor_parallel_size: Count = setting(1, "-ptp", help="devices that one producer's model is split over")
     dtype: Dtype = setting("float32", "--inference-dtype", help="number format of the producers")
     device: Name = setting("auto", "--inference-device", help="device of the producers: auto, cpu, cuda, cuda:1, …")
-    options: dict[str, Any] = Field({}, description="options of the inference backend")
+    options: dict[str, Any] = Field(default={}, description="options of the inference backend")
 
 
 class TrainingSection(Section):
@@ -154,7 +154,7 @@ class TrainingSection(Section):
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
     dtype: Dtype = setting("float32", "--training-dtype", help="number format of the trainers")
     device: Name = setting("auto", "--training-device", help="device of the trainers: auto, cpu, cuda, …")
-    options: dict[str, Any] = Field({}, description="options of the training backend")
+    options: dict[str, Any] = Field(default={}, description="options of the training backend")
 
     @property
     def data_parallel_size(self) -> int:
@@ -187,7 +187,7 @@ class AlgorithmSection(Section):
     epochs_per_batch: Count = setting(1, help="passes over one batch")
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
     old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
-    options: dict[str, Any] = Field({}, description="options of the loss and of the estimator, by field name")
+    options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
 
 
 class RewardEntrySection(Section):
@@ -195,7 +195,7 @@ class RewardEntrySection(Section):
 
     name: Name
     weight: Finite = 1.0
-    options: dict[str, Any] = Field({}, description="options of the reward")
+    options: dict[str, Any] = Field(default={}, description="options of the reward")
     deadline: Positive = setting(10.0, help="seconds that a reward has for one response")
 
 
@@ -247,7 +247,7 @@ class RunConfig(Section):
     inference: InferenceSection = Field(default_factory=InferenceSection)
     training: TrainingSection = Field(default_factory=TrainingSection)
     algorithm: AlgorithmSection = Field(default_factory=AlgorithmSection)
-    rewards: Listed[RewardEntrySection] = Field((), description="[[rewards]]: the rewards, added up with their weights")
+    rewards: Listed[RewardEntrySection] = Field(default=(), description="[[rewards]]: the rewards, added up with their weights")
     schedule: ScheduleSection = Field(default_factory=ScheduleSection)
     weights: WeightsSection = Field(default_factory=WeightsSection)
     eval: EvalSection = Field(default_factory=EvalSection)

@@ -64,7 +64,8 @@ def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft
     """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
     fields = [name for part in parts for name in _fields(part)]
     kept, notes = {}, []
-    names_rank = max((draft.rank(part.path) for part in parts), default=-1)
+    names = [f"{path.rpartition('.')[0]}.name", *(part.path for part in parts)]
+    names_rank = max(draft.rank(name) for name in names)
     who = " or ".join(part.label for part in parts)
     for key, value in given.items():
         here = f"{path}.{key}"

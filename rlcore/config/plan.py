@@ -174,21 +174,27 @@ def _runtime_missing(config: RunConfig) -> list[Missing]:
 
 
 def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:
+    """Notes, and what is missing; ConfigError where a folder is there and cannot be loaded."""
     spec = chosen.spec("inference.name")
-    name = config.model.model
+    name, tokenizer = config.model.model, config.model.tokenizer_path
     if not name or (isinstance(spec, InferenceBackendSpec) and spec.tokenizer):
         return [], []
-    folder = Path(name)
-    if not folder.exists():
-        if is_hub_name(name) and not name.startswith((".", "/", "~")):
-            return [f"model {name} is no folder here: it is taken from the Hugging Face hub"], []
-        return [], [Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name")]
-    limit = longest_context(check_checkpoint(folder))
-    check_tokenizer(Path(config.model.tokenizer_path or name))
+    notes = [f"{path} is no folder here: it is taken from the Hugging Face hub" for path in (name, tokenizer) if path and is_hub_name(path)]
+    if tokenizer and not is_hub_name(tokenizer) and spec is not None:
+        check_tokenizer(Path(tokenizer))
+    if is_hub_name(name):
+        return notes, []
+    if not Path(name).exists():
+        return notes, [Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name")]
+    if spec is None:  # the backend is not installed: what it can load is not known
+        return notes, []
+    limit = longest_context(check_checkpoint(Path(name)))
+    if not tokenizer:
+        check_tokenizer(Path(name))
     wanted = config.data.max_prompt_tokens + config.sampling.max_new_tokens
     if limit is not None and wanted > limit:
-        return [f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}"], []
-    return [], []
+        notes.append(f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}")
+    return notes, []
 
 
 def _data_missing(config: RunConfig, files: Sequence[Path]) -> list[Missing]:

@@ -56,7 +56,7 @@ def _sentence(path: str, value: Any, rule: str, draft: Draft, owner: str) -> str
     hint = _example(setting) if setting else ""
     if layer is not None and layer.name == "flag":
         typed = layer.place(path)
-        return f"{typed} {spoken(value)}: {path} ({owner}) {rule}" + (f"; type {typed} {hint}" if hint else "; see --help")
+        return f"{layer.said(path, value)}: {path} ({owner}) {rule}" + (f"; type {typed} {hint}" if hint else "; see --help")
     where = f"{layer.place(path)}: " if layer else ""
     key = path.rpartition(".")[2]
     written = f"; write {key} = {_toml(setting.default)}" if setting and hint else ""

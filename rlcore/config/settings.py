@@ -94,7 +94,6 @@ def core_settings() -> Mapping[str, Setting]:
 
 
 def _reward_settings() -> dict[str, Setting]:
-    rewards = RunConfig.model_fields["rewards"]
     flags = ("-rt", "--reward-type", "--reward")
     deadline = next(field for name, field in _entry_fields() if name == "deadline")
     return {
@@ -104,7 +103,7 @@ def _reward_settings() -> dict[str, Setting]:
             spellings=(*flags, "--reward_type", "--rewards"),
             type=str,
             default=(),
-            help=f"the one reward of the run; several: {rewards.description}",
+            help="the one reward of the run; for several write [[rewards]] in a file",
         ),
         "rewards.deadline": _setting("rewards.deadline", ("--reward-deadline",), deadline, "core"),
     }
@@ -182,10 +181,14 @@ def _expected_one(annotation: Any) -> str:
         return f"a pair, each {expected(parts[0])}"
     if origin in (tuple, list, set, frozenset):
         return f"a list, each item {expected(parts[0])}" if parts else "a list"
+    if origin is dict:
+        return f"a table (JSON on the command line), each value {expected(parts[1])}"
     if isinstance(bare, type) and issubclass(bare, BaseModel):
         return "a table with " + ", ".join(bare.model_fields)
     if bare is str and bounds.get("min_length"):
         return "a text that is not empty"
     word = _WORDS.get(origin or bare, getattr(bare, "__name__", str(bare)))
+    if bounds.keys() == {"ge", "le"}:
+        return f"{word} from {bounds['ge']} to {bounds['le']}"
     limits = [f"{words} {bounds[name]}" for name, words in _BOUNDS.items() if name in bounds]
     return f"{word} {' and '.join(limits)}" if limits else word

@@ -32,14 +32,14 @@ def plan_micro_batches(
 
     At most ``rollouts`` (``-tmbs``) and ``tokens`` (rows x widest row, padding counted) a forward; a rollout wider than that goes alone.
     No forward spans two slices of ``prompts`` groups (``-tMbs``). ``share_prompts``: the widest row that may hold several completions of
-    a prompt, 0 for none. ``everything``: rollouts outside the loss too (for log probabilities).
+    a prompt, 0 for none, at most ``tokens``. ``everything``: rollouts outside the loss too (for log probabilities).
     """
     rows = np.flatnonzero((batch.lengths > 0) & (batch.in_loss | everything))
     groups = list(dict.fromkeys(int(group) for group in batch.group[rows]))
     plan: list[np.ndarray] = []
     for start in range(0, len(groups), prompts):
         chosen = rows[np.isin(batch.group[rows], groups[start : start + prompts])]
-        plan += _fill(_units(batch, chosen, min(share_prompts, tokens), rollouts), rollouts, tokens)
+        plan += _fill(_units(batch, chosen, share_prompts, rollouts), rollouts, tokens)
     return plan
 
 

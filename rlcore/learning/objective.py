@@ -79,16 +79,18 @@ class PolicyObjective:
                 shape = f"shape {list(tensor.shape)}" if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
                 expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
                 raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
-        if not torch.isfinite(values).all():
-            token = int((~torch.isfinite(values)).nonzero()[0])
+        finite = torch.isfinite(values.detach())
+        if not finite.all():
+            at = int((~finite).nonzero()[0])
+            value, logprob, old = (float(item.detach()[at]) for item in (values, logprobs, batch.old_logprobs))
             raise RunError(
-                f"loss {self.name!r} returned {float(values[token])} for a token with log probability {float(logprobs[token]):.4g}, "
-                f"old {float(batch.old_logprobs[token]):.4g} and advantage {float(batch.advantages[token]):.4g}; losses must be finite"
+                f"loss {self.name!r} returned {value} for a token with log probability {logprob:.4g}, old {old:.4g} and advantage "
+                f"{float(batch.advantages[at]):.4g}; losses must be finite"
             )
         return values, reported
 
     def _check_inputs(self, logprobs: torch.Tensor, batch: LossBatch) -> None:
-        if not torch.isfinite(logprobs).all():
+        if not torch.isfinite(logprobs.detach()).all():
             raise RunError("the policy's log probabilities are not finite: the model has diverged; lower the learning rate")
         given = {
             Need.REFERENCE: batch.reference_logprobs,

@@ -17,7 +17,7 @@ from rlcore.errors import UsageError
 from rlcore.quickstart.recipe import N_HELDOUT, N_TRAIN, RECIPE_VERSION, run_toml
 from rlcore.quickstart.task import Problem, Split, make_split
 
-__all__ = ["MARKER", "Assets", "default_folder", "prepare"]
+__all__ = ["MARKER", "Assets", "default_folder", "prepare", "seed_of"]
 
 MARKER = "quickstart.json"
 EDITABLE = "run.toml"
@@ -43,15 +43,26 @@ def default_folder(seed: int) -> Path:
     return Path("quickstart" if seed == 0 else f"quickstart-{seed}")
 
 
-def prepare(folder: Path, seed: int, report: Report) -> Assets:
-    """Make the folder, or use it again where it holds exactly this seed's quickstart.
+def seed_of(folder: Path) -> int | None:
+    """The seed that a folder was made with, None where no quickstart is in it."""
+    try:
+        marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        return int(marker["seed"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def prepare(folder: Path, seed: int | None, report: Report) -> Assets:
+    """Make the folder, or use it again where it holds exactly this seed's quickstart (any seed's, where ``seed`` is None).
 
     ``UsageError``, and nothing written, where it holds anything else. ``report`` receives a line of progress now and then.
     """
     if _occupied(folder):
-        _check_reusable(folder, seed)
-        report(f"{folder}: made before with seed {seed}; used again as it is")
+        made_with = seed_of(folder)
+        _check_reusable(folder, made_with if seed is None else seed)
+        report(f"{folder}: made before with seed {made_with}; used again as it is")
         return Assets(folder, reused=True)
+    seed = seed or 0
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.making")
     try:
         _make_folder(aside)
@@ -79,7 +90,7 @@ def _make_folder(aside: Path) -> None:
     aside.mkdir(parents=True)
 
 
-def _check_reusable(folder: Path, seed: int) -> None:
+def _check_reusable(folder: Path, seed: int | None) -> None:
     hint = "name another folder (rlcore quickstart DIR), or remove this one"
     try:
         marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))

@@ -1,7 +1,8 @@
 """The quickstart's task: sort a few digits. Pure: knows neither files, models nor tokenizers.
 
-A problem is a sequence of 4 to 6 digits, its answer the same digits in ascending order. Problems are split by digit multiset: where one
-order of some digits is held out, no order of them is trained on, so that held-out accuracy measures sorting and not memory.
+A problem is a sequence of 4 to 6 different digits, its answer the same digits in ascending order. Problems are split by their set of
+digits: where one order of some digits is held out, no order of them is trained on, so that held-out accuracy measures sorting and not
+memory. Digits do not repeat: with repetitions a model of this size learns too slowly to be watched.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations_with_replacement
+from itertools import combinations
 from math import factorial
 
 __all__ = ["LENGTHS", "Problem", "Split", "make_split"]
@@ -28,7 +29,7 @@ class Problem:
     digits: tuple[int, ...]
 
     @property
-    def multiset(self) -> tuple[int, ...]:
+    def members(self) -> tuple[int, ...]:
         """The digits in ascending order: what all orders of one problem share."""
         return tuple(sorted(self.digits))
 
@@ -40,7 +41,7 @@ class Problem:
     @property
     def answer(self) -> str:
         """The gold answer, without its box."""
-        return " ".join(map(str, self.multiset))
+        return " ".join(map(str, self.members))
 
     @property
     def response(self) -> str:
@@ -54,14 +55,14 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Problems to train on and problems held out; no multiset is in both, no problem twice."""
+    """Problems to train on and problems held out; no set of digits is in both, no problem twice."""
 
     train: tuple[Problem, ...]
     heldout: tuple[Problem, ...]
 
 
 def make_split(seed: int, n_train: int, n_heldout: int) -> Split:
-    """Draw a split. The lengths 4, 5 and 6 are equally frequent in both parts; held-out multisets are all different.
+    """Draw a split. The lengths 4, 5 and 6 are equally frequent in both parts; held-out sets are all different.
 
     ``ValueError`` where fewer distinct problems exist than asked for.
     """
@@ -69,11 +70,11 @@ def make_split(seed: int, n_train: int, n_heldout: int) -> Split:
     train: list[Problem] = []
     heldout: list[Problem] = []
     for place, length in enumerate(LENGTHS):
-        multisets = list(combinations_with_replacement(range(10), length))
-        rng.shuffle(multisets)
+        sets = list(combinations(range(10), length))
+        rng.shuffle(sets)
         n_out = _share(n_heldout, place)
-        heldout += [_shuffled(multiset, rng) for multiset in multisets[:n_out]]
-        train += _distinct_orders(multisets[n_out:], _share(n_train, place), rng)
+        heldout += [_shuffled(members, rng) for members in sets[:n_out]]
+        train += _distinct_orders(sets[n_out:], _share(n_train, place), rng)
     rng.shuffle(train)
     rng.shuffle(heldout)
     return Split(tuple(train), tuple(heldout))
@@ -83,26 +84,19 @@ def _share(total: int, place: int) -> int:
     return total // len(LENGTHS) + (place < total % len(LENGTHS))
 
 
-def _shuffled(multiset: Sequence[int], rng: random.Random) -> Problem:
-    return Problem(tuple(rng.sample(multiset, len(multiset))))
+def _shuffled(members: Sequence[int], rng: random.Random) -> Problem:
+    return Problem(tuple(rng.sample(members, len(members))))
 
 
-def _distinct_orders(multisets: Sequence[tuple[int, ...]], count: int, rng: random.Random) -> list[Problem]:
-    """``count`` different problems: one order of each multiset in turn, then a second order, and so on."""
-    exist = sum(_orders(multiset) for multiset in multisets)
+def _distinct_orders(sets: Sequence[tuple[int, ...]], count: int, rng: random.Random) -> list[Problem]:
+    """``count`` different problems: one order of each set in turn, then a second order, and so on."""
+    exist = sum(factorial(len(members)) for members in sets)
     if count > exist:
         raise ValueError(f"{count} problems asked for, but only {exist} are left after holding some out; ask for fewer")
     found: dict[Problem, None] = {}
     while len(found) < count:
-        for multiset in multisets:
-            found.setdefault(_shuffled(multiset, rng))
+        for members in sets:
+            found.setdefault(_shuffled(members, rng))
             if len(found) == count:
                 break
     return list(found)
-
-
-def _orders(multiset: tuple[int, ...]) -> int:
-    orders = factorial(len(multiset))
-    for digit in set(multiset):
-        orders //= factorial(multiset.count(digit))
-    return orders

@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
+from types import TracebackType
 
 from rlcore.errors import PluginError, RunError
 from rlcore.rewards.dispatch import Dispatcher
@@ -86,6 +87,12 @@ class RewardPool:
     def close(self) -> None:
         """Stop all workers and wait until they are gone; rewards of idle workers are closed first. May be called twice."""
         self._finalizer()
+
+    def __enter__(self) -> RewardPool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     def _check_open(self) -> None:
         if self._inbox.fatal:

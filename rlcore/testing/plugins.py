@@ -20,7 +20,7 @@ from types import TracebackType
 
 from rlcore.registry import Registry
 
-__all__ = ["PluginFolder"]
+__all__ = ["PluginFolder", "Registry"]
 
 
 class PluginFolder:

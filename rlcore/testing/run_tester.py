@@ -78,6 +78,7 @@ class RunTester:
 
     def __init__(self, folder: Path, *, in_process: bool = False) -> None:
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.in_process = in_process
         self.plugins = PluginFolder(folder / ".plugins")
 
@@ -109,10 +110,10 @@ class RunTester:
         """A configuration of fakes from end to end with model and data beside it; ``sections`` override key by key; returns its path."""
         model = write_fake_model(self.folder / "model", "abcdef")
         config: dict[str, dict[str, Any]] = {
-            "run": {"max_steps": 3},
+            "run": {"num_episodes": 2, "max_steps": 3},
             "model": {"model": str(model)},
             "data": {"dataset": str(self.fake_data())},
-            "sampling": {"num_generations": 8, "max_new_tokens": 3},
+            "sampling": {"num_generations": 8, "max_new_tokens": 2},
             "inference": {"name": "fake"},
             "training": {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1},
             "algorithm": {"name": "fake"},

@@ -21,6 +21,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("data", "rewards", "schedule", "learning", "weights", "runlog", "checkpoint"),
     ("roles",),
     ("runtimes",),
+    ("entry",),
     ("session", "display", "quickstart", "bench"),
     ("cli",),
     ("__main__",),

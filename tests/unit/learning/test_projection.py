@@ -81,7 +81,7 @@ def test_bfloat16_is_softmaxed_and_summed_in_float32() -> None:
     assert entropy is not None
     assert entropy.dtype == torch.float32
     exact = naive(hidden.float(), weight.float(), bias.float(), targets, 0.9)
-    assert float((logprobs - exact[0]).abs().max()) < 0.2
+    assert float((logprobs - exact[0]).detach().abs().max()) < 0.2
     total = torch.zeros(64)
     for token in range(50):
         total += token_logprobs(hidden, weight, bias, torch.full((64,), token), 0.9)[0].exp().detach()
@@ -119,11 +119,13 @@ PEAK = Path(__file__).with_name("peak_memory.py")
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is reset through /proc")
-@pytest.mark.parametrize("entropy", ["plain", "entropy"])
-def test_peak_memory_is_at_most_half_of_naive(entropy: str) -> None:
-    """Vocabulary 65 536, 512 tokens, forward and backward: resident memory above what was there before, each in a process of its own."""
+def test_peak_memory_is_at_most_half_of_naive() -> None:
+    """Vocabulary 65 536, 512 tokens, forward and backward: resident memory above what was there before, each in a process of its own.
+
+    Ours computes the entropy as well, the naive way does not.
+    """
     peaks = {}
-    for way in ("naive", "chunked"):
+    for way, entropy in (("naive", "plain"), ("chunked", "entropy")):
         result = subprocess.run([sys.executable, str(PEAK), way, entropy], check=True, capture_output=True, text=True, timeout=120)
         peaks[way] = float(result.stdout)
     assert peaks["naive"] > 200, peaks

@@ -36,6 +36,9 @@ class Options(BaseModel):
 class Loose(BaseModel):
     scale: float = 10.0
 
+class Thawed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
 class Judge(Reward):
     def score(self, item):
         return Score(value=1.0)
@@ -176,6 +179,7 @@ def test_a_switch_that_names_nothing_is_noted(folder: PluginFolder, monkeypatch:
 def test_options_models_are_loaded_on_demand_and_must_be_strict(folder: PluginFolder) -> None:
     _install(folder, "acme", "exact", config="rlcore_plugin_acme.judge:Options")
     _install(folder, "loose", "other", config="rlcore_plugin_loose.judge:Loose")
+    _install(folder, "thawed", "third", config="rlcore_plugin_thawed.judge:Thawed")
     registry = folder.discover()
     model = registry.options_model("reward", "only_acme")
     assert model is not None
@@ -183,6 +187,8 @@ def test_options_models_are_loaded_on_demand_and_must_be_strict(folder: PluginFo
     assert registry.options_model("reward", "exact") is None
     with pytest.raises(PluginError, match='must set model_config = ConfigDict\\(extra="forbid", frozen=True\\)'):
         registry.options_model("reward", "only_loose")
+    with pytest.raises(PluginError, match="must set model_config"):
+        registry.options_model("reward", "only_thawed")
 
 
 def test_an_attestation_changes_with_version_and_spec(folder: PluginFolder) -> None:

@@ -141,6 +141,30 @@ def test_a_reward_function_that_returns_neither_score_nor_number_is_refused(my: 
         registry.load("reward", "words")().score(_item("abc"))
 
 
+def test_an_annotation_counts_in_either_form_and_the_attribute_wins(tmp_path: Path, registry: Registry) -> None:
+    from rlcore.functions import gives_accuracy
+
+    def text(item: RewardInput) -> Score:
+        return Score(value=0.0)
+
+    def real(item: RewardInput) -> float:
+        return 0.0
+
+    assert text.__annotations__["return"] == "Score"
+    assert gives_accuracy(text)
+    assert not gives_accuracy(real)
+    real.__annotations__["return"] = Score
+    assert gives_accuracy(real)
+    real.gives_accuracy = False  # type: ignore[attr-defined]
+    assert not gives_accuracy(real)
+
+
+def test_a_file_is_compiled_without_the_futures_of_the_host(my: Path, registry: Registry) -> None:
+    my.write_text("KIND = 3\ndef annotated(item) -> KIND:\n    return 1.0\n")
+    loaded = registry.load("reward", "./my.py:annotated")
+    assert loaded.function.__annotations__ == {"return": 3}
+
+
 def test_a_recipe_in_a_file(my: Path, registry: Registry) -> None:
     assert registry.spec("algo", "./my.py:RECIPE").estimator == "group_mean"  # type: ignore[attr-defined]
 
@@ -216,6 +240,9 @@ def test_two_files_of_one_name_do_not_meet(my: Path, registry: Registry) -> None
     (my.parent / "other" / "my.py").write_text(MY.replace("BONUS = 0.5", "BONUS = 0.7"))
     one, two = registry.load("reward", "./my.py:Scaled"), registry.load("reward", "./other/my.py:Scaled")
     assert one.__module__ != two.__module__
+    (my.parent / "other" / "my.py").write_text(MY)
+    same = Registry([]).load("reward", "./other/my.py:Scaled")
+    assert same.__module__ not in (one.__module__, two.__module__), "a file may read what lies beside it"
 
 
 RECEIVER = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, Verdict, WaitingFor
@@ -242,7 +244,32 @@ def test_a_payload_lost_in_training_makes_the_batch_void() -> None:
     with pytest.raises(ValueError, match="no batch is being trained"):
         c.updated()
     assert train(c) == (2, 3, 4, 5)
+    assert (c.status().set_aside, c.status().buffered) == (0, 2)
     assert [x.prompt_index for x in c.lease("w", 2)] == [0, 1]
+
+
+def test_a_void_batch_does_not_fill_the_buffer() -> None:
+    c = coordinator(max_staleness=2, buffer_limit=8)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    c.group_lost(0)
+    assert len(lease(c)) == 4
+
+
+def test_nothing_is_kept_of_what_has_ended() -> None:
+    c = coordinator(prompts=1000, max_staleness=1)
+    sizes = []
+    for _ in range(100):
+        workers = [lease(c, 3, worker) for worker in ("a", "b", "c")]
+        c.worker_lost("b")
+        c.group_lost(workers[0][0])
+        lease(c)
+        c.versions = {i: c.versions[i] for i in range(max(0, max(c.versions) - 20), max(c.versions) + 1)}
+        arrive(c, *c.versions)
+        train(c)
+        sizes.append(len(pickle.dumps(c)))
+    assert max(sizes[50:]) < 1.1 * max(sizes[5:20])
 
 
 def test_the_last_batch_is_short_and_ends_the_run() -> None:

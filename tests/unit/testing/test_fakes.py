@@ -108,7 +108,7 @@ def test_the_gradient_is_the_derivative() -> None:
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="fake_policy.npz"):
+    with pytest.raises(ConfigError, match=r"fake_policy\.npz"):
         FakePolicy.load(tmp_path)
 
 

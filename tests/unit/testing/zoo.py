@@ -401,17 +401,28 @@ class ReferenceMoves(FakeTraining):
         return metrics
 
 
-class DropsTheLastTensor(FakeTraining):
-    def save_model(self, folder: Path) -> None:
-        FakePolicy(self.policy.last, np.zeros_like(self.policy.pair)).save(folder)
-
-
-class IgnoresOldLogprobs(FakeTraining):
-    """Takes the advantage's sign from the first rollout of a forward: the cut shows."""
+class LooksAtTheFirst(FakeTraining):
+    """Scales by something of the first rollout, so that order shows."""
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         scale = np.float32(1.0 + 0.5 * (batch.group[0] == 0))
         return super().update(replace(batch, advantages=batch.advantages * scale), objective)
+
+
+class KeepsGradients(FakeTraining):
+    """Nobody zeroed the gradients of the update before."""
+
+    carried: TrainBatch | None = None
+
+    def _accumulate(self, batch: TrainBatch, row: int, gradient: Mapping[str, np.ndarray]) -> float:
+        if self.carried is not None and self.carried is not batch:
+            super()._accumulate(self.carried, row, gradient)
+        return super()._accumulate(batch, row, gradient)
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        metrics = super().update(batch, objective)
+        self.carried = batch
+        return metrics
 
 
 class DrawsNoise(FakeTraining):
@@ -515,6 +526,7 @@ ZOO = [
     _trainer(SavesHalfPrecision, "test_saved_model_is_the_policy"),
     _trainer(NormAfterClipping, "test_metrics"),
     _trainer(ReferenceMoves, "test_reference_stays"),
-    _trainer(IgnoresOldLogprobs, "test_order_of_rollouts_does_not_matter"),
+    _trainer(LooksAtTheFirst, "test_order_of_rollouts_does_not_matter"),
+    _trainer(KeepsGradients, "test_continues_exactly"),
     _trainer(DrawsNoise, "test_two_runs_are_equal"),
 ]

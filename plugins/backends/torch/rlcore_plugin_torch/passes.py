@@ -26,6 +26,9 @@ class Cut:
     prompts: int
     share_prompts: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "share_prompts", min(self.share_prompts, self.tokens))
+
     def plan(self, batch: TrainBatch, everything: bool = False) -> list[np.ndarray]:
         """Rollout numbers of each forward."""
         return plan_micro_batches(

@@ -45,9 +45,8 @@ def compare(gold: str, answer: str, *, seconds: float) -> Equality:
         return Equality.DIFFERENT
     if gold == answer:
         return Equality.EQUAL
-    as_sequence = _sequences(gold, answer)
-    if as_sequence is not None:
-        return _of(as_sequence)
+    if sequence(gold) is not None and sequence(answer) is not None:
+        return _of(sequence(gold) == sequence(answer) != ())
     if foreign_digits(answer.translate(_FULL_WIDTH)):
         return Equality.DIFFERENT
     check_size(answer)
@@ -74,8 +73,8 @@ def gold_problem(gold: str, *, text_allowed: bool, seconds: float) -> str | None
         with symbolic.time_limit(seconds):
             parsed = symbolic.parses(_value(spelled))
     except LimitExceeded as limit:
-        return f"gt_answer {gold[:80]!r} is beyond what is compared ({limit}); simplify it, or set unparseable_gold = \"text\""
-    return None if parsed else f"gt_answer {gold[:80]!r} is no formula; mend it, or set unparseable_gold = \"text\" to compare it as text"
+        return f'gt_answer {gold[:80]!r} is beyond what is compared ({limit}); simplify it, or set unparseable_gold = "text"'
+    return None if parsed else f'gt_answer {gold[:80]!r} is no formula; mend it, or set unparseable_gold = "text" to compare it as text'
 
 
 def _value(text: str) -> str:

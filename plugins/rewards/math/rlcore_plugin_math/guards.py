@@ -16,7 +16,7 @@ class LimitExceeded(BaseException):
     """The judged expression is beyond a guard or its time. A BaseException, so that no library on the way swallows it."""
 
 
-_RUN = re.compile(r"[0-9]{%d,}" % _DIGITS)
+_RUN = re.compile(rf"[0-9]{{{_DIGITS},}}")
 _EXPONENT = re.compile(r"\^ ?(?:\{ ?)?(?:\( ?)?-?([0-9]+)")
 _E_NOTATION = re.compile(r"[0-9][eE][+-]?([0-9]+)")
 _TOWER = re.compile(r"\^ ?(?:[0-9]+|\{[^{}]*\}|\([^()]*\)) ?\^|\^ ?[{(][^{}()]*[0-9)}] ?(?:\^|!)")
@@ -25,7 +25,6 @@ _BINOMIAL = re.compile(r"\\binom ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}")
 _GAMMA = re.compile(r"\\(?:Gamma|zeta) ?\(? ?\{? ?([0-9]+)")
 _POWER_OF_POWER = re.compile(r"[0-9)}] ?[)}] ?\^ ?[({] ?[^a-z]*\^")
 _SUM = re.compile(r"\\(?:sum|prod)(?![A-Za-z])[^\\]{0,40}?\^ ?(?:\{([^{}]*)\}|([0-9]))")
-_NUMBER = re.compile(r"[0-9]+")
 
 
 def check_size(text: str) -> None:
@@ -75,12 +74,12 @@ _LIMITS = (
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _ENVIRONMENT = re.compile(r"\\(?:begin|end|mathbb|mathcal|text ?\{ ?(?:mod|sin|cos|tan|log|ln|gcd|lcm|max|min) ?\}) ?(?:\{[A-Za-z]*\})?")
 _LETTERS = re.compile(r"[A-Za-z]{2,}")
-_FUNCTIONS = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh log ln lg exp sqrt mod gcd lcm max min floor ceil frac pi abs det".split()
+_FUNCTION = re.compile(
+    r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|lg|exp|sqrt|mod|gcd|lcm|max|min|floor|ceil|frac|pi|abs|det", re.IGNORECASE
 )
 _VARIABLES = frozenset("xyztuvw")
 _SHORT = 3
-_STOP = frozenset("or and not is the cm mm km kg".split())
+_STOP = frozenset(["or", "and", "not", "is", "the", "cm", "mm", "km", "kg"])
 
 
 def is_words(text: str) -> bool:
@@ -100,7 +99,7 @@ def has_words(text: str) -> bool:
     if "\\text" in text:
         return True
     runs = _LETTERS.findall(_COMMAND.sub(" ", text))
-    return any(run.lower() in _STOP or (len(run) > _SHORT and run.lower() not in _FUNCTIONS) for run in runs)
+    return any(run.lower() in _STOP or (len(run) > _SHORT and not _FUNCTION.fullmatch(run)) for run in runs)
 
 
 _ARGUMENTS = re.compile(

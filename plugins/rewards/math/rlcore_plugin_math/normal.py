@@ -17,9 +17,28 @@ _VULGAR = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4
 _VULGAR |= {"⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9), "⅒": (1, 10)}
 _GREEK = "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi o pi rho sigmaf sigma tau upsilon phi chi psi omega"
 _SIGNS = {chr(0x3B1 + place): f"\\{name} " for place, name in enumerate(_GREEK.split()) if name not in ("o", "sigmaf")}
-_SIGNS |= {"Γ": "\\Gamma ", "Δ": "\\Delta ", "Θ": "\\Theta ", "Λ": "\\Lambda ", "Π": "\\Pi ", "Σ": "\\Sigma ", "Φ": "\\Phi ", "Ω": "\\Omega "}
+_SIGNS |= {
+    "Γ": "\\Gamma ",
+    "Δ": "\\Delta ",
+    "Θ": "\\Theta ",
+    "Λ": "\\Lambda ",
+    "Π": "\\Pi ",
+    "Σ": "\\Sigma ",
+    "Φ": "\\Phi ",
+    "Ω": "\\Omega ",
+}
 _SIGNS |= {"−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "×": "\\times ", "·": "\\cdot ", "⋅": "\\cdot ", "÷": "/", "∕": "/", "⁄": "/"}
-_SIGNS |= {"≤": "\\le ", "≥": "\\ge ", "⩽": "\\le ", "⩾": "\\ge ", "≠": "\\ne ", "≈": "\\approx ", "∞": "\\infty ", "±": "\\pm ", "°": "^\\circ "}
+_SIGNS |= {
+    "≤": "\\le ",
+    "≥": "\\ge ",
+    "⩽": "\\le ",
+    "⩾": "\\ge ",
+    "≠": "\\ne ",
+    "≈": "\\approx ",
+    "∞": "\\infty ",
+    "±": "\\pm ",
+    "°": "^\\circ ",
+}
 _SIGNS |= {"∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ", "∅": "\\emptyset ", "→": "\\to ", "√": "\\sqrt ", "∛": "\\sqrt[3] ", "∠": "\\angle "}
 _SIGNS |= {"ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "\\ldots "}
 _INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0xFEFF, 0x00AD])
@@ -85,13 +104,17 @@ def _script(run: str) -> str:
 
 
 def _vulgar(sign: str) -> str:
-    return "\\frac{%d}{%d}" % _VULGAR[sign] if sign in _VULGAR else ""
+    return _fraction(*_VULGAR[sign]) if sign in _VULGAR else ""
+
+
+def _fraction(over: object, under: object) -> str:
+    return f"\\frac{{{over}}}{{{under}}}"
 
 
 def _spelled(text: str) -> str:
     for pattern, replacement in _SPELLINGS:
         text = pattern.sub(replacement, text)
-    text = _FRACTION.sub(lambda m: "\\frac{%s}{%s}" % tuple(group for group in m.groups() if group), text)
+    text = _FRACTION.sub(lambda m: _fraction(*(group for group in m.groups() if group)), text)
     return fold(text)
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
-from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
 from rlcore_plugin_math.extract import last_answer, last_boxed, tags_in_order
+from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
 
 __all__ = ["BoxedReward", "ThinkAnswerReward"]
 

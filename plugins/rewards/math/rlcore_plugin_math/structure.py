@@ -67,7 +67,9 @@ def _split(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
     return [piece.strip() for piece in pieces], found
 
 
-_WORD_SEPARATORS = re.compile(r"\s*(?:\\text ?\{ ?,?\s*(?:or|and)\s*\}|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|vee|land|wedge)(?![A-Za-z]))\s*")
+_WORD_SEPARATORS = re.compile(
+    r"\s*(?:\\text ?\{ ?,?\s*(?:or|and)\s*\}|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|vee|land|wedge)(?![A-Za-z]))\s*"
+)
 
 
 def listing(text: str) -> Listing | None:
@@ -115,7 +117,7 @@ def _both_signs(item: str) -> list[str]:
 
 def relation(text: str) -> Relation | None:
     """The parts of an equation, inequality or membership; None where there is no such sign outside brackets."""
-    parts, found = _split(text, tuple(_OPERATORS) + ("<=", ">="))
+    parts, found = _split(text, (*_OPERATORS, "<=", ">="))
     if not found or not all(parts):
         return None
     return Relation(tuple(parts), tuple(_OPERATORS.get(sign, sign) for sign in found))

@@ -33,7 +33,7 @@ def equal(gold: str, answer: str) -> bool | None:
     parsed = _parse(answer)
     if not parsed:
         return None
-    from math_verify import verify  # noqa: PLC0415 - heavy, and most answers are decided without it
+    from math_verify import verify
 
     expected = _parse(gold)
     if verify(expected, parsed, float_rounding=_DECIMALS, strict=True, allow_set_relation_comp=True, timeout_seconds=None):
@@ -43,7 +43,7 @@ def equal(gold: str, answer: str) -> bool | None:
 
 def _same_constant(gold: Any, answer: Any) -> bool:
     r"""Exact constants that math-verify leaves unevaluated (``\int_0^1 x\,dx``, ``e^{i\pi}``), compared to 20 digits."""
-    from sympy import Expr, Float, I  # noqa: PLC0415
+    from sympy import Expr, Float, I
 
     if not (isinstance(gold, Expr) and isinstance(answer, Expr)) or gold.has(Float) or answer.has(Float):
         return False
@@ -62,7 +62,7 @@ def _same_constant(gold: Any, answer: Any) -> bool:
 
 
 def _parse(text: str) -> list[Any]:
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse  # noqa: PLC0415
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns that its own limit is off: ours is on
     return list(

@@ -45,7 +45,9 @@ mph: miles per hour, mi/h
 km/h: kph, kmh, kilometers per hour, kilometres per hour
 m/s: meters per second, metres per second
 """
-_NOT_UNITS = frozenset("pi sqrt sin cos tan cot sec csc log ln exp mod and or not inf infinity".split())
+_NOT_UNITS = frozenset(
+    ("pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "mod", "and", "or", "not", "inf", "infinity")
+)
 _SINGLE = frozenset("mgshltLNJWVAKC")
 _LETTERS = frozenset("abcnkpqrstuvwxyz")  # two or three of these are a product of variables
 

@@ -1,0 +1,335 @@
+"""The backend on a real tiny Qwen2 written to disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rlcore_plugin_torch import rlcore_register_training_backends
+from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.sample import sample_batch
+from safetensors.numpy import load_file
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, Snapshot, TrainBatch, TrainingContext, Which
+from rlcore.learning import ClippedSurrogate, PolicyObjective
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 100,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "initializer_range": 0.2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+OBJECTIVE = PolicyObjective(loss=ClippedSurrogate(), entropy_coeff=0.01)
+
+
+@pytest.fixture(scope="module", params=["tied", "untied"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp(request.param)
+    Qwen2ForCausalLM(Qwen2Config(**SIZES, tie_word_embeddings=request.param == "tied", attention_dropout=0.5)).save_pretrained(path)
+    return path
+
+
+def context(folder: Path, **changes: Any) -> TrainingContext:
+    base = TrainingContext(
+        model=str(folder),
+        optimizer=OptimizerSettings(learning_rate=1e-2, warmup_steps=2, total_steps=10, max_grad_norm=0.5),
+        rollouts_per_forward=2,
+        tokens_per_forward=1000,
+        prompts_per_slice=10,
+        device="cpu",
+    )
+    return replace(base, **changes)
+
+
+def started(folder: Path, options: TorchOptions | None = None, **changes: Any) -> TorchBackend:
+    chosen = context(folder, **changes)
+    backend = TorchBackend(chosen, options or TorchOptions())
+    backend.setup(chosen)
+    return backend
+
+
+def batch(**changes: Any) -> TrainBatch:
+    base = sample_batch(100)
+    rng = np.random.default_rng(0)
+    return replace(base, advantages=rng.normal(size=9).astype(np.float32), temperature=0.7, **changes)
+
+
+def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
+    return {name: tensor.data for name, tensor in backend.iter_weights()}
+
+
+def naive_logprobs(folder: Path, data: TrainBatch) -> list[float]:
+    """One sequence at a time through the whole model, full log-softmax."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    values = []
+    for rollout in data.rollouts:
+        segment = rollout.segments[0]
+        ids = torch.from_numpy(np.concatenate([segment.context_ids, segment.token_ids]).astype(np.int64))
+        with torch.no_grad():
+            log_p = (model(ids[None]).logits[0] / data.temperature).log_softmax(-1)
+        start = len(segment.context_ids)
+        values += [float(log_p[t - 1, ids[t]]) for t in range(start, len(ids))]
+    return values
+
+
+@pytest.mark.parametrize("share", ["on", "off"])
+def test_log_probabilities_equal_the_models_own(folder: Path, share: Any) -> None:
+    backend = started(folder, TorchOptions(share_prompts=share))
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
+
+
+def test_probe_is_at_temperature_one(folder: Path) -> None:
+    backend = started(folder)
+    data = replace(sample_batch(100), temperature=1.0)
+    segment = data.rollouts[0].segments[0]
+    probe = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
+    assert probe.dtype == np.float32
+    assert probe[-3:] == pytest.approx(backend.logprobs(data, Which.POLICY)[:3], abs=5e-5)
+
+
+def test_one_step_equals_adamw_written_by_hand(folder: Path) -> None:
+    """Against a full log-softmax on the Hugging Face model in float64 and the update rule of AdamW, term by term."""
+    backend, data = started(folder), batch()
+    metrics = backend.update(data, PolicyObjective(loss=ClippedSurrogate()))
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
+    start, loss = 0, torch.zeros((), dtype=torch.float64)
+    for rollout in data.rollouts:
+        segment = rollout.segments[0]
+        ids = torch.from_numpy(np.concatenate([segment.context_ids, segment.token_ids]).astype(np.int64))
+        log_p = (model(ids[None]).logits[0] / data.temperature).log_softmax(-1)
+        for t in range(len(segment.context_ids), len(ids)):
+            loss = loss - float(data.weights[start]) * float(data.advantages[start]) * log_p[t - 1, ids[t]]
+            start += 1
+    loss.backward()
+    norm = float(torch.sqrt(sum((parameter.grad**2).sum() for parameter in model.parameters())))
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert metrics["learning_rate"] == pytest.approx(0.005)
+    assert metrics["ratio_mean"] == pytest.approx(1.0)
+    moved = weights(backend)
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad * min(1.0, 0.5 / norm)
+        step = 0.005 * gradient / (gradient.abs() + 1e-8)
+        decay = 0.005 * 0.01 if parameter.ndim >= 2 else 0.0
+        expected = (parameter * (1 - decay) - step).detach().numpy()
+        clear = gradient.abs().numpy() > 1e-6
+        assert moved[name][clear] == pytest.approx(expected[clear], abs=2e-4), name
+        assert clear.any() or "k_proj.bias" in name
+
+
+def test_weights_are_those_that_save_pretrained_writes(folder: Path, tmp_path: Path) -> None:
+    backend = started(folder)
+    backend.update(batch(), OBJECTIVE)
+    sent = dict(backend.iter_weights())
+    AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
+    assert set(sent) == set(load_file(tmp_path / "theirs" / "model.safetensors"))
+    backend.save_model(tmp_path / "ours")
+    stored = load_file(tmp_path / "ours" / "model.safetensors")
+    assert set(sent) == set(stored)
+    for name, tensor in sent.items():
+        assert tensor.dtype == "float32"
+        assert np.array_equal(tensor.data, stored[name])
+
+
+def test_a_snapshot_does_not_move_with_training(folder: Path) -> None:
+    backend = started(folder)
+    snapshot = Snapshot.of(0, dict(backend.iter_weights()))
+    backend.update(batch(), OBJECTIVE)
+    snapshot.verify()
+    assert any(not np.array_equal(snapshot.tensors[name].data, data) for name, data in weights(backend).items())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_resumed_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path, dtype: str) -> None:
+    straight = started(folder, dtype=dtype)
+    for step in range(4):
+        if step == 2:
+            (tmp_path / "model").mkdir()
+            straight.save_model(tmp_path / "model")
+            straight.save(tmp_path / "trainer")
+            noise = torch.rand(3)
+        metrics = straight.update(batch(), OBJECTIVE)
+    resumed = started(tmp_path / "model", dtype=dtype)
+    resumed.load(tmp_path / "trainer")
+    assert torch.equal(torch.rand(3), noise)
+    for _ in range(2):
+        again = resumed.update(batch(), OBJECTIVE)
+    assert again == metrics
+    states = [backend.policy.model.state_dict() for backend in (straight, resumed)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    backend = started(folder)
+    backend.save(tmp_path)
+    state = torch.load(tmp_path / "trainer.pt", weights_only=True)
+    state["optimizer"]["names"][0] = "other"
+    torch.save(state, tmp_path / "trainer.pt")
+    with pytest.raises(RunError, match="another model"):
+        backend.load(tmp_path)
+
+
+def test_the_reference_is_the_model_the_run_began_with(folder: Path, tmp_path: Path) -> None:
+    backend = started(folder, needs=frozenset({Need.REFERENCE}))
+    before = backend.logprobs(batch(), Which.POLICY)
+    backend.update(batch(), OBJECTIVE)
+    assert np.array_equal(backend.logprobs(batch(), Which.REFERENCE), before)
+    assert not np.allclose(backend.logprobs(batch(), Which.POLICY), before)
+    (tmp_path / "model").mkdir()
+    backend.save_model(tmp_path / "model")
+    backend.save(tmp_path / "trainer")
+    resumed = started(tmp_path / "model", needs=frozenset({Need.REFERENCE}))
+    resumed.load(tmp_path / "trainer")
+    assert np.array_equal(resumed.logprobs(batch(), Which.REFERENCE), before)
+
+
+def test_no_reference_is_loaded_unasked(folder: Path) -> None:
+    with pytest.raises(RunError, match=r"Need\.REFERENCE"):
+        started(folder).logprobs(batch(), Which.REFERENCE)
+
+
+def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_path: Path) -> None:
+    backend = started(folder, dtype="bfloat16")
+    exact = naive_logprobs(folder, batch())
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(exact, abs=0.3)
+    metrics = backend.update(batch(), OBJECTIVE)
+    assert np.isfinite(list(metrics.values())).all()
+    for name, tensor in backend.iter_weights():
+        assert (tensor.dtype, tensor.data.dtype) == ("bfloat16", np.uint16)
+        master = backend.policy.model.state_dict()[name]
+        assert master.dtype == torch.float32
+        assert np.array_equal(torch.from_numpy(tensor.data.view(np.int16)).view(torch.bfloat16).float(), master.bfloat16().float())
+    backend.save_model(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
+
+
+def test_equal_runs_are_equal_bit_for_bit(folder: Path) -> None:
+    ends = []
+    for _ in range(2):
+        backend = started(folder)
+        for _ in range(3):
+            backend.update(batch(), OBJECTIVE)
+        ends.append(weights(backend))
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_training_raises_the_probability_of_what_was_good(folder: Path) -> None:
+    backend, data = started(folder), replace(batch(), advantages=np.ones(9, np.float32))
+    before = backend.logprobs(data, Which.POLICY).sum()
+    for _ in range(5):
+        backend.update(data, OBJECTIVE)
+    assert backend.logprobs(data, Which.POLICY).sum() > before + 1
+
+
+def test_timings_are_given_once(folder: Path) -> None:
+    backend = started(folder)
+    backend.update(batch(), OBJECTIVE)
+    assert set(backend.timings()) == {"forward", "backward", "optimizer"}
+    assert backend.timings() == {}
+
+
+def test_nothing_in_the_loss_moves_no_weight(folder: Path) -> None:
+    backend, data = started(folder), batch()
+    before = weights(backend)
+    metrics = backend.update(replace(data, in_loss=np.zeros(3, np.bool_), weights=np.zeros(9, np.float32)), OBJECTIVE)
+    assert metrics["grad_norm"] == 0.0
+    assert all(np.array_equal(before[name], data) for name, data in weights(backend).items())
+
+
+def test_a_gradient_that_is_not_finite_stops_and_leaves_the_weights(folder: Path) -> None:
+    backend = started(folder)
+    before = weights(backend)
+    with pytest.raises(RunError, match="not finite"):
+        backend.update(replace(batch(), weights=np.full(9, np.inf, np.float32)), PolicyObjective(loss=ClippedSurrogate()))
+    assert all(np.array_equal(before[name], data) for name, data in weights(backend).items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"world_size": 4}, "num_trainers 4"),
+        ({"tensor_parallel": 2}, "tensor_parallel_size 2"),
+        ({"pipeline_parallel": 2}, "pipeline_parallel_size 2"),
+        ({"zero_stage": 2}, "zero_stage 2"),
+        ({"dtype": "float16"}, "dtype 'float16'"),
+        ({"device": "tpu"}, "device 'tpu'"),
+        ({"model": "./nothing-here"}, "'./nothing-here' cannot be loaded"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(folder: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        started(folder, **changes)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Any:
+    def save(model: Any) -> Path:
+        model.save_pretrained(tmp_path)
+        return tmp_path
+
+    torch.manual_seed(0)
+    return save
+
+
+def test_other_architectures_train(make: Any) -> None:
+    path = make(LlamaForCausalLM(LlamaConfig(**SIZES)))
+    assert started(path).logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+
+
+def test_learned_positions_share_prompts_too(make: Any) -> None:
+    path = make(GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=64, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)))
+    backend = started(path, TorchOptions(share_prompts="on"))
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=32, final_logit_softcapping=2.0, attn_implementation="eager")),
+        lambda: CohereForCausalLM(CohereConfig(**SIZES, logit_scale=0.25)),
+    ],
+    ids=["soft-capped", "scaled"],
+)
+def test_logits_that_are_more_than_a_projection_are_refused(make: Any, model: Any) -> None:
+    with pytest.raises(ConfigError, match="does more to its logits"):
+        started(make(model()), TorchOptions(attention="eager"))
+
+
+def test_eager_attention_does_not_share_prompts(folder: Path) -> None:
+    """Eager attention adds the mask to its scores, so a mask of booleans means something else: found by trying."""
+    backend = started(folder, TorchOptions(attention="eager"))
+    assert backend.cut.share_prompts == 0
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
+    with pytest.raises(RunError, match="share_prompts 'on'"):
+        started(folder, TorchOptions(attention="eager", share_prompts="on"))
+
+
+def test_the_spec_points_at_what_exists() -> None:
+    (spec,) = rlcore_register_training_backends()
+    assert (spec.name, spec.target.split(":")[1], spec.config.split(":")[1]) == ("torch", "TorchBackend", "TorchOptions")

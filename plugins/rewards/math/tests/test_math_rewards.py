@@ -1,0 +1,77 @@
+"""The two rewards as the engine sees them: values, outcomes, options."""
+
+import pytest
+from pydantic import ValidationError
+from rlcore_plugin_math import rlcore_api, rlcore_register_rewards
+from rlcore_plugin_math.options import BoxedOptions, ThinkAnswerOptions
+from rlcore_plugin_math.rewards import BoxedReward, ThinkAnswerReward
+
+from rlcore.api import Finish, Outcome, RewardInput
+
+
+def judge(reward, gold, text, finish=Finish.STOP):
+    return reward.score(RewardInput(messages=(), columns={"gt_answer": gold}, text=text, finish=finish))
+
+
+def test_boxed_verdicts():
+    reward = BoxedReward(BoxedOptions(format_score=1.0))
+    right = judge(reward, "1 3 6 8", r"so \boxed{1 3 6 8}")
+    assert (right.value, right.accuracy, right.format_ok, right.outcome) == (10.0, 1.0, True, Outcome.OK)
+    wrong = judge(reward, "1 3 6 8", r"so \boxed{3 1 6 8}")
+    assert (wrong.value, wrong.accuracy, wrong.format_ok, wrong.outcome) == (1.0, 0.0, True, Outcome.WRONG)
+    malformed = judge(reward, "1 3 6 8", "so 1 3 6 8")
+    assert (malformed.value, malformed.accuracy, malformed.format_ok, malformed.outcome) == (0.0, 0.0, False, Outcome.MALFORMED)
+    unparseable = judge(reward, "5", r"\boxed{?}")
+    assert (unparseable.value, unparseable.outcome) == (1.0, Outcome.UNPARSEABLE)
+
+
+def test_a_gold_of_any_plain_type():
+    assert judge(BoxedReward(), 5, r"\boxed{5}").outcome is Outcome.OK
+    assert BoxedReward().check({"gt_answer": 0.5}) is None
+    assert "list" in BoxedReward().check({"gt_answer": ["5"]})
+    assert "bool" in BoxedReward().check({"gt_answer": True})
+
+
+def test_a_truncated_response_earns_nothing():
+    score = judge(BoxedReward(BoxedOptions(format_score=1.0)), "5", r"\boxed{5}", Finish.LENGTH)
+    assert (score.value, score.accuracy, score.outcome, score.reason) == (0.0, 0.0, Outcome.WRONG, "truncated")
+    assert score.in_statistics
+    assert score.in_loss
+
+
+def test_half_credit_where_algebra_cannot_parse_a_right_answer():
+    score = judge(BoxedReward(), "@?!", r"\boxed{@?!.}")
+    assert score.outcome is Outcome.OK
+    half = judge(BoxedReward(BoxedOptions(correct_score=4)), "?!A@", r"\boxed{?! a@}".replace(" ", ""))
+    assert (half.value, half.accuracy, half.outcome) == (2.0, 1.0, Outcome.OK)
+
+
+def test_the_answer_counts_only_in_a_valid_format():
+    reward = ThinkAnswerReward(ThinkAnswerOptions(correct_score=3))
+    assert judge(reward, "5", "<think>a</think> <answer> 5 </answer>\n").value == 3.0
+    assert judge(reward, "5", "<answer>5</answer>").outcome is Outcome.MALFORMED
+    assert judge(reward, "5", "<think>5</think><answer>6</answer>").outcome is Outcome.WRONG
+
+
+@pytest.mark.parametrize("answer", ["9^{9^{9}}", "1" * 2000])
+def test_a_limit_is_a_wrong_answer_that_trains(answer):
+    score = judge(BoxedReward(), "42", rf"\boxed{{{answer}}}")
+    assert score.outcome is Outcome.WRONG
+    assert score.reason.startswith("limit")
+    assert score.in_loss
+
+
+@pytest.mark.parametrize("options", [{"correct_score": 0}, {"correct_score": -1}, {"format_score": 10}, {"time_limit": 0}, {"colour": 1}])
+def test_options_that_break_a_rule(options):
+    with pytest.raises(ValidationError):
+        BoxedOptions(**options)
+
+
+def test_what_the_plugin_declares():
+    specs = {spec.name: spec for spec in rlcore_register_rewards()}
+    assert rlcore_api == "1.0"
+    assert set(specs) == {"boxed", "think_answer_tags"}
+    assert specs["think_answer_tags"].stop == ("</answer>",)
+    assert "\\boxed{}" in specs["boxed"].system_prompt
+    assert all(tag in specs["think_answer_tags"].system_prompt for tag in ("<think>", "</think>", "<answer>", "</answer>"))
+    assert all(spec.requires == ("gt_answer",) for spec in specs.values())

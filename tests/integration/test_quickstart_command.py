@@ -1,0 +1,100 @@
+"""``rlcore quickstart`` as it is typed: in a process of its own, in an empty folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KEYS = {"accuracy_before", "accuracy_after", "train_seconds", "steps", "tokens_per_second", "run"}
+COIN = """
+import hashlib
+from rlcore.api import Score
+
+def coin(item):
+    \"\"\"Pays at random, and still reports whether the answer is right.\"\"\"
+    right = item.text.strip() == "\\\\boxed{" + item.columns["gt_answer"] + "}"
+    paid = hashlib.sha256(repr((item.text, item.messages)).encode()).digest()[0] % 2
+    return Score(value=10.0 * paid, accuracy=float(right), format_ok=True)
+"""
+
+
+def rlcore(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", "import sys; from rlcore.cli import main; sys.exit(main())", "quickstart", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+
+
+def last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
+
+
+def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
+    first = last_line(rlcore(tmp_path, "qs", "--max-steps", "2", "-tbs", "4", "--json"))
+    assert set(first) >= KEYS
+    assert (first["steps"], Path(first["run"]).parts[:2]) == (2, ("qs", "runs"))
+    assert 0.1 < first["accuracy_before"] <= 0.6
+    before = (tmp_path / "qs" / "base" / "model.safetensors").read_bytes()
+    again = rlcore(tmp_path, "qs", "--max-steps", "2", "-tbs", "4", "--json")
+    second = last_line(again)
+    assert "used again as it is" in again.stderr
+    assert (tmp_path / "qs" / "base" / "model.safetensors").read_bytes() == before
+    assert second["accuracy_after"] == first["accuracy_after"]
+    assert second["run"] != first["run"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-lr", "-3"], "-lr -3.0: training.learning_rate"),
+        (["-tMbs", "64"], "(quickstart/run.toml, line "),
+        (["--seed", "one"], "--seed one"),
+        (["-b", "no-such-engine"], "no-such-engine"),
+        (["--no-such-flag"], "--no-such-flag is not an option of rlcore quickstart"),
+        (["thesis"], "thesis: holds other things than a quickstart"),
+    ],
+)
+def test_what_is_refused_is_one_sentence_and_nothing_is_written(tmp_path: Path, words: list[str], sentence: str) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("x", encoding="utf-8")
+    done = rlcore(tmp_path, *words)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["chapter.tex", "thesis"]
+
+
+def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
+    done = rlcore(tmp_path, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "quickstart/run.toml" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", ["0", "1", "2"])
+def test_it_learns(tmp_path: Path, seed: str) -> None:
+    outcome = last_line(rlcore(tmp_path, "--seed", seed, "--json"))
+    assert outcome["accuracy_before"] <= 0.6
+    assert outcome["accuracy_after"] >= 0.9
+    assert outcome["steps"] == 100
+
+
+@pytest.mark.full
+def test_with_a_random_reward_it_does_not_learn(tmp_path: Path) -> None:
+    (tmp_path / "coin.py").write_text(COIN, encoding="utf-8")
+    outcome = last_line(rlcore(tmp_path, "-rt", "./coin.py:coin", "--json"))
+    assert outcome["accuracy_after"] <= outcome["accuracy_before"] + 0.05

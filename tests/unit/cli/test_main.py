@@ -1,0 +1,63 @@
+"""The entry of the ``rlcore`` script: exit codes, and where errors go."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rlcore import __version__, cli
+from rlcore.errors import ConfigError, RunError
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    assert all(name in capsys.readouterr().out for name in cli.COMMANDS)
+
+
+def test_without_a_word_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "usage: rlcore" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert __version__ in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([name, "--help"]) == 0
+    assert "usage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [(ConfigError("two\nlines"), 2), (RunError("it stopped"), 1), (KeyboardInterrupt(), 130)],
+    ids=["usage", "run", "ctrl-c"],
+)
+def test_exit_codes(raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(words: list[str]) -> int:
+        raise raised
+
+    monkeypatch.setattr(cli, "_run", fail)
+    assert cli.main(["train"]) == code
+    said = capsys.readouterr()
+    assert said.err.startswith("error: ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_with_json_the_error_is_the_last_line_of_the_output_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "--json", "-tbs", "0"]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out.splitlines()[-1])["error"] in said.err
+
+
+def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(words: list[str]) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_run", fail)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train"])

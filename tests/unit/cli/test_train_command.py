@@ -1,0 +1,95 @@
+"""``rlcore train``: the reference's published command lines, the dry run, and what it refuses."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing import RunTester
+
+PROMPT = "-s 'Please reason step by step, and put your final answer within \\\\boxed{}.'"
+ONE_MACHINE = (
+    "--dataset train.jsonl --model MODEL -t 4 -i 4 -b vllm -ibs 2 -tbs 4 -tMbs 1 -tmbs 4 -imbs 1 -rt boxed -g 4 -ibs 1 "
+    f"-tbs 2 -tMbs 1 -tmbs 2 -imbs 1 {PROMPT} -tMbs 8 -p GRPO-Train-Align-Debug"
+)
+FOUR_NODES = (
+    "-m MODEL -d train.jsonl --master_address 10.0.0.3 -t 16 -i 16 -p GRPO-Train-Align-Debug -g 2 -ibs 1 -tbs 2 -tMbs 1 "
+    f"-tmbs 2 -imbs 1 -b vllm -e 2 -rt boxed {PROMPT} -tp 4 -pp 2"
+)
+ZERO_BUBBLE = "-m MODEL -d train.jsonl -t 4 -i 4 -b vllm -a DAPO -imbs 8 -ibs 8 -tbs 8 -e 2 -rt boxed -si 25 -tMbs 2 -tmbs 2 -zero 2 -mpt 512 -mnt 3584"
+
+
+@pytest.fixture
+def tester(tmp_path: Path) -> RunTester:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.fake_data()
+    return tester
+
+
+def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) -> None:
+    tester.run("train", *shlex.split(ONE_MACHINE), "--dry-run").assert_refused("-tMbs 8 is more than -tbs 2", "type -tMbs 2 or -tbs 8")
+
+
+@pytest.mark.parametrize(
+    ("line", "absent", "same"),
+    [
+        (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm", "ray"), "-tbs 8"),
+        (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai", "ray"), "-tbs 4"),
+        (ZERO_BUBBLE, ("rlcore-plugin-vllm", "rlcore-plugin-dapo", "ray"), "-tbs 32"),
+    ],
+    ids=["one-machine", "four-nodes", "zero-bubble"],
+)
+def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str, ...], same: str, tester: RunTester) -> None:
+    outcome = tester.run("train", *shlex.split(line), "--dry-run", "--json").assert_ok()
+    missing = " ".join(f"{item['what']}: {item['command']}" for item in outcome.json["missing"])
+    assert all(word in missing for word in absent)
+    assert any(same in note and "ColossalChat" in note for note in outcome.json["notes"])
+    assert not outcome.written
+    tester.run("train", *shlex.split(line)).assert_refused(*absent)
+
+
+def test_a_dry_run_prints_the_plan_and_loads_nothing_heavy(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    run = tester.fake_run()
+    probe = tester.write(
+        "probe.py",
+        "import sys; from rlcore.cli import main; print(main(sys.argv[1:])); print('torch' in sys.modules, 'ray' in sys.modules)",
+    )
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, str(probe), "train", run, "--dry-run"],
+        cwd=tmp_path,
+        env=tester.plugins.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["0", "False False"]
+    assert "nothing is missing" in done.stdout
+    assert "inference.inference_batch_size = 3 (train_batch_size)" in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_data_set_that_is_not_here_is_missing_only_for_a_dry_run(tester: RunTester) -> None:
+    run = tester.fake_run()
+    outcome = tester.run("train", run, "--dry-run", "-d", "nowhere.jsonl").assert_ok()
+    assert "data set nowhere.jsonl is not found here" in outcome.stdout
+    tester.run("train", run, "-d", "nowhere.jsonl").assert_refused("nowhere.jsonl is not found here")
+
+
+def test_a_data_set_beside_the_file_is_pointed_out(tester: RunTester) -> None:
+    tester.fake_run()
+    tester.write("sub/run.toml", '[data]\ndataset = "rows.jsonl"\n')
+    tester.fake_data("sub/rows.jsonl")
+    tester.run("train", "run.toml", "sub/run.toml").assert_refused("write sub/rows.jsonl")
+
+
+def test_it_trains_with_the_fakes(tester: RunTester) -> None:
+    outcome = tester.run("train", tester.fake_run(), "--json").assert_ok()
+    assert outcome.json["steps"] == 3
+    assert any(path.name == "run.toml" and path.parts[0] == "runs" for path in outcome.written)
+    assert "inference.inference_batch_size = 3 (train_batch_size)" in outcome.stderr

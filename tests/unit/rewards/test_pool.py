@@ -1,0 +1,248 @@
+"""The engine under rewards that hang, die, lie and leak: every item ends with its typed outcome, and nothing is left behind."""
+
+import os
+import random
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from kit_rewards import collect, entry, misbehaving, prompt, rollout
+
+from rlcore.errors import PluginError, RunError
+from rlcore.interfaces import Reward
+from rlcore.rewards import Judge, RewardPool
+from rlcore.rewards.protocol import Call, Task
+from rlcore.types import Outcome, RewardInput, Score
+
+
+def task(number, text="fine", deadline=10.0):
+    item = RewardInput(messages=(), columns={}, text=text)
+    return Task(task_id=number, reward=0, call=Call.SCORE, items=(item,), deadline=deadline)
+
+
+def results(pool, count):
+    found = []
+    while len(found) < count:
+        arrived = pool.poll(60.0)
+        assert arrived, "no result within a minute"
+        found += arrived
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared():
+    with RewardPool([entry(misbehaving())], workers=1) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome", "reason"),
+    [
+        ("hang", Outcome.TIMEOUT, "no verdict within 0.4 s, twice"),
+        ("die", Outcome.INFRA, "died, twice (killed by signal 9"),
+        ("segfault", Outcome.INFRA, "died, twice (killed by signal 11"),
+        ("leave", Outcome.INFRA, "died, twice (exit code 3)"),
+        ("exit", Outcome.ERROR, "SystemExit: 3"),
+        ("raise", Outcome.ERROR, "ValueError: this reward is at fault"),
+        ("timeout class", Outcome.ERROR, "LibraryTimeout"),
+        ("recurse", Outcome.ERROR, "RecursionError"),
+        ("memory", Outcome.ERROR, "MemoryError"),
+        ("nan", Outcome.ERROR, "value is nan; it must be finite"),
+        ("infinite", Outcome.ERROR, "value is inf; it must be finite"),
+        ("text", Outcome.ERROR, "returned str; it must return a Score or a number"),
+        ("none", Outcome.ERROR, "returned NoneType"),
+        ("accuracy", Outcome.ERROR, "accuracy is 1.5; it must be between 0 and 1"),
+        ("outcome", Outcome.ERROR, "splendid"),
+        ("part", Outcome.ERROR, "part a is a str; it must be a number"),
+        ("print", Outcome.OK, ""),
+        ("read", Outcome.OK, ""),
+        ("alarm", Outcome.OK, ""),
+    ],
+)
+def test_typed_outcomes(text, outcome, reason, shared):
+    """The items before and after, in the same job, keep their verdicts."""
+    texts = ["a", text, "bb", "slow", "ccc"]
+    shared.submit(task(number, said, deadline=0.4) for number, said in enumerate(texts))
+    found = {result.task.task_id: result.scores[0] for result in results(shared, len(texts))}
+    assert (found[1].outcome, found[1].in_loss) == (outcome, outcome is Outcome.OK)
+    assert reason in found[1].reason
+    assert [found[number].value for number in (0, 2, 3, 4)] == [1.0, 2.0, 4.0, 3.0]
+
+
+@pytest.mark.parametrize("text", ["hang once", "die once"])
+def test_an_accident_is_retried_once(text, tmp_path):
+    with RewardPool([entry(misbehaving(tmp_path))], workers=1) as pool:
+        pool.submit([task(0, text, deadline=0.4)])
+        (result,) = results(pool, 1)
+    assert result.scores[0] == Score(value=float(len(text)))
+
+
+def test_the_children_of_a_hung_reward_die_with_it(tmp_path):
+    with RewardPool([entry(misbehaving(tmp_path))], workers=1) as pool:
+        pool.submit([task(0, "hang with children", deadline=0.4)])
+        (result,) = results(pool, 1)
+        assert result.scores[0].outcome is Outcome.TIMEOUT
+    child = int((tmp_path / "child").read_text())
+    wait_gone(child)
+
+
+def wait_gone(pid):
+    """Until no such process runs (a zombie whose parent is elsewhere counts as gone)."""
+    for _ in range(1000):
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return
+        except OSError:
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError(f"process {pid} is still there")
+
+
+def test_hundreds_of_items_with_accidents_leave_nothing_behind(no_leak):
+    """Random accidents among honest items, and workers killed from outside meanwhile."""
+    source = random.Random(0)
+    texts = [source.choice(["die", "raise", "exit"]) if source.random() < 0.06 else "x" * source.randint(0, 9) for _ in range(300)]
+    expected = {"die": Outcome.INFRA, "raise": Outcome.ERROR, "exit": Outcome.ERROR}
+    with RewardPool([entry(misbehaving())], workers=2) as pool:
+        pool.submit(task(number, text) for number, text in enumerate(texts))
+        found = results(pool, 100)
+        os.kill(pool.worker_pids[0], signal.SIGKILL)
+        found += results(pool, len(texts) - len(found))
+        pool.submit([task(1000 + number) for number in range(20)])  # the capacity is back
+        assert all(result.scores[0].outcome is Outcome.OK for result in results(pool, 20))
+    assert sorted(result.task.task_id for result in found) == list(range(len(texts)))
+    for result in found:
+        text = texts[result.task.task_id]
+        assert result.scores[0].outcome is expected.get(text, Outcome.OK)
+        assert result.scores[0].outcome is not Outcome.OK or result.scores[0].value == len(text)
+
+
+def test_an_idle_worker_that_is_killed_is_replaced(no_leak):
+    with RewardPool([entry(misbehaving())], workers=1) as pool:
+        for number in range(3):
+            os.kill(pool.worker_pids[0], signal.SIGKILL)
+            pool.submit([task(number)])
+            assert results(pool, 1)[0].scores[0].outcome is Outcome.OK
+
+
+def lifecycle(folder):
+    path = str(folder)
+
+    class Lifecycle(Reward):
+        def open(self):
+            self.kept = []
+            self.note("opened")
+
+        def score(self, item):
+            if item.text == "leak":
+                self.kept.append(b"x" * (20 << 20))
+            return Score(value=float(os.getpid()))
+
+        def close(self):
+            self.note("closed")
+
+        def note(self, word):
+            from pathlib import Path
+
+            (Path(path) / f"{word}-{os.getpid()}").touch()
+
+    return Lifecycle
+
+
+def test_workers_are_recycled_by_items_and_closed(tmp_path, no_leak):
+    with RewardPool([entry(lifecycle(tmp_path))], workers=1, max_items=5) as pool:
+        pool.submit(task(number) for number in range(23))
+        workers = [result.scores[0].value for result in results(pool, 23)]
+    assert [workers.count(pid) for pid in dict.fromkeys(workers)] == [5, 5, 5, 5, 3]
+    opened = {path.name.partition("-")[2] for path in tmp_path.glob("opened-*")}
+    closed = {path.name.partition("-")[2] for path in tmp_path.glob("closed-*")}
+    assert opened == closed
+    assert {str(int(pid)) for pid in workers} <= opened
+
+
+def test_workers_are_recycled_by_memory(tmp_path):
+    with RewardPool([entry(lifecycle(tmp_path))], workers=1, max_growth=50 << 20) as pool:
+        pool.submit(task(number, "leak") for number in range(9))
+        workers = [result.scores[0].value for result in results(pool, 9)]
+    assert [workers.count(pid) for pid in dict.fromkeys(workers)] == [3, 3, 3]
+
+
+def unbuildable(error):
+    class Unbuildable(Reward):
+        def __init__(self):
+            raise error
+
+        def score(self, item):
+            raise NotImplementedError
+
+    return Unbuildable
+
+
+def async_reward():
+    async def judge(item):
+        return 1.0
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (unbuildable(ValueError("no judge at port 80")), r"reward 'mine' cannot be built \(ValueError: no judge at port 80\)"),
+        (unbuildable(SystemExit(2)), "SystemExit: 2"),
+        (int, "int is neither a subclass of rlcore.api.Reward nor a function"),
+        (async_reward(), "judge is async"),
+        (3, "a class or a function, not int"),
+    ],
+)
+def test_a_reward_that_cannot_be_built_is_reported_at_the_start(target, words, no_leak):
+    with pytest.raises(PluginError, match=words) as caught:
+        RewardPool([entry(target, "mine")], workers=2)
+    assert caught.value.exit_code == 2
+    assert "\n" not in str(caught.value)
+
+
+def test_an_open_that_hangs_is_reported(no_leak):
+    class Sleepy(Reward):
+        def open(self):
+            threading.Event().wait(600)
+
+        def score(self, item):
+            raise NotImplementedError
+
+    with pytest.raises(PluginError, match=r"not ready after 1 s"):
+        RewardPool([entry(Sleepy)], workers=1, start_seconds=1.0)
+
+
+def test_a_pool_that_cannot_restart_workers_says_why(tmp_path, no_leak):
+    path = str(tmp_path)
+
+    class OnlyOnce(Reward):
+        def open(self):
+            from pathlib import Path
+
+            (Path(path) / "opened").touch(exist_ok=False)
+
+        def score(self, item):
+            os._exit(1)
+
+    with RewardPool([entry(OnlyOnce)], workers=1) as pool:
+        pool.submit([task(0)])
+        with pytest.raises(RunError, match="FileExistsError"):
+            results(pool, 1)
+        with pytest.raises(RunError, match="FileExistsError"):
+            pool.submit([task(1)])
+
+
+def test_a_late_accident_does_not_reach_a_cancelled_group():
+    with Judge([entry(misbehaving(), deadline=0.3)], workers=1) as judge:
+        judge.submit(1, prompt(), [rollout("hang")])
+        judge.submit(2, prompt(), [rollout("fine")])
+        judge.cancel(1)
+        assert set(collect(judge, [2])) == {2}
+
+
+def test_at_least_one_worker():
+    with pytest.raises(ValueError, match="at least 1"):
+        RewardPool([entry(misbehaving())], workers=0)

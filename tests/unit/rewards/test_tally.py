@@ -1,0 +1,48 @@
+"""The budget for failures and the figures."""
+
+import pytest
+
+from rlcore.errors import RewardBudgetError
+from rlcore.rewards.tally import Tally
+from rlcore.types import Outcome, Score
+
+FINE = Score(value=1.0)
+WRONG = Score(value=0.0, outcome=Outcome.WRONG)
+HUNG = Score.failed(Outcome.TIMEOUT, "no verdict")
+
+
+def test_wrong_answers_are_no_failures():
+    tally = Tally(["a"], 0.0)
+    tally.verdict("a", [WRONG] * 500, 0.1)
+    tally.check_budget()
+
+
+@pytest.mark.parametrize(("fine", "hung", "breaks"), [(44, 5, False), (45, 5, False), (44, 6, True), (0, 49, False), (0, 50, True)])
+def test_the_budget_speaks_from_fifty_verdicts_on(fine, hung, breaks):
+    tally = Tally(["a"], 0.1)
+    tally.verdict("a", [FINE] * fine + [HUNG] * hung, 0.1)
+    if breaks:
+        with pytest.raises(RewardBudgetError, match=rf"{hung} of the last {fine + hung} .*no verdict"):
+            tally.check_budget()
+    else:
+        tally.check_budget()
+
+
+def test_a_long_good_past_does_not_hide_a_broken_judge():
+    tally = Tally(["a"], 0.1)
+    tally.verdict("a", [FINE] * 100_000, 0.1)
+    tally.verdict("a", [HUNG] * 101, 0.1)
+    with pytest.raises(RewardBudgetError, match="101 of the last 1000"):
+        tally.check_budget()
+
+
+def test_figures():
+    tally = Tally(["a"], 1.0)
+    for seconds in range(101):
+        tally.verdict("a", [HUNG if seconds == 7 else FINE], float(seconds))
+    tally.mixed([FINE, FINE, WRONG, HUNG])
+    figures = tally.metrics()
+    assert figures["reward/outcome/ok"] == 0.5
+    assert (figures["reward/outcome/wrong"], figures["reward/outcome/timeout"]) == (0.25, 0.25)
+    assert (figures["reward/latency_p50"], figures["reward/latency_p99"]) == (50.0, 99.0)
+    assert figures["reward/timeouts"] == 1.0
