@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, alternatives, core_settings
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
@@ -75,10 +76,14 @@ class Layer:
             path = path.rpartition(".")[0]
         return self.typed[path].flag if path in self.typed else self.detail
 
+    def at(self, path: str, given: Any) -> Layer:
+        """This layer, for one flag that goes to another ``path`` than its own."""
+        return replace(self, typed={path: given}) if isinstance(given, Typed) else self
+
     def said(self, path: str, value: Any) -> str:
         """A flag with its words, as they were typed: "-tbs 0", "--dynamic-batching"."""
         flag, words = self.typed.get(path, Typed(self.place(path), (spoken(value),)))
-        bare = flag.startswith("--no-") or words == ("true",)
+        bare = (value is False and flag.startswith("--no-")) or (value is True and words == ("true",))
         return flag if bare else f"{flag} {' '.join(spoken(word) for word in words)}"
 
     def place(self, path: str) -> str:
@@ -101,7 +106,8 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
     data: dict[str, Any] = {}
     for key, given in overrides.items():
         value: Any = given
-        path = key if "." in key or (isinstance(value, Mapping) and key not in by_key) else by_key.get(key, key)
+        section = isinstance(value, Mapping) and key in RunConfig.model_fields
+        path = key if "." in key or section else by_key.get(key, key)
         value = [{"name": value}] if path == "rewards" and isinstance(value, str) else value
         _merge(data, _nested(path, value), "", {}, None)
     return Layer(name="python", detail=detail, data=data)
@@ -174,7 +180,7 @@ class Draft:
     def rank(self, path: str) -> int:
         """Place of its layer, -1 for the core: a higher rank was set later and wins."""
         layer = self.owner(path)
-        return -1 if layer is None else next(i for i, known in enumerate(self.layers) if known is layer)
+        return -1 if layer is None else next((i for i, known in enumerate(self.layers) if known is layer), len(self.layers))
 
     def cite(self, path: str, value: Any) -> str:
         """A setting as the user knows it: ``-tMbs 8``, ``train_minibatch_size = 8 (run.toml, line 4)``."""

@@ -110,4 +110,4 @@ def spread_reward_flags(data: dict[str, Any], flags: Mapping[str, Any], chosen: 
         index = int(part.path.split(".")[1])
         data["rewards"][index] = {**data["rewards"][index]}
         data["rewards"][index]["options"] = {**data["rewards"][index].get("options", {}), key: value}
-        owners[f"{part.options_path}.{key}"] = layer
+        owners[f"{part.options_path}.{key}"] = layer.at(f"{part.options_path}.{key}", given)

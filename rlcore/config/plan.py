@@ -137,7 +137,7 @@ def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[s
     one = flag_layer({"x.deadline": flags[path]}, {"x.deadline": settings[path]})
     for index, entry in enumerate(draft.data.get("rewards", [])):
         draft.data["rewards"][index] = {**entry, "deadline": one.data["x"]["deadline"]}
-        draft.owners[f"rewards.{index}.deadline"] = layer
+        draft.owners[f"rewards.{index}.deadline"] = layer.at(f"rewards.{index}.deadline", flags[path])
 
 
 def _filled(config: RunConfig, options: Options) -> RunConfig:

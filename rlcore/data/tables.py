@@ -59,11 +59,12 @@ def read_saved(path: Path, name: str) -> Iterator[tuple[int, object]]:
 
 
 def _optional(module: str, name: str) -> Any:
+    missing = module.partition(".")[0]
     try:
         return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        missing = module.partition(".")[0]
-        raise DataError(f"{name}: reading this needs the package {missing}; type: pip install 'rlcore[datasets]'") from error
+    except ImportError as error:
+        reason = "" if isinstance(error, ModuleNotFoundError) else f" ({_first_line(error)})"
+        raise DataError(f"{name}: reading this needs the package {missing}{reason}; type: pip install 'rlcore[datasets]'") from error
 
 
 def _first_line(error: BaseException) -> str:

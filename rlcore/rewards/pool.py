@@ -5,7 +5,6 @@ Nothing here knows what a reward is for, or how several are mixed.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence
@@ -48,7 +47,7 @@ class RewardPool:
         self._inbox = Inbox()
         self._dispatcher = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)
         thread = threading.Thread(target=self._dispatcher.run, name="rlcore-rewards", daemon=True)
-        self._finalizer = weakref.finalize(self, _stop, self._dispatcher, thread, os.getpid())
+        self._finalizer = weakref.finalize(self, _stop, self._dispatcher, thread)
         thread.start()
         self.traits: tuple[Traits, ...] = self._first_answer()
 
@@ -101,9 +100,7 @@ class RewardPool:
             raise RunError("the reward pool is closed; make a new one")
 
 
-def _stop(dispatcher: Dispatcher, thread: threading.Thread, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a fork of the owner: the workers are not its own to stop
-    dispatcher.stop()
+def _stop(dispatcher: Dispatcher, thread: threading.Thread) -> None:
+    dispatcher.stop()  # in a fork of the owner this stops nothing: the thread that owns the workers is not there
     if thread is not threading.current_thread():
         thread.join(timeout=30.0)

@@ -92,7 +92,7 @@ def _reward_specs(plan: Plan) -> list[RewardSpec]:
 def _reward_entries(plan: Plan) -> list[RewardEntry]:
     return [
         RewardEntry(
-            name=spec.name,
+            name=reward.name if ":" in reward.name else spec.name,
             spec=spec,
             weight=reward.weight,
             deadline=reward.deadline,

@@ -22,6 +22,7 @@ from rlcore.runtimes.listeners import Listeners
 from rlcore.runtimes.progress import Progress
 from rlcore.runtimes.summary import Sample, Summary
 from rlcore.specs import PluginKind
+from rlcore.weights import mean_gap_tolerance
 
 __all__ = ["LocalRun"]
 
@@ -37,6 +38,7 @@ class LocalRun:
         self._checkpoint: Path | None = None
         self._tokens = 0
         self._reward_last: float | None = None
+        self._gap_told = False
 
     def run(self) -> Summary:
         """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
@@ -103,11 +105,23 @@ class LocalRun:
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures["reward/mean"]
         self._folder.log_metrics({"step": step, **figures})
+        self._warn_of_gap(figures)
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
         if step == 1 or _due(step, self._config.log.rollout_interval):
             self._folder.write_rollouts(step, rollout_rows(batch))
         self._collect_evaluations(parts, wait=False)
+
+    def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
+        """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
+        allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
+        gap = figures.get("sampler_gap", 0.0)
+        if figures["staleness/max"] == 0 and gap > allowed and not self._gap_told:
+            self._gap_told = True
+            self._progress.note(
+                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "
+                f"{allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in metrics.jsonl"
+            )
 
     def _evaluate(self, parts: Parts, step: int, *, wait: bool) -> None:
         if self._config.eval.eval_dataset and step not in self._evaluations:

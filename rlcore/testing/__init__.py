@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from rlcore.testing.inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.judging import FakeReward
     from rlcore.testing.pipeline import FakePipeline
+    from rlcore.testing.plugins import PluginFolder
     from rlcore.testing.policy import FakePolicy
+    from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
@@ -43,11 +45,16 @@ __all__ = [
     "FaultyTraining",
     "InferenceBackendSuite",
     "LossSuite",
+    "PluginFolder",
     "RewardSuite",
     "RunOutcome",
     "RunTester",
     "TrainingBackendSuite",
     "load_fake_tokenizer",
+    "make_request",
+    "make_reward_batch",
+    "make_rollout",
+    "make_train_batch",
     "write_fake_model",
 ]
 
@@ -69,11 +76,16 @@ _HOME = {
     "FaultyTraining": "faulty",
     "InferenceBackendSuite": "suites.inference",
     "LossSuite": "suites.loss",
+    "PluginFolder": "plugins",
     "RewardSuite": "suites.reward",
     "RunOutcome": "run_tester",
     "RunTester": "run_tester",
     "TrainingBackendSuite": "suites.training",
     "load_fake_tokenizer": "tokens",
+    "make_request": "records",
+    "make_reward_batch": "records",
+    "make_rollout": "records",
+    "make_train_batch": "records",
     "write_fake_model": "tokens",
 }
 

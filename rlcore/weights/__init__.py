@@ -1,6 +1,6 @@
 """Weights on their way from the trainer to those who generate: versioned snapshots, whole or not at all."""
 
 from rlcore.weights.channel import LocalChannel
-from rlcore.weights.probe import check_probe, probe_tolerance
+from rlcore.weights.probe import check_probe, mean_gap_tolerance, probe_tolerance
 
-__all__ = ["LocalChannel", "check_probe", "probe_tolerance"]
+__all__ = ["LocalChannel", "check_probe", "mean_gap_tolerance", "probe_tolerance"]

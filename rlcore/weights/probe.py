@@ -7,15 +7,21 @@ import numpy as np
 from rlcore.errors import WeightsError
 from rlcore.snapshots import Probe
 
-__all__ = ["check_probe", "probe_tolerance"]
+__all__ = ["check_probe", "mean_gap_tolerance", "probe_tolerance"]
 
 _TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
+_MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 # Largest difference in nats of one token. fp32 engines agree to 2e-5, bf16 against fp32 was seen to differ by 0.24.
 
 
 def probe_tolerance(*dtypes: str) -> float:
     """The tolerance between two computations of these dtypes: that of the coarser one."""
     return max(_TOLERANCE[dtype] for dtype in dtypes)
+
+
+def mean_gap_tolerance(*dtypes: str) -> float:
+    """The largest usual mean difference over many tokens, in nats: rounding averages out, a wrong mask does not."""
+    return max(_MEAN_GAP[dtype] for dtype in dtypes)
 
 
 def check_probe(probe: Probe, served: np.ndarray, *, version: int, producer: str) -> None:

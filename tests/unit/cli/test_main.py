@@ -12,7 +12,8 @@ from rlcore.errors import ConfigError, RunError
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
-    assert all(name in capsys.readouterr().out for name in cli.COMMANDS)
+    said = capsys.readouterr().out
+    assert all(name in said for name in cli.COMMANDS)
 
 
 def test_without_a_word_it_helps(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,8 @@ shapes = st.lists(
 @given(shapes, st.integers(1, 8), st.integers(1, 200), st.integers(1, 4), st.sampled_from([0, 30, 100]), st.booleans())
 def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int, share: int, everything: bool) -> None:
     batch = make_batch(shape)
-    plan = plan_micro_batches(batch, rollouts=rollouts, tokens=tokens, prompts=prompts, share_prompts=min(share, tokens), everything=everything)
+    share = min(share, tokens)
+    plan = plan_micro_batches(batch, rollouts=rollouts, tokens=tokens, prompts=prompts, share_prompts=share, everything=everything)
     wanted = np.flatnonzero((batch.lengths > 0) & (batch.in_loss | everything))
     assert sorted(row for rows in plan for row in rows) == wanted.tolist()
     slices = {group: place // prompts for place, group in enumerate(dict.fromkeys(batch.group[wanted].tolist()))}
@@ -61,7 +62,7 @@ def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int,
         assert len(rows) <= rollouts
         assert (np.diff(rows) > 0).all()
         assert len({slices[int(group)] for group in batch.group[rows]}) == 1
-        micro = collate(batch, rows, share_prompts=min(share, tokens))
+        micro = collate(batch, rows, share_prompts=share)
         height, width = micro.input_ids.shape
         assert len(rows) == 1 or height * width <= tokens
 

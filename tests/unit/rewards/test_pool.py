@@ -62,12 +62,14 @@ def shared():
 )
 def test_typed_outcomes(text, outcome, reason, shared):
     """The items before and after, in the same job, keep their verdicts."""
-    texts = ["a", text, "bb", "slow", "ccc"]
+    texts = ["a", text, "bb", "slow", "ccc", *["dddd"] * 8]
+    workers = shared.worker_pids
     shared.submit(task(number, said, deadline=0.4) for number, said in enumerate(texts))
     found = {result.task.task_id: result.scores[0] for result in results(shared, len(texts))}
     assert (found[1].outcome, found[1].in_loss) == (outcome, outcome is Outcome.OK)
     assert reason in found[1].reason
-    assert [found[number].value for number in (0, 2, 3, 4)] == [1.0, 2.0, 4.0, 3.0]
+    assert [found[number].value for number in range(len(texts)) if number != 1] == [1.0, 2.0, 4.0, 3.0, *[4.0] * 8]
+    assert (shared.worker_pids == workers) is (outcome in (Outcome.OK, Outcome.ERROR))
 
 
 @pytest.mark.parametrize("text", ["hang once", "die once"])

@@ -60,7 +60,7 @@ def test_modules_in_the_working_directory_do_not_shadow_the_library(tmp_path):
     (tmp_path / "work").mkdir()
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(START), encoding="utf-8")
-    (tmp_path / "work" / "socket.py").write_text("raise RuntimeError('the wrong socket')", encoding="utf-8")
+    (tmp_path / "work" / "json.py").write_text("raise RuntimeError('the wrong json')", encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, cwd=tmp_path / "work")
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -18,13 +18,14 @@ k3          exp(d) - 1 - d, with d = log p_ref(y_t) - log p(y_t)
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level)
 
 Where others differ:
-- deviation: the paper does not say which epsilon; ours is 1e-4, as TRL's; verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (there equal rewards of 0.7
+- deviation: the paper gives no epsilon; ours is 1e-4, as TRL's; verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (there equal rewards of 0.7
   turn into advantages of almost 1 by rounding). Here equal rewards and groups of one give exactly 0; verl keeps the raw reward of
   a group of one.
 - aggregation: TRL's loss_type "grpo" divides by all rows, fully masked ones too; here, as in verl, only rollouts with a token in the
   loss count. verl's default is token-mean, TRL's is "dapo": both are our token_level.
 - clip: no dual clip (verl always has one, c = 3); a ratio beyond exp(20) goes on along its tangent, so it is finite and never flat.
-- KL: k3 unclamped up to d = 10 and along its tangent beyond; verl clamps the value at 10, which stops the gradient beyond d = 2.6, where it is needed most.
+- KL: k3 unclamped up to d = 10 and along its tangent beyond; TRL does not clamp; verl clamps the value at 10, which stops the gradient
+  beyond d = 2.6, where it is needed most.
 """
 
 

@@ -266,7 +266,7 @@ class TransformersBackend(InferenceBackend):
         length = int((self._rows.context + self._rows.generated)[: self._rows.count].max())
         source, target = self._rows.remove(ended)
         if len(source):
-            pass
+            self._cache.move(source, target, length)
         self._settings = None
 
     # --- small parts ---------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Rows:
         target = ended[ended < left]
         source = np.setdiff1d(np.arange(left, self.count), ended, assume_unique=True)
         for array in (self.context, self.generated, self.limit, self.group, self.matcher, self._uniforms):
-            pass
+            array[target] = array[source]
         width = int(self.generated[: self.count].max(initial=0))
         for table in (self.tokens, self.logprobs, self.versions):
             table[target, :width] = table[source, :width]

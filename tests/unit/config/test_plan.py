@@ -1,0 +1,270 @@
+"""From names to a plan: recipes, options of plugins, everything that reads auto, and what is missing."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
+from rlcore.errors import ConfigError, PluginError
+from rlcore.registry import Registry
+from rlcore.testing import PluginFolder
+
+SOURCE = """
+from rlcore.api import AlgorithmSpec, InferenceBackendSpec, LossSpec, RewardSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_algorithms():
+    defaults = {
+        "algorithm.filter_range": ((0.01, 0.99), "section 3.2"),
+        "algorithm.options.clip_eps_high": (0.28, "section 3.1"),
+        "training.train_batch_size": (64, "table 1"),
+    }
+    return [
+        AlgorithmSpec(name="plain", estimator="group_norm", loss="clipped", summary=""),
+        AlgorithmSpec(name="far", estimator="group_mean", loss="clipped", summary="", defaults=defaults),
+        AlgorithmSpec(name="wrong", estimator="group_mean", loss="clipped", summary="", defaults={"training.train_batch_size": (0, "")}),
+    ]
+
+@hookimpl
+def rlcore_register_losses():
+    return [
+        LossSpec(name="bare", target="rlcore.learning.losses:ClippedSurrogate", summary=""),
+        LossSpec(name="own", target="rlcore.learning.losses:ClippedSurrogate", config="rlcore_plugin_acme.models:Own", summary=""),
+    ]
+
+@hookimpl
+def rlcore_register_rewards():
+    models = "rlcore_plugin_acme.models:"
+    return [RewardSpec(name=name, target="x:y", config=models + name.title(), summary="") for name in ("long", "short")]
+
+@hookimpl
+def rlcore_register_inference_backends():
+    return [
+        InferenceBackendSpec(name="here", target="x:y", config="rlcore_plugin_acme.models:Here", summary=""),
+        InferenceBackendSpec(name="there", target="x:y", summary="", requires_module="no_such_engine"),
+    ]
+"""
+MODELS = """
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class Own(Strict):
+    tau: float = Field(1.0, gt=0)
+
+class Long(Strict):
+    scale: float = 10.0
+    depth: int = 3
+
+class Short(Strict):
+    scale: float = 1.0
+
+class Here(Strict):
+    low: int = 0
+    high: int = 9
+
+    @model_validator(mode="after")
+    def ordered(self):
+        if self.low > self.high:
+            raise ValueError("low must not exceed high")
+        return self
+"""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
+        folder.install("acme", SOURCE, files={"models.py": MODELS})
+        yield folder.discover()
+
+
+def flags(text: str) -> dict[str, Any]:
+    """``"training.train_batch_size=-tbs 4; run.seed=--seed 3"`` as typed flags."""
+    typed = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        path, _, words = item.partition("=")
+        flag, *rest = words.split()
+        typed[path] = Typed(flag, tuple(rest))
+    return typed
+
+
+def plan(registry: Registry, typed: str = "", *files: Path, **values: Any) -> Plan:
+    base = {"model": "org/model", "dataset": "hf:x", "algorithm.name": "plain", "rewards": "long"}
+    return plan_run(files, flags(typed), registry, overrides={**base, **values}, require=False)
+
+
+def test_a_recipe_s_defaults_stand_between_the_core_and_the_user(registry: Registry) -> None:
+    found = plan(registry, "algorithm.name=-a far; training.train_batch_size=-tbs 8")
+    assert found.config.training.train_batch_size == 8
+    assert found.config.algorithm.filter_range == (0.01, 0.99)
+    assert found.origins["algorithm.filter_range"] == Origin("recipe", "recipe far")
+    assert (found.config.algorithm.estimator, found.config.algorithm.loss) == ("group_mean", "clipped")
+    assert found.config.algorithm.options == {"clip_eps_low": 0.2, "clip_eps_high": 0.28}
+    assert found.origins["algorithm.options.clip_eps_high"] == Origin("recipe", "recipe far")
+    assert found.loss_options is not None
+    assert found.loss_options.model_dump() == found.config.algorithm.options
+
+
+def test_a_recipe_s_own_mistake_is_blamed_on_it(registry: Registry) -> None:
+    with pytest.raises(ConfigError, match=r"recipe wrong: training.train_batch_size = 0"):
+        plan(registry, "algorithm.name=-a wrong")
+
+
+def test_a_recipe_s_default_can_be_switched_off_and_stays_off_when_written(registry: Registry, tmp_path: Path) -> None:
+    found = plan(registry, "algorithm.name=-a far; algorithm.filter_range=--filter-range none")
+    assert found.config.algorithm.filter_range is None
+    file = tmp_path / "run.toml"
+    file.write_text(to_toml(found.config, ["algorithm.filter_range"]), encoding="utf-8")
+    assert plan_run([file], {}, registry).config == found.config
+
+
+def test_a_resolved_configuration_resolves_to_itself(registry: Registry, tmp_path: Path) -> None:
+    found = plan(registry, "algorithm.name=-a far; inference.name=-b here; inference.options.low=--low 2")
+    file = tmp_path / "run.toml"
+    file.write_text(to_toml(found.config), encoding="utf-8")
+    again = plan_run([file], {}, registry)
+    assert again.config == found.config
+    assert all(
+        value != "auto"
+        for table in tomllib.loads(file.read_text()).values()
+        if isinstance(table, dict)
+        for key, value in table.items()
+        if key != "device"
+    )
+
+
+def test_recipe_options_that_another_loss_does_not_have_are_dropped_with_a_note(registry: Registry) -> None:
+    found = plan(registry, "algorithm.name=-a far; algorithm.loss=--loss bare")
+    assert found.config.algorithm.options == {}
+    assert any("algorithm.options.clip_eps_high (recipe far) does not apply" in note and "loss bare" in note for note in found.notes)
+
+
+def test_options_of_a_file_do_not_outlive_the_loss_that_they_stand_beside(registry: Registry, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[algorithm.options]\nclip_eps_low = 0.1\n", encoding="utf-8")
+    assert plan(registry, "", file).config.algorithm.options["clip_eps_low"] == 0.1
+    found = plan(registry, "algorithm.loss=--loss own; algorithm.options.tau=--tau 2", file)
+    assert found.config.algorithm.options == {"tau": 2.0}
+    assert any("clip_eps_low" in note and "does not apply" in note for note in found.notes)
+
+
+def test_options_beside_their_plugin_must_be_its_own(registry: Registry, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('[algorithm]\nname = "plain"\nloss = "own"\n[algorithm.options]\nclip_eps_low = 0.1\n', encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"a.toml, line 5: algorithm.options.clip_eps_low is not an option of .*loss own of rlcore-plugin-acme"
+    ):
+        plan_run([file], {}, registry, require=False)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (
+            "algorithm.loss=--loss own; algorithm.options.tau=--tau 0",
+            r"--tau 0: algorithm.options.tau \(loss own of rlcore-plugin-acme\) must be",
+        ),
+        ("algorithm.loss=--loss own; algorithm.options.tau=--tau x", r"--tau x: .* a finite number above 0"),
+        (
+            "inference.name=-b here; inference.options.low=--low 10",
+            r"\[inference.options\] \(inference backend here.*low must not exceed high",
+        ),
+    ],
+)
+def test_an_option_that_its_plugin_s_model_refuses(typed: str, said: str, registry: Registry) -> None:
+    with pytest.raises(ConfigError, match=said) as refused:
+        plan(registry, typed)
+    assert "\n" not in str(refused.value)
+
+
+def test_flags_for_options_of_rewards(registry: Registry) -> None:
+    found = plan(
+        registry, "rewards.options.depth=--depth 5; rewards.deadline=--reward-deadline 3", rewards=[{"name": "long"}, {"name": "short"}]
+    )
+    assert [dict(entry.options) for entry in found.config.rewards] == [{"scale": 10.0, "depth": 5}, {"scale": 1.0}]
+    assert [entry.deadline for entry in found.config.rewards] == [3.0, 3.0]
+    assert [type(options).__name__ for options in found.reward_options] == ["Long", "Short"]
+    assert found.origins["rewards.0.options.depth"] == Origin("flag", "--depth")
+    with pytest.raises(ConfigError, match="--scale: long and short has the option scale"):
+        plan(registry, "rewards.options.scale=--scale 5", rewards=[{"name": "long"}, {"name": "short"}])
+
+
+def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> None:
+    found = plan(registry, "training.train_batch_size=-tbs 16; sampling.max_new_tokens=-mnt 100; schedule.max_staleness=--max-staleness 2")
+    config = found.config
+    assert (config.run.runtime, config.training.name, config.weights.transport) == ("local", "torch", "memory")
+    assert (config.inference.inference_batch_size, config.inference.inference_microbatch_size) == (16, 16)
+    assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
+    assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
+    autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
+    assert len(autos) == 13
+    assert all(any(note.startswith(f"{path} = ") for note in found.notes) for path in autos)
+
+
+@pytest.mark.parametrize(
+    ("values", "path", "value"),
+    [
+        ({"num_trainers": 2}, "run.runtime", "ray"),
+        ({"num_inferencer": 2}, "run.runtime", "ray"),
+        ({"master_address": "10.0.0.3"}, "run.runtime", "ray"),
+        ({"num_trainers": 2, "pipeline_parallel_size": 2}, "training.name", "colossalai"),
+        ({"max_new_tokens": 8192}, "algorithm.cache_length", 1024),
+        ({"train_minibatch_size": 2, "num_generations": 4}, "training.train_microbatch_size", 8),
+        ({}, "algorithm.old_logprobs", "trainer"),
+        ({"updates_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
+        ({"epochs_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
+        ({"max_staleness": 1}, "algorithm.old_logprobs", "rollout"),
+        ({"max_staleness": 1, "top_p": 0.9}, "algorithm.old_logprobs", "trainer"),
+        ({"max_staleness": 1, "top_k": 9}, "algorithm.old_logprobs", "trainer"),
+    ],
+)
+def test_auto(values: dict[str, Any], path: str, value: object, registry: Registry) -> None:
+    config: Any = plan(registry, **values).config
+    section, _, key = path.partition(".")
+    assert getattr(getattr(config, section), key) == value
+
+
+def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
+    found = plan(
+        registry,
+        "algorithm.name=-a DAPO; inference.name=-b there; log.trackers=--trackers wandb; model.model=-m ./absent",
+        dataset="absent.jsonl",
+    )
+    assert found.missing == (
+        Missing("algorithm DAPO is not installed", "pip install rlcore-plugin-dapo"),
+        Missing(
+            "inference backend there needs the module no_such_engine, which is not installed", "pip install rlcore-plugin-acme[engine]"
+        ),
+        Missing("training backend torch is not installed", "pip install rlcore-plugin-torch"),
+        Missing("tracker wandb is not installed", "pip install rlcore-plugin-wandb"),
+        Missing("model ./absent is not found here", "type -m and the folder of a checkpoint, or a hub name org/name"),
+        Missing("data set absent.jsonl is not found here", "type -d and the path of a file that is"),
+    )
+
+
+def test_a_hub_name_is_not_missing(registry: Registry) -> None:
+    found = plan(registry)
+    assert not any("model" in item.what for item in found.missing)
+    assert any("org/model is no folder here: it is taken from the Hugging Face hub" in note for note in found.notes)
+
+
+def test_an_unknown_name_says_where_it_stands(registry: Registry, tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('[inference]\nname = "hier"\n', encoding="utf-8")
+    with pytest.raises(PluginError, match=r"a.toml, line 2: there is no inference backend 'hier', did you mean 'here'"):
+        plan_run([file], {}, registry, require=False)
+
+
+def test_a_typed_configuration_is_a_layer_too(registry: Registry) -> None:
+    config = RunConfig.model_validate({"training": {"train_batch_size": 4}})
+    found = plan_run([], {}, registry, overrides=config.model_dump(exclude_unset=True), require=False)
+    assert found.config.training.train_batch_size == 4
+    assert found.origins["training.train_batch_size"].layer == "python"
+    assert found.origins["training.zero_stage"].layer == "core"

@@ -1,0 +1,155 @@
+"""Rules between settings: each has a case that it refuses and, on its boundary, one that it lets pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.config import Plan, plan_run
+from rlcore.config.rules import RULES
+from rlcore.errors import ConfigError
+from rlcore.registry import Registry
+from rlcore.testing import PluginFolder
+
+SOURCE = """
+from rlcore.api import AdvantageSpec, AlgorithmSpec, RewardSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_rewards():
+    target = "rlcore.testing.judging:FakeReward"
+    return [
+        RewardSpec(name="right", target=target, summary=""),
+        RewardSpec(name="nice", target=target, summary="", gives_accuracy=False),
+    ]
+
+@hookimpl
+def rlcore_register_advantage_estimators():
+    return [AdvantageSpec(name="takes_kl", target="rlcore.learning.advantages:GroupNorm", summary="", accepts_kl=True)]
+
+@hookimpl
+def rlcore_register_algorithms():
+    return [AlgorithmSpec(name="plain", estimator="group_norm", loss="clipped", summary="")]
+
+@hookimpl
+def rlcore_check_run(config):
+    return ["seed 13 is unlucky; type --seed 14"] if config.run.seed == 13 else []
+"""
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
+        folder.install("acme", SOURCE)
+        yield folder.discover()
+
+
+def plan(registry: Registry, values: dict[str, Any], *rewards: str) -> Plan:
+    base = {
+        "model": "org/model",
+        "dataset": "hf:x",
+        "algorithm.name": "plain",
+        "rewards": [{"name": name} for name in rewards or ("right",)],
+    }
+    return plan_run([], {}, registry, overrides={**base, **values})
+
+
+REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
+    ({"train_batch_size": 2, "train_minibatch_size": 3}, (), "train_minibatch_size = 3"),
+    ({"train_minibatch_size": 2, "num_generations": 4, "train_microbatch_size": 9}, (), "type -tmbs 8"),
+    ({"filter_range": [0.9, 0.1]}, (), "type --filter-range 0.1 0.9"),
+    ({"filter_range": [0.5, 0.5]}, (), "type --filter-range 0.01 0.99"),
+    ({"dynamic_batching": True}, (), "--filter-range 0.01 0.99"),
+    ({"filter_range": [0, 1]}, ("nice",), "nice does not give"),
+    ({"filter_range": [0, 1], "filter_by": "nice"}, ("right", "nice"), "type --filter-by right"),
+    ({"filter_range": [0, 1], "filter_by": "absent"}, (), "type --filter-by right"),
+    ({"max_new_tokens": 100, "cache_length": 100}, (), "type --cache-length 25"),
+    ({"max_new_tokens": 3, "soft_over_length_punishment": True}, (), "at least 1"),
+    ({"train_batch_size": 8, "data_actor_buffer_size_limit": 7}, (), "type -cbsl 8"),
+    ({"kl_in": "reward", "kl_coeff": 0.1}, (), "group_norm does not"),
+    ({"num_trainers": 3, "tensor_parallel_size": 2, "runtime": "ray"}, (), "type -t 4"),
+    ({"top_p": 0.9, "old_logprobs": "rollout"}, (), "top_p = 0.9"),
+    ({"top_k": 5, "old_logprobs": "rollout"}, (), "top_k = 5"),
+    ({"train_batch_size": 2, "updates_per_batch": 3}, (), "type --updates-per-batch 2"),
+    ({"runtime": "local", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
+    ({"runtime": "local", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
+    ({}, ("right", "right"), "names right twice"),
+    ({"eval_interval": 5}, (), "-ed"),
+    ({"eval_dataset": {"a/b": "hf:x"}}, (), "'a/b'"),
+    ({"project": "../x"}, (), "project = ../x"),
+    ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
+]
+
+LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    ({"train_batch_size": 3, "train_minibatch_size": 3}, ()),
+    ({"train_minibatch_size": 2, "num_generations": 4, "train_microbatch_size": 8}, ()),
+    ({"filter_range": [0.1, 0.9]}, ()),
+    ({"filter_range": [0.1, 0.9], "dynamic_batching": True}, ()),
+    ({"filter_range": [0, 1], "filter_by": "right"}, ("nice", "right")),
+    ({"filter_range": [0, 1]}, ("nice", "right")),
+    ({"max_new_tokens": 100, "cache_length": 99}, ()),
+    ({"max_new_tokens": 3}, ()),
+    ({"max_new_tokens": 4, "soft_over_length_punishment": True}, ()),
+    ({"train_batch_size": 8, "data_actor_buffer_size_limit": 8}, ()),
+    ({"kl_in": "reward", "kl_coeff": 0.1, "estimator": "takes_kl"}, ()),
+    ({"kl_in": "reward"}, ()),
+    ({"num_trainers": 4, "tensor_parallel_size": 2, "runtime": "ray"}, ()),
+    ({"top_p": 0.9, "old_logprobs": "trainer"}, ()),
+    ({"top_p": 0.9}, ()),
+    ({"train_batch_size": 3, "updates_per_batch": 3}, ()),
+    ({"eval_interval": 5, "eval_dataset": {"a": "hf:x"}}, ()),
+    ({"seed": 14}, ()),
+]
+
+
+@pytest.mark.parametrize(("values", "rewards", "said"), REFUSED)
+def test_refused(values: dict[str, Any], rewards: tuple[str, ...], said: str, registry: Registry) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan(registry, values, *rewards)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("values", "rewards"), LET_PASS)
+def test_let_pass(values: dict[str, Any], rewards: tuple[str, ...], registry: Registry) -> None:
+    plan(registry, values, *rewards)
+
+
+def test_each_rule_has_a_case_of_its_own(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a rule, one of its cases would pass: the table above covers every rule."""
+    from rlcore.config import rules
+
+    for rule in RULES:
+        monkeypatch.setattr(rules, "RULES", tuple(other for other in RULES if other is not rule))
+        assert any(_passes(registry, values, rewards) for values, rewards, _ in REFUSED), rule.__name__
+
+
+def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]) -> bool:
+    try:
+        plan(registry, values, *rewards)
+    except ConfigError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"num_generations": 1}, "a group of one"),
+        ({"kl_coeff": 0.1}, "a reference model is loaded"),
+        ({"filter_range": [0, 1]}, "--dynamic-batching"),
+        ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
+    ],
+)
+def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
+    assert any(said in note for note in plan(registry, values).notes)
+
+
+@pytest.mark.parametrize(("name", "flag"), [("model", "-m"), ("dataset", "-d"), ("rewards", "-rt")])
+def test_what_a_run_cannot_do_without(name: str, flag: str, registry: Registry, tmp_path: Path) -> None:
+    values: dict[str, Any] = {"model": "", "dataset": "", "rewards": []}
+    with pytest.raises(ConfigError, match=flag):
+        plan(registry, {name: values[name]})

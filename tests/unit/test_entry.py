@@ -1,0 +1,69 @@
+"""``rlcore.train``: the Python entry plans as the command line does, with objects for names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlcore
+from rlcore.config import RunConfig
+from rlcore.entry import make_plan
+from rlcore.errors import ConfigError, UsageError
+from rlcore.testing import RunTester
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        yield tester.fake_run()
+
+
+def my_loss(logprobs: Any, batch: Any) -> Any:
+    return -batch.advantages * logprobs
+
+
+def test_it_trains_from_a_file_with_overrides(run: str, tmp_path: Path) -> None:
+    summary = rlcore.train(run, max_steps=2, **{"run.run_dir": str(tmp_path / "here")})
+    assert summary.steps == 2
+    assert summary.run.is_relative_to(tmp_path / "here")
+
+
+def test_objects_go_by_their_names(run: str) -> None:
+    plan = make_plan(run, loss=my_loss, reward=["fake"], estimator="group_mean")
+    assert plan.config.algorithm.loss == "my_loss"
+    assert plan.config.algorithm.estimator == "group_mean"
+    assert plan.origins["algorithm.loss"].layer == "python"
+    assert not plan.missing
+
+
+def test_every_form_of_a_configuration(run: str) -> None:
+    assert make_plan(Path(run)).config.run.max_steps == 3
+    assert make_plan([run, run]).config.run.max_steps == 3
+    nested = {"model": {"model": "org/x"}, "data": {"dataset": "hf:x"}, "rewards": [{"name": "fake"}], "algorithm": {"name": "fake"}}
+    assert make_plan(nested).config.model.model == "org/x"
+    assert make_plan(RunConfig.model_validate(nested), seed=4).config.run.seed == 4
+    with pytest.raises(ConfigError, match="config is a int"):
+        make_plan(3)  # type: ignore[arg-type]
+
+
+def test_an_unknown_override_gets_the_closest_match(run: str) -> None:
+    with pytest.raises(ConfigError, match="train_batchsize is not a setting"):
+        make_plan(run, train_batchsize=3)
+
+
+def test_what_is_missing_is_refused_before_anything_is_written(run: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pip install rlcore-plugin-vllm"):
+        rlcore.train(run, **{"inference.name": "vllm"})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_importing_rlcore_imports_nothing_of_it() -> None:
+    code = "import rlcore, sys; print([name for name in sys.modules if name.startswith('rlcore.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
