@@ -5,6 +5,7 @@ Keeps, for every value, the layer it came from, so that a sentence can cite what
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -241,6 +242,6 @@ def spoken(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return " ".join(spoken(item) for item in value)
-    text = str(value)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return shlex.quote(text) if isinstance(value, str) and (not text or any(c.isspace() for c in text)) else text

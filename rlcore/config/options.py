@@ -63,20 +63,23 @@ def _fields(part: Part) -> list[str]:
 def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft, *, keep: bool) -> tuple[dict[str, Any], list[str]]:
     """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
     fields = [name for part in parts for name in _fields(part)]
-    kept, notes = {}, []
+    kept: dict[str, Any] = {}
     names = [f"{path.rpartition('.')[0]}.name", *(part.path for part in parts)]
     names_rank = max(draft.rank(name) for name in names)
     who = " or ".join(part.label for part in parts)
+    dropped: list[str] = []
     for key, value in given.items():
         here = f"{path}.{key}"
         origin = draft.origin(here)
         if key in fields or keep:
             kept[key] = value
         elif origin.layer == "recipe" or (draft.rank(here) < names_rank and origin.layer != "flag"):
-            notes.append(f"{here} ({origin}) does not apply: {who} has no such option")
+            dropped.append(f"{key} ({origin})")
         else:
             raise unknown_option(here, draft, fields, who)
-    return kept, notes
+    if not dropped:
+        return kept, []
+    return kept, [f"options of [{path}] that do not apply, for they are not options of {who}: {', '.join(dropped)}"]
 
 
 def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel | None:

@@ -62,7 +62,7 @@ def group_std(batch: RewardBatch) -> np.ndarray:
 
 
 def _centred(batch: RewardBatch) -> np.ndarray:
-    usable = batch.in_statistics 
+    usable = batch.in_statistics & (group_size(batch) > 1)
     return np.where(usable, batch.rewards - group_mean(batch), 0.0)
 
 

@@ -33,7 +33,7 @@ class WarmStartSettings:
     batch_size: int = 64
     check_every: int = 2
     n_check: int = 192
-    target: float = 0.45
+    target: float = 0.5
     max_steps: int = 2000
 
 

@@ -5,16 +5,20 @@ The order is that of CONTRACTS section 4. It knows no coordinator, no producer a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from rlcore.batches import TrainBatch
+from rlcore.errors import RunError
 from rlcore.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.reward_kl import reward_kl
+from rlcore.roles.blame import blaming
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.snapshots import Probe, Snapshot
 from rlcore.types import Group
@@ -76,7 +80,7 @@ class Consumer:
 
     def snapshot(self, version: int, probe_ids: np.ndarray | None, tolerance: float) -> Snapshot:
         """The policy as it stands, sealed under ``version``, with the trainer's log probabilities of the probe where one is asked for."""
-        with self._account.span("weights"):
+        with self._account.span("weights"), self._blaming("handing out weights"):
             probe = None
             if probe_ids is not None:
                 probe = Probe(token_ids=probe_ids, logprobs=self._backend.probe(probe_ids), tolerance=tolerance)
@@ -90,7 +94,7 @@ class Consumer:
 
     def _with_logprobs(self, batch: TrainBatch) -> TrainBatch:
         algorithm = self._algorithm
-        with self._account.span("log probabilities"):
+        with self._account.span("log probabilities"), self._blaming("computing log probabilities"):
             if Need.REFERENCE in algorithm.needs:
                 batch = replace(batch, reference_logprobs=self._backend.logprobs(batch, Which.REFERENCE))
             if not algorithm.old_from_trainer:
@@ -116,6 +120,9 @@ class Consumer:
         )
         return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
+    def _blaming(self, doing: str) -> AbstractContextManager[None]:
+        return blaming(f"the training backend {type(self._backend).__name__}", doing)
+
     def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
         return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, seed=self._algorithm.seed, epoch=epoch)
 
@@ -124,10 +131,21 @@ class Consumer:
             return _NO_UPDATE
         with self._account.span("training"):
             self._backend.timings()
-            metrics = self._backend.update(part, self._algorithm.objective)
+            with self._blaming("updating"):
+                metrics = self._backend.update(part, self._algorithm.objective)
             for activity, seconds in self._backend.timings().items():
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
-            return metrics
+        _check_finite(metrics, part.version)
+        return metrics
+
+
+def _check_finite(metrics: Mapping[str, float], version: int) -> None:
+    for name in ("loss", "grad_norm"):
+        if not math.isfinite(metrics.get(name, 0.0)):
+            raise RunError(
+                f"the update of version {version} gave {name} {metrics[name]}: the policy has diverged; lower the learning rate (-lr) or "
+                "the gradient norm (--max-grad-norm), and start from the last checkpoint"
+            )
 
 
 def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -5,7 +5,9 @@ It knows no coordinator and nobody who wants the groups; a runtime leases, deliv
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from rlcore.errors import RunError, WeightsError
 from rlcore.interfaces import InferenceBackend, Tokenizer
+from rlcore.roles.blame import blaming
 from rlcore.roles.conversation import Conversation, Turn, single_turn
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.snapshots import Snapshot
@@ -20,6 +23,9 @@ from rlcore.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sam
 from rlcore.weights import check_probe
 
 __all__ = ["Job", "JudgeLike", "Produced", "Producer"]
+
+
+_EMPTY_POLLS = 20
 
 
 class JudgeLike(Protocol):
@@ -86,6 +92,7 @@ class Producer:
         """The activity that engine and judge are booked to, where it is not generation and scoring (an evaluation)."""
         self._requests = 0
         self._generating = 0
+        self._empty_polls = 0
         self._generated = 0
 
     @property
@@ -105,7 +112,7 @@ class Producer:
 
     def load(self, snapshot: Snapshot) -> None:
         """Serve other weights from here on, verified: version, then probe."""
-        with self._account.span("weights"):
+        with self._account.span("weights"), self._blaming(f"loading version {snapshot.version}"):
             served = self._engine.update(snapshot)
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
@@ -123,14 +130,13 @@ class Producer:
             for index, sampling in enumerate(job.samplings):
                 conversation = single_turn(context_ids, sampling)
                 requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
-        with self._account.span(self.booking or "generation"):
+        with self._account.span(self.booking or "generation"), self._blaming("taking requests"):
             self._engine.submit(requests)
 
     def step(self, timeout: float) -> list[Produced]:
         """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
         if self._live:
-            with self._account.span(self.booking or "generation"):
-                completions = self._engine.poll(timeout)
+            completions = self._poll(timeout)
             for completion in completions:
                 self._advance(completion)
             timeout = 0.0
@@ -138,6 +144,23 @@ class Producer:
             return []
         with self._account.span(self.booking or "scoring"):
             return [self._produced(key, scores) for key, scores in self._judge.poll(timeout)]
+
+    def _poll(self, timeout: float) -> list[Completion]:
+        start = time.monotonic()
+        with self._account.span(self.booking or "generation"), self._blaming("generating"):
+            completions = self._engine.poll(timeout)
+        # An empty answer before the time is up says that nothing is in flight; the contract allows it only where that is so.
+        early = not completions and time.monotonic() - start < timeout / 2
+        self._empty_polls = self._empty_polls + 1 if early else 0
+        if self._empty_polls >= _EMPTY_POLLS:
+            raise RunError(
+                f"the engine of producer {self.name} reports nothing in flight and never answered {len(self._live)} requests, "
+                f"{next(iter(self._live))!r} among them"
+            )
+        return completions
+
+    def _blaming(self, doing: str) -> AbstractContextManager[None]:
+        return blaming(f"the inference backend {type(self._engine).__name__} of producer {self.name}", doing)
 
     def _ask(self, live: _Live) -> Request:
         self._requests += 1

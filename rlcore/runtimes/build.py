@@ -79,7 +79,7 @@ def build(plan: Plan, closing: ExitStack) -> Parts:
         feed=_feed(plan, coordinator, producer, prompts, accounts["trainer"], closing),
         schedule=schedule,
         accounts=accounts,
-        probe_ids=probe_ids if plan.config.weights.probe and len(probe_ids) > 1 else None,
+        probe_ids=probe_ids if len(probe_ids) > 1 else None,
         probe_tolerance=probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype),
     )
 

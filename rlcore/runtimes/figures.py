@@ -10,7 +10,7 @@ import numpy as np
 from rlcore.runtimes.feed import Batch
 from rlcore.types import Finish, Kind, Rollout, Score
 
-__all__ = ["batch_figures", "rollout_rows"]
+__all__ = ["batch_figures", "probe_sequence", "rollout_rows"]
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
@@ -55,6 +55,16 @@ def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
                 "outcome": score.outcome.value,
                 "reason": score.reason,
             }
+
+
+def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
+    """int32[T]: the end of the batch's first trained sequence, response included, so that the probe reads weights that have moved."""
+    for rollout, _ in _sampled(batch):
+        segment = rollout.segments[-1]
+        sequence = np.concatenate([segment.context_ids, segment.token_ids])[-tokens:]
+        if len(segment.token_ids) and len(sequence) > 1:
+            return sequence
+    return None
 
 
 def _sampled(batch: Batch) -> Iterator[tuple[Rollout, Score]]:

@@ -10,13 +10,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan, to_toml
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runtimes.build import Parts, build
 from rlcore.runtimes.feed import Batch
-from rlcore.runtimes.figures import batch_figures, rollout_rows
+from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.interrupt import Interrupt
 from rlcore.runtimes.listeners import Listeners
 from rlcore.runtimes.progress import Progress
@@ -57,14 +59,14 @@ class LocalRun:
 
     def _train(self, parts: Parts, interrupt: Interrupt) -> float:
         """The loop: take the batch of the next version, train on it, hand the new weights out. Returns its seconds."""
-        self._publish(parts, 0)
+        self._publish(parts, 0, parts.probe_ids)
         self._evaluate(parts, 0, wait=True)
         start = time.monotonic()
         while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
             self._listeners.groups_scored(batch.groups, batch.version)
             metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
             version = parts.feed.updated()
-            self._publish(parts, version)
+            self._publish(parts, version, probe_sequence(batch))
             self._record(parts, version, batch, metrics)
             if _due(version, self._config.eval.eval_interval):
                 self._evaluate(parts, version, wait=False)
@@ -97,8 +99,10 @@ class LocalRun:
         )
         return folder
 
-    def _publish(self, parts: Parts, version: int) -> None:
-        parts.feed.publish(parts.consumer.snapshot(version, parts.probe_ids, parts.probe_tolerance))
+    def _publish(self, parts: Parts, version: int, probe_ids: np.ndarray | None) -> None:
+        """Seal and offer new weights, with a sequence that they were trained on as the probe."""
+        wanted = probe_ids if self._config.weights.probe else None
+        parts.feed.publish(parts.consumer.snapshot(version, wanted, parts.probe_tolerance))
 
     def _record(self, parts: Parts, step: int, batch: Batch, metrics: Mapping[str, float]) -> None:
         figures = {**batch_figures(batch), **metrics, **parts.judge.metrics()}

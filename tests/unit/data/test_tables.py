@@ -28,6 +28,7 @@ def test_parquet(tmp_path: Path) -> None:
         load_eval(path, [])
 
 
+@pytest.mark.filterwarnings("ignore")  # `datasets` pickles classes of its own dependencies
 def test_a_saved_data_set(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     table = datasets.Dataset.from_list(ROWS)
@@ -38,6 +39,7 @@ def test_a_saved_data_set(tmp_path: Path) -> None:
         load_eval(tmp_path / "many", [])
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_a_hub_name_that_is_none(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     with pytest.raises(DataError, match="write hf:NAME"):

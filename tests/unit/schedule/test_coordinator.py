@@ -260,9 +260,9 @@ def test_a_void_batch_does_not_fill_the_buffer() -> None:
 def test_nothing_is_kept_of_what_has_ended() -> None:
     c = coordinator(prompts=1000, max_staleness=1)
     sizes = []
-    for _ in range(100):
-        workers = [lease(c, 3, worker) for worker in ("a", "b", "c")]
-        c.worker_lost("b")
+    for step in range(100):
+        workers = [lease(c, 3, f"{worker}{step}") for worker in ("a", "b", "c")]
+        c.worker_lost(f"b{step}")
         c.group_lost(workers[0][0])
         lease(c)
         c.versions = {i: c.versions[i] for i in range(max(0, max(c.versions) - 20), max(c.versions) + 1)}

@@ -1,0 +1,197 @@
+"""The local runtime, the whole program, on fakes: ledger, reproducibility, overlap, faults, Ctrl-C, observers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.testing import RunOutcome, RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
+
+OBSERVER = """
+from rlcore.api import hookimpl
+rlcore_api = "1.0"
+seen = []
+@hookimpl
+def rlcore_run_started(run): print("SEEN started", run.folder.exists())
+@hookimpl
+def rlcore_groups_scored(groups, version): print("SEEN groups", len(groups), version)
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    print("SEEN step", step, "loss" in metrics)
+    if step == 2: raise RuntimeError("observer is tired")
+@hookimpl
+def rlcore_run_finished(summary): print("SEEN finished")
+"""
+
+
+def folder_of(tester: RunTester, outcome: RunOutcome) -> Path:
+    return tester.folder / outcome.json["run"]
+
+
+def weights_of(tester: RunTester, outcome: RunOutcome) -> bytes:
+    return (tester.folder / outcome.json["checkpoint"] / "model" / "fake_policy.npz").read_bytes()
+
+
+def metrics_of(tester: RunTester, outcome: RunOutcome) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder_of(tester, outcome) / "metrics.jsonl").read_text().splitlines()]
+
+
+def project(tmp_path: Path, **sections: Any) -> tuple[RunTester, str]:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    return tester, tester.fake_run(**sections)
+
+
+def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, eval={"eval_dataset": {"say": str(tmp_path / "train.jsonl")}, "eval_interval": 2})
+    done = tester.run("train", config, "--json").assert_ok()
+    folder = folder_of(tester, done)
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert {
+        "run.toml",
+        "manifest.json",
+        "metrics.jsonl",
+        "summary.json",
+        "rollouts/step-1.jsonl",
+        "eval/say/step-0.jsonl",
+        "eval/say/step-3.jsonl",
+    } <= names
+    assert {"checkpoints/latest", "checkpoints/step-3/state.json", "checkpoints/step-3/model/fake_policy.npz"} <= names
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {plugin["name"] for plugin in manifest["plugins"]} == {"fake"}
+    assert manifest["origins"]["training.train_batch_size"].startswith("file")
+    assert tester.run("train", str(folder / "run.toml"), "--dry-run").assert_ok()
+
+
+def test_every_prompt_of_the_episodes_is_accounted_for_and_a_short_batch_is_trained(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, run={"num_episodes": 3}, training={"train_batch_size": 4})
+    text = Path(config).read_text().replace("max_steps = 3\n", "")
+    Path(config).write_text(text)
+    done = tester.run("train", config, "--json").assert_ok().json
+    assert done["ledger"] == {"trained": 18, "filtered": 0, "failed": 0}
+    assert done["steps"] == 5
+
+
+@pytest.mark.parametrize("flags", [[], ["-imbs", "1"], ["-ibs", "2"], ["-tmbs", "1"]], ids=["again", "imbs", "ibs", "tmbs"])
+def test_staleness_zero_is_bitwise_reproducible_however_the_work_is_cut(tmp_path: Path, flags: list[str]) -> None:
+    tester, config = project(tmp_path)
+    first = tester.run("train", config, "--json").assert_ok()
+    second = tester.run("train", config, "--json", *flags).assert_ok()
+    assert weights_of(tester, first) == weights_of(tester, second)
+    other = tester.run("train", config, "--json", "--seed", "1").assert_ok()
+    assert weights_of(tester, first) != weights_of(tester, other)
+
+
+def test_staleness_two_overlaps_within_its_bound_and_trains_everything(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, run={"num_episodes": 10, "max_steps": 20}, schedule={"max_staleness": 2})
+    done = tester.run("train", config, "--json").assert_ok()
+    ages = [record["staleness/max"] for record in metrics_of(tester, done)]
+    assert len(ages) == 20
+    assert 0 < max(ages) <= 2
+    assert done.json["ledger"]["trained"] == 60
+
+
+def test_dynamic_batching_replaces_filtered_groups_and_masking_keeps_their_place(tmp_path: Path) -> None:
+    algorithm = {"filter_range": [0.01, 0.99]}
+    tester, config = project(tmp_path, run={"num_episodes": 8, "max_steps": 4}, algorithm={**algorithm, "dynamic_batching": True})
+    replaced = tester.run("train", config, "--json").assert_ok()
+    assert all(record["groups"] == 3 and record["groups/masked"] == 0 for record in metrics_of(tester, replaced))
+    tester, config = project(tmp_path, run={"num_episodes": 8, "max_steps": 4}, algorithm=algorithm)
+    masked = tester.run("train", config, "--json").assert_ok()
+    assert any(record["groups/masked"] > 0 for record in metrics_of(tester, masked))
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("stale", ["does not serve version"]),
+        ("partial", ["does not serve version"]),
+        ("behind", ["reports version"]),
+        ("loses", ["never answered"]),
+        ("repeats", ["not open"]),
+        ("dies", ["FaultyInference", "the faulty engine died"]),
+    ],
+)
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_a_faulty_engine_ends_the_run_with_its_name(tmp_path: Path, fault: str, words: list[str], staleness: int) -> None:
+    tester, config = project(
+        tmp_path,
+        inference={"name": "faulty", "options": {"fault": fault}},
+        schedule={"max_staleness": staleness},
+        run={"num_episodes": 20, "max_steps": 12},
+        training={"learning_rate": 0.5},
+    )
+    done = tester.run("train", config)
+    assert done.exit_code == 1
+    for word in words:
+        assert word in done.stderr.splitlines()[-1], done.stderr
+
+
+@pytest.mark.parametrize(("fault", "words"), [("drops", ["tensor"]), ("nan", ["diverged"]), ("dies", ["FaultyTraining"])])
+def test_a_faulty_trainer_ends_the_run_with_its_name(tmp_path: Path, fault: str, words: list[str]) -> None:
+    tester, config = project(tmp_path, training={"name": "faulty", "options": {"fault": fault}})
+    done = tester.run("train", config)
+    assert done.exit_code == 1
+    for word in words:
+        assert word in done.stderr.splitlines()[-1], done.stderr
+
+
+def test_an_observer_that_raises_is_switched_off_and_named_and_the_run_goes_on(tmp_path: Path) -> None:
+    tester, config = project(tmp_path)
+    tester.plugins.install("watcher", OBSERVER)
+    done = tester.run("train", config, "--json").assert_ok()
+    assert done.stdout.count("SEEN step") == 2
+    assert "SEEN started True" in done.stdout
+    assert "SEEN groups 3 0" in done.stdout
+    assert "SEEN finished" not in done.stdout
+    assert any("tired" in reason for reason in done.json["switched_off"].values())
+
+
+def interrupted(tmp_path: Path, signals: int, generations: int) -> tuple[int, str, Path]:
+    tester = RunTester(tmp_path).with_fakes()
+    config = tester.fake_run(run={"num_episodes": 100000, "max_steps": 100000}, sampling={"num_generations": generations})
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "train", config],
+        cwd=tmp_path,
+        env={**os.environ, **tester.plugins.environment, **QUIET},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith("step 2/"):
+            break
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        lines.append(process.stdout.readline())  # the answer to the first; signals that come together would be one
+    rest, _ = process.communicate(timeout=60)
+    (root,) = (tmp_path / "runs" / "rlcore").iterdir()
+    return process.returncode, "".join(lines) + rest, root
+
+
+def test_ctrl_c_once_finishes_the_step_saves_and_says_so(tmp_path: Path) -> None:
+    code, said, root = interrupted(tmp_path, 1, generations=8)
+    assert code == 130, said
+    assert "interrupted: this step is finished and saved" in said
+    assert "Stopped early, and saved." in said
+    (checkpoint,) = [path for path in (root / "checkpoints").iterdir() if path.is_dir()]
+    assert json.loads((checkpoint / "checkpoint.json").read_text())["files"]
+    assert json.loads((root / "summary.json").read_text())["interrupted"] is True
+
+
+def test_ctrl_c_twice_stops_now_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    code, said, root = interrupted(tmp_path, 2, generations=2000)
+    assert code == 130, said
+    assert not [path for path in root.rglob("*") if ".partial" in path.name]
+    for line in (root / "metrics.jsonl").read_text().splitlines():
+        json.loads(line)
