@@ -208,20 +208,13 @@ def _merge(into: dict[str, Any], data: Mapping[str, Any], path: str, owners: dic
         if isinstance(value, Mapping) and here != "eval.eval_dataset":
             if not isinstance(old, dict):
                 into[key] = old = {}
-                _disown(owners, here)
             if layer is not None and not value:
                 owners[here] = layer
             _merge(old, value, here, owners, layer)
             continue
         into[key] = list(value) if isinstance(value, tuple) else value
-        _disown(owners, here)
         if layer is not None:
             owners[here] = layer
-
-
-def _disown(owners: dict[str, Layer], path: str) -> None:
-    for known in [known for known in owners if known == path or known.startswith(f"{path}.")]:
-        del owners[known]
 
 
 def get_path(data: Any, path: str) -> Any:

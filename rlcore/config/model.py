@@ -57,7 +57,7 @@ def setting(default: Any, *flags: str, help: str, **constraints: Any) -> Any:
 class Section(BaseModel):
     """Frozen, unknown keys refused, no conversion of types (an integer is fine where a float is meant)."""
 
-    model_config = ConfigDict(frozen=True, strict=True, validate_default=False, protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False, protected_namespaces=())
 
 
 class RunSection(Section):

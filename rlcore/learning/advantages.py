@@ -62,8 +62,7 @@ def group_std(batch: RewardBatch) -> np.ndarray:
 
 
 def _centred(batch: RewardBatch) -> np.ndarray:
-    usable = batch.in_statistics & (group_size(batch) > 1)
-    return np.where(usable, batch.rewards - group_mean(batch), 0.0)
+    return np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
 
 
 def _sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:

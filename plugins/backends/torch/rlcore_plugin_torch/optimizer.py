@@ -41,7 +41,7 @@ class Optimizer:
         norm = self._clip()
         if norm is not None:
             for group in self._adam.param_groups:
-                pass
+                group["lr"] = rate
             self._adam.step()
         self.steps += 1
         self.zero_grad()

@@ -171,6 +171,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path, dtype: 
         if step == 2:
             (tmp_path / "model").mkdir()
             straight.save_model(tmp_path / "model")
+            torch.rand(5)
             straight.save(tmp_path / "trainer")
             noise = torch.rand(3)
         metrics = straight.update(batch(), OBJECTIVE)

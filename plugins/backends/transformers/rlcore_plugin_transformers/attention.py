@@ -35,9 +35,8 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Query float[b, h, t, d], key and value float[b, kv heads, columns, d], bool or additive mask [b, 1, t, columns] -> [b, t, h, d]."""
-    known = scaling is not None and all(kwargs.get(name) is None for name in _UNKNOWN)
-    short = known and query.shape[2] == 1 and query.device.type == "cpu"
-    if not short or attention_mask is None or attention_mask.dtype == torch.bool:
+    short = query.shape[2] == 1 and query.device.type == "cpu" and all(kwargs.get(name) is None for name in _UNKNOWN)
+    if not short or scaling is None or attention_mask is None or attention_mask.dtype == torch.bool:
         attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         return attended, None
     batch, heads, _, size = query.shape

@@ -73,6 +73,25 @@ def test_rows_that_end_are_dropped_and_prompts_are_admitted_while_others_run(qwe
     assert order == ["a0-0", "a0-1", "c0-0", "c0-1", "c0-2", "b0-0"]
 
 
+def test_a_response_of_one_token_ends_on_admission_and_disturbs_no_other(qwen2, backend, prompts, requests_of, drain):
+    long = requests_of(prompts([5, 6]), [2, 2], Sampling(max_new_tokens=9), name="long-")
+    short = requests_of(prompts([7]), [3], Sampling(max_new_tokens=1), name="short-")
+    alone, expected = backend(qwen2), {}
+    for request in [*long, *short]:
+        alone.submit([request])
+        expected |= drain(alone)
+    engine = backend(qwen2)
+    engine.submit(long)
+    assert engine.poll(0.0) == []
+    engine.submit(short)
+    finished = {completion.request_id: completion for completion in engine.poll(0.0)}
+    assert set(finished) == {request.request_id for request in short}
+    finished |= drain(engine)
+    assert {name: done.token_ids.tolist() for name, done in finished.items()} == {
+        name: done.token_ids.tolist() for name, done in expected.items()
+    }
+
+
 def test_poll_decodes_one_step_when_time_is_short_and_returns_at_once_when_idle(qwen2, backend, prompts, requests_of):
     engine = backend(qwen2)
     assert engine.poll(60.0) == []

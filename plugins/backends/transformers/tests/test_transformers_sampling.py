@@ -96,11 +96,12 @@ def test_blocks_are_the_stream_in_order(noise):
 def test_token_t_is_drawn_with_the_streams_t_th_number(qwen2, backend, plain, prompts, requests_of, drain):
     engine, model = backend(qwen2), plain(qwen2)
     requests = requests_of(prompts([4]), [2], Sampling(max_new_tokens=BLOCK + 20), seed=11)
-    engine.submit(requests)
+    first_to_end = requests_of(prompts([4]), [1], Sampling(max_new_tokens=3), seed=12, name="short-")
+    engine.submit([*first_to_end, *requests])
     finished = drain(engine)
     for request in requests:
         tokens = finished[request.request_id].token_ids
-        assert len(tokens) == BLOCK + 20, "long enough to need a second block"
+        assert len(tokens) == BLOCK + 20, "long enough to need a second block, after a row moved"
         ids = torch.tensor(np.concatenate([request.token_ids, tokens]).astype(np.int64))[None]
         with torch.inference_mode():
             logits = model(input_ids=ids).logits[0, len(request.token_ids) - 1 : -1].double()
