@@ -28,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except RlcoreError as error:
+        _show_cause(error)
         _report(" ".join(str(error).split()), "--json" in words)
         return error.exit_code
     except KeyboardInterrupt:
@@ -35,6 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except SystemExit as stop:  # argparse after --help
         return stop.code if isinstance(stop.code, int) else 0
+
+
+def _show_cause(error: BaseException) -> None:
+    """Where a plugin's own code failed, its traceback, above the sentence that names the plugin."""
+    if getattr(error, "exit_code", 1) == 1 and error.__cause__ is not None:
+        import traceback
+
+        traceback.print_exception(error.__cause__)
 
 
 def _report(sentence: str, as_json: bool) -> None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from rlcore.cli.flags import add_train_flags
 from rlcore.cli.parser import Parser
-from rlcore.config import to_toml
 from rlcore.config.layers import get_path, spoken
 
 if TYPE_CHECKING:
     from rlcore.config import Plan
 
-__all__ = ["run", "spelled_none"]
+__all__ = ["run"]
 
 
 def run(words: Sequence[str]) -> int:
@@ -38,15 +37,10 @@ def run(words: Sequence[str]) -> int:
 
         print(json.dumps(plan_json(plan), ensure_ascii=False))
     elif args.toml:
-        print(to_toml(plan.config, spelled_none(plan)), end="")
+        print(plan.to_toml(), end="")
     else:
         _show(plan)
     return 0
-
-
-def spelled_none(plan: Plan) -> list[str]:
-    """Settings that somebody set to none: TOML must say so, else a recipe's value would come back."""
-    return [path for path, origin in plan.origins.items() if origin.layer != "core" and get_path(plan.config, path) is None]
 
 
 def _show(plan: Plan) -> None:
@@ -60,4 +54,4 @@ def _show(plan: Plan) -> None:
         print(f"  {row[0]:<{name}}   {row[1]:<{value}}   {row[2]}".rstrip())
     for item in plan.missing:
         print(f"\nmissing: {item}")
-    print(f"\nTo paste into run.toml:\n\n{to_toml(plan.config, spelled_none(plan))}", end="")
+    print(f"\nTo paste into run.toml:\n\n{plan.to_toml()}", end="")

@@ -15,7 +15,10 @@ from rlcore.errors import UsageError
 if TYPE_CHECKING:
     from rlcore.registry import Registry
 
-__all__ = ["add_parser", "add_run_options", "check_data", "plan_of", "run", "run_plan"]
+__all__ = ["INTERRUPTED", "add_parser", "add_run_options", "check_data", "plan_of", "run", "run_plan"]
+
+INTERRUPTED = 130
+"""The exit code of a run that Ctrl-C ended, saved or not: a script that waits for a whole run must see the difference."""
 
 _TEXT = "Train a model as TOML files and flags say. Later files override earlier ones, flags override files, the last of a flag wins."
 
@@ -82,7 +85,7 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     show_outcome(summary, console)
     if as_json:
         print(json_line(summary))
-    return 0
+    return INTERRUPTED if summary.interrupted else 0
 
 
 def check_data(plan: Plan) -> None:

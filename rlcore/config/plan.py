@@ -22,6 +22,7 @@ from rlcore.config.options import Options, gather_options, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import Setting, core_settings, model_settings
+from rlcore.config.toml_text import to_toml
 from rlcore.errors import ConfigError
 from rlcore.registry import Registry
 from rlcore.specs import InferenceBackendSpec, RewardSpec
@@ -50,6 +51,12 @@ class Plan:
         """The spec of every reward that is installed, in order."""
         specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
+
+    def to_toml(self) -> str:
+        """The resolved configuration as TOML that plans the same run. What somebody set to none is written out, or a recipe's value
+        would come back."""
+        unset = [path for path, origin in self.origins.items() if origin.layer != "core" and get_path(self.config, path) is None]
+        return to_toml(self.config, unset)
 
 
 def plan_run(

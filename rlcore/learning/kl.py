@@ -9,8 +9,10 @@ furthest) it goes on along its tangent, so its value is finite and its gradient 
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["K3_TANGENT", "Kl", "bounded_exp", "kl_estimate"]
 

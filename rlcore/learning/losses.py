@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-
-import torch
+from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
 from rlcore.interfaces import Loss
 from rlcore.learning.kl import bounded_exp
 from rlcore.learning.options import ClippedOptions
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["RATIO_TANGENT", "ClippedSurrogate", "policy_ratio"]
 
@@ -37,4 +39,4 @@ class ClippedSurrogate(Loss):
         ratio = policy_ratio(logprobs, batch.old_logprobs)
         free = ratio * batch.advantages
         held = ratio.clamp(self.low, self.high) * batch.advantages
-        return -torch.minimum(free, held), {"clip_fraction": (held < free).to(ratio.dtype)}
+        return -free.minimum(held), {"clip_fraction": (held < free).to(ratio.dtype)}

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-import torch
+from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
 from rlcore.errors import RunError
 from rlcore.interfaces import Loss, Need
 from rlcore.learning.kl import Kl, kl_estimate
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["PolicyObjective"]
 
@@ -56,7 +58,7 @@ class PolicyObjective:
         self._check_inputs(logprobs, batch)
         skipped = _skipped(logprobs, batch, self.skip_threshold)
         # A skipped rollout is shown to the loss as if it had not moved: nothing in it can overflow and poison the gradients of others.
-        safe = torch.where(skipped, batch.old_logprobs, logprobs)
+        safe = batch.old_logprobs.where(skipped, logprobs)
         per_token, reported = self._per_token(safe, batch)
         policy = _weighted(per_token, skipped, batch.weights)
         total = policy + self._penalties(safe, batch, skipped)
@@ -75,11 +77,11 @@ class PolicyObjective:
         result = self.loss.per_token(logprobs, batch)
         values, reported = result if isinstance(result, tuple) else (result, {})
         for label, tensor in {"its loss": values, **reported}.items():
-            if not isinstance(tensor, torch.Tensor) or tensor.shape != logprobs.shape:
-                shape = f"shape {list(tensor.shape)}" if isinstance(tensor, torch.Tensor) else f"a {type(tensor).__name__}"
+            if getattr(tensor, "shape", None) != logprobs.shape:
+                shape = f"shape {list(tensor.shape)}" if hasattr(tensor, "shape") else f"a {type(tensor).__name__}"
                 expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
                 raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
-        finite = torch.isfinite(values.detach())
+        finite = values.detach().isfinite()
         if not finite.all():
             at = int((~finite).nonzero()[0])
             value, logprob, old = (float(item.detach()[at]) for item in (values, logprobs, batch.old_logprobs))
@@ -90,7 +92,7 @@ class PolicyObjective:
         return values, reported
 
     def _check_inputs(self, logprobs: torch.Tensor, batch: LossBatch) -> None:
-        if not torch.isfinite(logprobs.detach()).all():
+        if not logprobs.detach().isfinite().all():
             raise RunError("the policy's log probabilities are not finite: the model has diverged; lower the learning rate")
         given = {
             Need.REFERENCE: batch.reference_logprobs,
@@ -105,22 +107,21 @@ class PolicyObjective:
 def _skipped(logprobs: torch.Tensor, batch: LossBatch, threshold: float | None) -> torch.Tensor:
     """bool[n]: tokens of rollouts in which some ratio exceeds the threshold."""
     if threshold is None:
-        return torch.zeros_like(logprobs, dtype=torch.bool)
+        return logprobs.new_zeros(logprobs.shape).bool()
     beyond = (logprobs.detach() - batch.old_logprobs) > math.log(threshold)
     return batch.row_sum(beyond.to(logprobs.dtype)) > 0
 
 
 def _weighted(values: torch.Tensor, skipped: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    return (weights * torch.where(skipped, torch.zeros_like(values), values)).sum()
+    return (weights * values.masked_fill(skipped, 0.0)).sum()
 
 
-@torch.no_grad()
 def _diagnose(
     logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor, reported: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
     tokens = batch.normalisers.tokens if batch.normalisers is not None else len(logprobs)
     moved = logprobs.detach() - batch.old_logprobs
-    rows = torch.zeros(batch.rows, dtype=torch.bool, device=logprobs.device).index_fill(0, batch.row[skipped], True)
+    rows = logprobs.new_zeros(batch.rows).bool().index_fill(0, batch.row[skipped], True)
     means = {
         "ratio_mean": moved.clamp(max=20.0).exp(),
         "kl_old": kl_estimate(batch.old_logprobs, logprobs.detach(), Kl.K3),

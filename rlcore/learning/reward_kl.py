@@ -6,8 +6,8 @@ import numpy as np
 
 __all__ = ["reward_kl"]
 
-_LARGEST = 20.0
-"""Nats beyond which k3 goes on as a straight line, so that one token that drifted cannot overflow the reward."""
+_LARGEST = 10.0
+"""Nats beyond which k3 goes on as a straight line, as in ``kl.py``: one token that drifted cannot overflow the reward."""
 
 
 def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndarray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.checkpoint import save_checkpoint
-from rlcore.config import Plan, to_toml
+from rlcore.config import Plan
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runtimes.build import Parts, build
@@ -88,7 +88,7 @@ class LocalRun:
             eval_save_dir=_path(self._config.eval.eval_save_dir),
             rollout_save_dir=_path(log.rollout_save_dir),
         )
-        folder.write_config(to_toml(self._config))
+        folder.write_config(self._plan.to_toml())
         folder.write_manifest(
             build_manifest(
                 seed=self._config.run.seed,

@@ -174,7 +174,8 @@ def interrupted(tmp_path: Path, signals: int, generations: int) -> tuple[int, st
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         lines.append(process.stdout.readline())  # the answer to the first; signals that come together would be one
-    rest, _ = process.communicate(timeout=60)
+    rest = process.stdout.read()
+    process.wait(timeout=60)
     (root,) = (tmp_path / "runs" / "rlcore").iterdir()
     return process.returncode, "".join(lines) + rest, root
 

@@ -99,6 +99,31 @@ def test_a_group_level_reward_gets_the_group():
     assert [score.outcome for score in scores] == [Outcome.OK, Outcome.OK, Outcome.INFRA, Outcome.OK]
 
 
+def slow_group_reward():
+    class Slow(Reward):
+        group_level = True
+
+        def score(self, item):
+            raise NotImplementedError
+
+        def score_group(self, items):
+            import time
+
+            time.sleep(0.9)
+            return [Score(value=1.0) for _ in items]
+
+    return Slow
+
+
+def test_a_group_has_the_deadline_of_all_its_rollouts():
+    with Judge([entry(slow_group_reward(), deadline=0.5)], workers=1, error_budget=1.0) as judge:
+        judge.submit(1, prompt(), [rollout("a")] * 8)
+        judge.submit(2, prompt(), [rollout("a")])
+        found = collect(judge, [1, 2])
+    assert {score.outcome for score in found[1]} == {Outcome.OK}
+    assert found[2][0].outcome is Outcome.TIMEOUT
+
+
 def test_aborted_rollouts_are_masked_and_not_judged():
     with Judge([entry(length_reward())], workers=1, error_budget=0.0) as judge:
         for key in range(60):

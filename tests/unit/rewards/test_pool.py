@@ -63,6 +63,8 @@ def shared():
 def test_typed_outcomes(text, outcome, reason, shared):
     """The items before and after, in the same job, keep their verdicts."""
     texts = ["a", text, "bb", "slow", "ccc", *["dddd"] * 8]
+    shared.submit([task(99)])
+    results(shared, 1)  # the worker that the case before brought down is replaced
     workers = shared.worker_pids
     shared.submit(task(number, said, deadline=0.4) for number, said in enumerate(texts))
     found = {result.task.task_id: result.scores[0] for result in results(shared, len(texts))}

@@ -107,7 +107,7 @@ class TransformersBackend(InferenceBackend):
     @torch.inference_mode()
     def cancel(self, request_ids: Iterable[str]) -> None:
         """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have, none where they had not started."""
-        wanted = set(request_ids) & self._open
+        wanted = set(request_ids)
         for request in self._waiting.drop(wanted):
             none = np.zeros(0)
             self._done.append(
