@@ -157,25 +157,25 @@ def test_an_observer_that_raises_is_switched_off_and_named_and_the_run_goes_on(t
 def interrupted(tmp_path: Path, signals: int, generations: int) -> tuple[int, str, Path]:
     tester = RunTester(tmp_path).with_fakes()
     config = tester.fake_run(run={"num_episodes": 100000, "max_steps": 100000}, sampling={"num_generations": generations})
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "train", config],
         cwd=tmp_path,
         env={**os.environ, **tester.plugins.environment, **QUIET},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith("step 2/"):
-            break
-    for _ in range(signals):
-        process.send_signal(signal.SIGINT)
-        lines.append(process.stdout.readline())  # the answer to the first; signals that come together would be one
-    rest = process.stdout.read()
-    process.wait(timeout=60)
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith("step 2/") or "interrupted:" in line:
+                # Signals that come together would be one: the second waits for the answer to the first.
+                process.send_signal(signal.SIGINT)
+                signals -= 1
+            if not signals:
+                break
+        rest = process.stdout.read()
     (root,) = (tmp_path / "runs" / "rlcore").iterdir()
     return process.returncode, "".join(lines) + rest, root
 

@@ -88,11 +88,13 @@ def test_a_changed_order_is_refused_by_name(name: str, value: object) -> None:
         lambda s: s.update(settings=None),
         lambda s: s["open"].pop(),
         lambda s: s["open"].append(s["open"][0]),
+        lambda s: s["open"].__setitem__(1, s["open"][0]),
         lambda s: s["open"].append([1, 3]),
         lambda s: s["open"].append([0, 9]),
         lambda s: s["open"].append(3),
         lambda s: s["ledger"].pop("episodes"),
         lambda s: s["ledger"]["episodes"][0].__setitem__(2, 5),
+        lambda s: s["ledger"]["episodes"].__setitem__(0, [0, 5, 1, 0, {"timeout": 1}]),
         lambda s: s["ledger"]["episodes"].append([1, 1, 1, 0, {}]),
     ],
 )

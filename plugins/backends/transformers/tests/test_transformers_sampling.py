@@ -12,7 +12,8 @@ from rlcore_plugin_transformers.sampling import RowSettings, draw
 from rlcore.api import Sampling
 
 CPU = torch.device("cpu")
-logits_of = st.lists(st.floats(-8, 8, width=32), min_size=2, max_size=30)
+logits_of = st.lists(st.integers(-64, 64).map(lambda eighths: eighths / 8), min_size=2, max_size=30)
+# On a grid: two logits are equal or differ by more than rounding, so that top-k has one right answer.
 
 
 def drawn(logits, uniforms, sampling):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,6 @@ def first_stop(stop, tokenizer, tokens):
 
 
 def streamed(matcher, tokens):
-    import numpy as np
-
     for end in range(1, len(tokens) + 1):
         if matcher.candidates(np.array(tokens[end - 1 : end]))[0] and matcher.found(tokens[:end]):
             return end
@@ -31,6 +30,12 @@ def test_found_exactly_where_the_decoded_response_first_holds_one(tokenizer, tex
     tokens = tokens[cut:]
     matcher = StopMatcher(stop, tokenizer, 258)
     assert streamed(matcher, tokens) == first_stop(stop, tokenizer, tokens)
+
+
+@pytest.mark.parametrize("stop", ["é", "\u20ac", "bé"])
+def test_a_character_of_several_tokens_is_found_at_its_last(tokenizer, stop):
+    tokens = tokenizer._inner.encode("ab" + stop.strip("b") + "c", add_special_tokens=False)
+    assert streamed(StopMatcher((stop,), tokenizer, 258), tokens) == len(tokens) - 1
 
 
 def test_tokens_that_print_nothing_do_not_hide_a_stop_string(tokenizer):
