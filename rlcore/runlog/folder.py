@@ -57,6 +57,10 @@ class RunFolder:
         """One line of ``metrics.jsonl``."""
         append_json_line(self.root / "metrics.jsonl", record)
 
+    def log_failure(self, record: Mapping[str, Any]) -> None:
+        """One line of ``failures.jsonl``: a prompt that could not be judged, and why."""
+        append_json_line(self.root / "failures.jsonl", record)
+
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """``rollouts/step-N.jsonl``."""
         write_json_lines(self.rollouts / f"step-{step}.jsonl", rows)

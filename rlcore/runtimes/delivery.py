@@ -63,5 +63,5 @@ def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> De
         lease_id=lease_id,
         version=min(versions, default=lease.version),
         accuracy=sum(known) / len(known) if known else None,
-        failed="" if counted else f"{sampled[0].outcome}: {sampled[0].reason}",
+        failed="" if counted else sampled[0].outcome.value,
     )

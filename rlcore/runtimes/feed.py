@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.delivery import JobMaker, delivery_of, group_of
-from rlcore.schedule.coordinator import Coordinator, TrainOrder
+from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
 from rlcore.snapshots import Snapshot
 from rlcore.types import Group
 from rlcore.weights import LocalChannel
@@ -47,6 +48,7 @@ class Feed:
         self._groups: dict[int, Group] = {}
         self._evaluation_key = -1
         self._reports: list[tuple[int, list[TaskReport]]] = []
+        self._failures: list[dict[str, Any]] = []
 
     def next_batch(self) -> Batch | None:
         """The next update's groups; None at the end of the run. Blocks until the coordinator has them."""
@@ -69,6 +71,11 @@ class Feed:
         reports, self._reports = self._reports, []
         return reports
 
+    def take_failures(self) -> list[dict[str, Any]]:
+        """The prompts that failed since the last call, with the reason."""
+        failures, self._failures = self._failures, []
+        return failures
+
     def stop(self) -> None:
         """No further batch is wanted."""
 
@@ -81,6 +88,8 @@ class Feed:
         groups = {produced.job.key: group_of(produced, self._jobs.lease(produced.job.key)) for produced in results}
         deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
+            if verdict is Verdict.FAILED:
+                self._failures.append(_failure(groups[delivery.lease_id]))
             if verdict.kept:
                 self._groups[delivery.lease_id] = groups[delivery.lease_id]
             self._jobs.close(delivery.lease_id)
@@ -98,6 +107,11 @@ class Feed:
     def _load_newest(self) -> None:
         if (snapshot := self._channel.newer_than(self._producer.version)) is not None:
             self._producer.load(snapshot)
+
+
+def _failure(group: Group) -> dict[str, Any]:
+    reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
+    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": max(set(reasons), key=reasons.count)}
 
 
 class SequentialFeed(Feed):

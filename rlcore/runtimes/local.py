@@ -22,6 +22,7 @@ from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.interrupt import Interrupt
 from rlcore.runtimes.listeners import Listeners
 from rlcore.runtimes.progress import Progress
+from rlcore.runtimes.starvation import refuse_an_empty_run
 from rlcore.runtimes.summary import Sample, Summary
 from rlcore.specs import PluginKind
 from rlcore.weights import mean_gap_tolerance
@@ -73,6 +74,9 @@ class LocalRun:
             if _due(version, self._config.log.save_interval):
                 self._save(parts, version)
         seconds = time.monotonic() - start
+        self._log_failures(parts)
+        if not interrupt.requested:
+            refuse_an_empty_run(parts.coordinator.status(), self._config)
         if not interrupt.requested:
             self._evaluate(parts, parts.coordinator.version, wait=True)
         parts.feed.stop()
@@ -114,7 +118,12 @@ class LocalRun:
         self._progress.step(step, figures)
         if step == 1 or _due(step, self._config.log.rollout_interval):
             self._folder.write_rollouts(step, rollout_rows(batch))
+        self._log_failures(parts)
         self._collect_evaluations(parts, wait=False)
+
+    def _log_failures(self, parts: Parts) -> None:
+        for failure in parts.feed.take_failures():
+            self._folder.log_failure(failure)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""

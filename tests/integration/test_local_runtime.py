@@ -196,3 +196,15 @@ def test_ctrl_c_twice_stops_now_and_leaves_nothing_half_written(tmp_path: Path) 
     assert not [path for path in root.rglob("*") if ".partial" in path.name]
     for line in (root / "metrics.jsonl").read_text().splitlines():
         json.loads(line)
+
+
+def test_prompts_that_no_reward_can_judge_fail_with_their_reason_and_an_empty_run_is_an_error(tmp_path: Path) -> None:
+    tester, config = project(tmp_path)
+    tester.write("broken.py", "def broken(item):\n    raise RuntimeError('no verdict today')\n")
+    done = tester.run("train", config, "-rt", "./broken.py:broken", "--reward-error-budget", "1.0")
+    assert done.exit_code == 1
+    assert "nothing was trained: of 12 prompts, 12 failed" in done.stderr
+    (log,) = [path for path in done.written if path.name == "failures.jsonl"]
+    rows = [json.loads(line) for line in (tmp_path / log).read_text().splitlines()]
+    assert len(rows) == 12
+    assert all("no verdict today" in row["reason"] for row in rows)

@@ -28,7 +28,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(folder: Path, **overrides: Any) -> Summary:
     paths = {"run_dir": str(folder / "runs"), "model": str(folder / "base"), "dataset": str(folder / "train.jsonl")}
-    values = {"max_steps": STEPS, "eval_dataset": {}, **paths, **overrides}
+    values = {"max_steps": STEPS, "eval_dataset": {}, "eval_interval": 0, **paths, **overrides}
     return rlcore.train(folder / "run.toml", **values)
 
 
@@ -77,7 +77,7 @@ def test_the_cut_of_the_training_batch_matters_only_up_to_rounding(quickstart: P
 @pytest.mark.full
 def test_staleness_two_learns_too(quickstart: Path) -> None:
     held_out = {"sort": str(quickstart / "heldout.jsonl")}
-    summary = train(quickstart, max_steps=100, max_staleness=2, eval_dataset=held_out, eval_interval=0)
+    summary = train(quickstart, max_steps=100, max_staleness=2, eval_dataset=held_out)
     assert summary.accuracy_before is not None
     assert summary.accuracy_after is not None
     assert summary.accuracy_after >= 0.9 > summary.accuracy_before
