@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench clean
+.PHONY: help env quickstart test test-full test-nightly lint format bench bench-help bench-schedule clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -46,6 +46,12 @@ format: env  ## put the code in shape
 
 bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 	$(BIN)/python -m benchmarks.step $(ARGS)
+
+bench-help: env  ## CPU seconds of `rlcore --help`
+	$(BIN)/python -m benchmarks.help
+
+bench-schedule: env  ## events a second of the coordinator
+	$(BIN)/python -m benchmarks.schedule
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

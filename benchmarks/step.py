@@ -11,7 +11,7 @@ from rich.console import Console
 
 from rlcore.cli.display import display_on
 from rlcore.config import plan_run
-from rlcore.quickstart.assets import write_assets
+from rlcore.quickstart.assets import prepare
 from rlcore.registry import Registry
 from rlcore.runtimes import Summary, run
 
@@ -34,9 +34,9 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as folder:
-        write_assets(Path(folder) / "quickstart", seed=arguments.seed, say=console.print)
-        flags = {"run.max_steps": arguments.steps, "run.seed": arguments.seed, "run.run_dir": f"{folder}/runs"}
-        plan = plan_run([Path(folder) / "quickstart" / "run.toml"], {}, Registry.discover(), overrides=flags)
+        assets = prepare(Path(folder) / "quickstart", arguments.seed, lambda line: console.print(line))
+        steps = {"run": {"max_steps": arguments.steps}}
+        plan = plan_run([assets.run_toml], {}, Registry.discover(), overrides=steps)
         print(json.dumps(figures(run(plan, display_on(console)))))
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.plugins import PluginFolder
     from rlcore.testing.policy import FakePolicy
+    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_tokenizer
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdvantageSuite",
+    "ChatTokenizer",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
@@ -44,13 +46,17 @@ __all__ = [
     "FaultyInference",
     "FaultyTraining",
     "InferenceBackendSuite",
+    "Judge",
     "LossSuite",
     "PluginFolder",
+    "Registry",
+    "RewardEntry",
     "RewardSuite",
     "RunOutcome",
     "RunTester",
     "TrainingBackendSuite",
     "load_fake_tokenizer",
+    "load_tokenizer",
     "make_request",
     "make_reward_batch",
     "make_rollout",
@@ -60,6 +66,7 @@ __all__ = [
 
 _HOME = {
     "AdvantageSuite": "suites.advantage",
+    "ChatTokenizer": "real",
     "FakeEstimator": "algorithms",
     "FakeInference": "inference",
     "FakeInferenceOptions": "inference",
@@ -75,13 +82,17 @@ _HOME = {
     "FaultyInference": "faulty",
     "FaultyTraining": "faulty",
     "InferenceBackendSuite": "suites.inference",
+    "Judge": "real",
     "LossSuite": "suites.loss",
     "PluginFolder": "plugins",
+    "Registry": "real",
+    "RewardEntry": "real",
     "RewardSuite": "suites.reward",
     "RunOutcome": "run_tester",
     "RunTester": "run_tester",
     "TrainingBackendSuite": "suites.training",
     "load_fake_tokenizer": "tokens",
+    "load_tokenizer": "real",
     "make_request": "records",
     "make_reward_batch": "records",
     "make_rollout": "records",

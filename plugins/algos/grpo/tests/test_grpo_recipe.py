@@ -9,7 +9,7 @@ from rlcore_plugin_grpo import rlcore_register_algorithms
 
 from rlcore.api import Finish, Group, LossBatch, PluginKind, Rollout, Score, Segment
 from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, assemble_rewards, run_estimator
-from rlcore.registry import Registry
+from rlcore.testing import Registry
 
 (SPEC,) = rlcore_register_algorithms()
 DEFAULTS = {path: value for path, (value, _) in SPEC.defaults.items()}

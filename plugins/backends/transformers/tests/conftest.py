@@ -15,7 +15,7 @@ from transformers import LlamaConfig, PreTrainedTokenizerFast, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import Completion, InferenceContext, Request, Snapshot, Tensor
-from rlcore.data.tokenizer import ChatTokenizer
+from rlcore.testing import ChatTokenizer
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"

@@ -50,3 +50,20 @@ def test_only_tokens_that_can_close_a_stop_string_are_decoded(tokenizer, monkeyp
     tokens = tokenizer._inner.encode("answer without an end", add_special_tokens=False)
     monkeypatch.setattr(matcher, "found", lambda _: pytest.fail("decoded for nothing"))
     assert streamed(matcher, tokens) is None
+
+
+class FirstSpaceEater:
+    """Decodes like a SentencePiece tokenizer: the space in front of the first piece is not printed."""
+
+    stop_ids = frozenset()
+    pieces = ("a", "\u2581b", "\u2581", "c")
+
+    def decode(self, token_ids):
+        return "".join(self.pieces[token] for token in token_ids).replace("\u2581", " ").removeprefix(" ")
+
+
+@pytest.mark.parametrize(("tokens", "stop"), [([0, 1, 2, 3], "b "), ([3, 0, 2, 2], "a "), ([0, 0, 1], "a b"), ([2, 0, 1], "a ")])
+def test_a_space_that_a_piece_alone_does_not_print_is_found(tokens, stop):
+    tokenizer = FirstSpaceEater()
+    assert streamed(StopMatcher((stop,), tokenizer, 4), tokens) == first_stop((stop,), tokenizer, tokens)
+    assert first_stop((stop,), tokenizer, tokens) is not None

@@ -9,7 +9,7 @@ from rlcore_plugin_math import rlcore_register_rewards
 from rlcore_plugin_math.options import BoxedOptions
 
 from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Segment
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.testing import Judge, RewardEntry
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "math_hostile.jsonl").read_text(encoding="utf-8").splitlines()]
 

@@ -1,0 +1,121 @@
+"""The documentation is run: every marked block of the README is written to a file and used as the text says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from rlcore.cli import COMMANDS
+from rlcore.quickstart.assets import prepare
+from rlcore.testing import RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"<!-- test: (?P<name>\S+) -->\n```\w+\n(?P<text>.*?)```", re.DOTALL)
+BLOCKS = {match["name"]: match["text"] for match in BLOCK.finditer(README)}
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the README's files in it and a quickstart named demo."""
+    folder = tmp_path_factory.mktemp("readme")
+    for name, text in BLOCKS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        prepare(Path("demo"), 0, lambda line: None)
+    finally:
+        os.chdir(here)
+    return folder
+
+
+def run(folder: Path, *words: str, code: str = PROGRAM, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | QUIET | {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def metrics(folder: Path) -> str:
+    newest = max((folder / "demo" / "runs").rglob("metrics.jsonl"), key=lambda path: path.stat().st_mtime_ns)
+    return newest.read_text(encoding="utf-8")
+
+
+def test_the_loss_is_at_most_fifteen_lines_and_its_metric_appears(demo: Path) -> None:
+    assert len(BLOCKS["my_loss.py"].splitlines()) <= 15
+    run(demo, "quickstart", "demo", "--loss", "./my_loss.py:MyLoss", "--max-steps", "2", "-ei", "0")
+    assert '"loss/held"' in metrics(demo)
+
+
+def test_the_same_loss_from_a_python_script(demo: Path) -> None:
+    done = run(demo, code=BLOCKS["train_my_loss.py"], path=str(demo))
+    assert '"loss/held"' in metrics(demo)
+    assert Path(demo, done.stdout.strip().splitlines()[-1]).is_dir()
+
+
+def test_the_python_example_of_the_tour(demo: Path) -> None:
+    text = re.search(r"From Python.*?```python\n(.*?)```", README, re.DOTALL)
+    assert text is not None
+    run(demo, code=text[1].replace("max_steps=20", "max_steps=2, eval_interval=0"))
+
+
+def test_the_reward_plugin_is_found_judges_and_conforms(demo: Path, tmp_path: Path) -> None:
+    source = demo / "rlcore-plugin-palindrome"
+    project = tomllib.loads(BLOCKS["rlcore-plugin-palindrome/pyproject.toml"])["project"]
+    ((name, module),) = project["entry-points"]["rlcore"].items()
+    info = source / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "entry_points.txt").write_text(f"[rlcore]\n{name} = {module}\n")
+    assert "palindrome" in run(demo, "show", "reward", "palindrome", path=str(source)).stdout
+    pytest_program = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+    suite = run(tmp_path, str(source / "tests"), code=pytest_program, path=str(source))
+    assert "passed" in suite.stdout
+
+
+def tour() -> list[str]:
+    block = re.search(r"## A tour in 20 lines\n\n```sh\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    return [line.split("#")[0].strip() for line in block[1].splitlines() if line.strip()]
+
+
+def test_the_tour_is_short_and_names_commands_that_exist() -> None:
+    assert len(tour()) <= 20
+    assert {line.split()[1] for line in tour()} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("line", [line for line in tour() if "train" in line or "show" in line or "plugins" in line])
+def test_every_line_of_the_tour_is_accepted(demo: Path, line: str) -> None:
+    words = line.split()[1:]
+    dry = ["--dry-run"] if words[0] == "train" and "--dry-run" not in words and "--help" not in words else []
+    run(demo, *words, *dry)
+
+
+def test_the_two_commands_and_every_make_target_of_the_docs_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert "make quickstart" in README
+    assert "make test" in README
+    for text in (README, (ROOT / "CONTRIBUTING.md").read_text()):
+        assert set(re.findall(r"make ([a-z]+(?:-[a-z]+)*)", text)) - {"it"} <= targets
+
+
+def test_paths_that_the_docs_name_exist() -> None:
+    for name in ("README.md", "CONTRIBUTING.md", "docs/architecture.md"):
+        for path in re.findall(r"`((?:rlcore|tests|plugins|docs|benchmarks)/[\w./-]*)`", (ROOT / name).read_text()):
+            assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+def test_a_stranger_is_told_what_is_not_installed(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path)
+    tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": "x"}, "gt_answer": "1"}])
+    done = tester.run("train", "-m", "org/model", "-d", "train.jsonl", "-rt", "boxed", "-b", "vllm", "--dry-run").assert_ok()
+    assert "pip install rlcore-plugin-vllm" in done.stdout
