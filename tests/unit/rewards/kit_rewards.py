@@ -39,9 +39,29 @@ def collect(judge, keys):
     return found
 
 
+def _no_verdicts():
+    """A function of the text that returns what is no verdict, None where the text asks for none. Nested, so that it travels by value."""
+
+    def no_verdict(text):
+        from rlcore.types import Score
+
+        made = {
+            "nan": lambda: float("nan"),
+            "infinite": lambda: Score(value=float("inf")),
+            "text": lambda: "10",
+            "accuracy": lambda: Score(value=1.0, accuracy=1.5),
+            "outcome": lambda: Score(value=1.0, outcome="splendid"),
+            "part": lambda: Score(value=1.0, parts={"a": "b"}),
+        }
+        return made[text]() if text in made else None
+
+    return no_verdict
+
+
 def misbehaving(folder=None):
     """A reward that does what its text says."""
     path = str(folder) if folder else ""
+    no_verdict = _no_verdicts()
 
     def reward(item):
         import os
@@ -49,8 +69,6 @@ def misbehaving(folder=None):
         import sys
         import time
         from pathlib import Path
-
-        from rlcore.types import Score
 
         class LibraryTimeout(BaseException):
             pass
@@ -64,6 +82,8 @@ def misbehaving(folder=None):
             marker.touch()
             return not known
 
+        if item.text == "none" or no_verdict(item.text) is not None:
+            return no_verdict(item.text)
         match item.text:
             case "hang":
                 while True:
@@ -94,20 +114,6 @@ def misbehaving(folder=None):
                 deeper()
             case "memory":
                 return bytearray(1 << 60)[0]
-            case "nan":
-                return float("nan")
-            case "infinite":
-                return Score(value=float("inf"))
-            case "text":
-                return "10"
-            case "none":
-                return None
-            case "accuracy":
-                return Score(value=1.0, accuracy=1.5)
-            case "outcome":
-                return Score(value=1.0, outcome="splendid")
-            case "part":
-                return Score(value=1.0, parts={"a": "b"})
             case "print":
                 print("x" * 100_000, flush=True)
                 os.write(1, b"y" * 100_000)
