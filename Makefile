@@ -20,7 +20,7 @@ env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned 
 
 $(STAMP): pyproject.toml constraints.txt $(PLUGINS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt $(EDITABLE) -e '.[quickstart,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt -e . $(EDITABLE) -e '.[quickstart,dev]'
 	@touch $@
 
 quickstart: env  ## a tiny language model learns to sort, on this machine, in about a minute
