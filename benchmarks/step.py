@@ -41,9 +41,10 @@ def main() -> None:
 
 
 def figures(summary: Summary) -> dict[str, object]:
-    """Seconds a step by part (``other`` is what no part claims), and the peak memory of the process."""
+    """Seconds a step by part (``other`` is what no part claims: batches, metrics, files), and the peak memory of the process."""
     split = {part: sum(summary.time.get(name, 0.0) for name in names) / summary.steps for part, names in _PARTS.items()}
     total = summary.train_seconds / summary.steps
+    split["other"] = total - sum(split.values())
     return {
         "steps": summary.steps,
         "seconds_per_step": round(total, 4),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
@@ -46,6 +47,8 @@ class Feed:
         self._channel = channel
         self._in_flight = in_flight
         self._groups: dict[int, Group] = {}
+        self.profile: Path | None = None
+        """Where a feed with a thread of its own writes that thread's profile."""
         self._evaluation_key = -1
         self._reports: list[tuple[int, list[TaskReport]]] = []
         self._failures: list[dict[str, Any]] = []
@@ -75,6 +78,10 @@ class Feed:
         """The prompts that failed since the last call, with the reason."""
         failures, self._failures = self._failures, []
         return failures
+
+    def state(self) -> dict[str, Any]:
+        """The coordinator's state, JSON-able, for a checkpoint."""
+        return self.coordinator.state()
 
     def stop(self) -> None:
         """No further batch is wanted."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import resource
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,9 +20,11 @@ from rlcore.runtimes.feed import Batch
 from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.interrupt import Interrupt
 from rlcore.runtimes.listeners import Listeners
+from rlcore.runtimes.profiling import profiled
 from rlcore.runtimes.progress import Progress
 from rlcore.runtimes.starvation import refuse_an_empty_run
 from rlcore.runtimes.summary import Sample, Summary
+from rlcore.runtimes.timing import Timing
 from rlcore.specs import PluginKind
 from rlcore.weights import mean_gap_tolerance
 
@@ -51,18 +52,19 @@ class LocalRun:
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, parts.schedule.horizon)
-            with Interrupt(self._progress.note) as interrupt:
-                seconds = self._train(parts, interrupt)
-            summary = self._summarise(parts, seconds, interrupt.requested)
+            with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
+                parts.feed.profile = self._profile("producer")
+                timing = self._train(parts, interrupt)
+            summary = self._summarise(parts, timing, interrupt.requested)
             self._listeners.finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
             return summary
 
-    def _train(self, parts: Parts, interrupt: Interrupt) -> float:
-        """The loop: take the batch of the next version, train on it, hand the new weights out. Returns its seconds."""
+    def _train(self, parts: Parts, interrupt: Interrupt) -> Timing:
+        """The loop: take the batch of the next version, train on it, hand the new weights out. Returns where its seconds went."""
         self._publish(parts, 0, parts.probe_ids)
         self._evaluate(parts, 0, wait=True)
-        start = time.monotonic()
+        timing = Timing.start(parts.accounts)
         while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
             self._listeners.groups_scored(batch.groups, batch.version)
             metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
@@ -73,7 +75,7 @@ class LocalRun:
                 self._evaluate(parts, version, wait=False)
             if _due(version, self._config.log.save_interval):
                 self._save(parts, version)
-        seconds = time.monotonic() - start
+        timing.stop(parts.accounts, parts.consumer.timings)
         self._log_failures(parts)
         if not interrupt.requested:
             refuse_an_empty_run(parts.coordinator.status(), self._config)
@@ -81,7 +83,7 @@ class LocalRun:
             self._evaluate(parts, parts.coordinator.version, wait=True)
         parts.feed.stop()
         self._save(parts, parts.coordinator.version)
-        return seconds
+        return timing
 
     def _open_folder(self, parts: Parts) -> RunFolder:
         log = self._config.log
@@ -102,6 +104,9 @@ class LocalRun:
             )
         )
         return folder
+
+    def _profile(self, role: str) -> Path | None:
+        return self._folder.root / f"profile-{role}.prof" if self._config.run.enable_profiling else None
 
     def _publish(self, parts: Parts, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal and offer new weights, with a sequence that they were trained on as the probe."""
@@ -159,10 +164,10 @@ class LocalRun:
             parts.consumer.save(folder)
             parts.tokenizer.save(folder / "model")
 
-        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": parts.coordinator.state()})
+        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": parts.feed.state()})
         self._listeners.checkpoint_saved(step, self._checkpoint)
 
-    def _summarise(self, parts: Parts, seconds: float, interrupted: bool) -> Summary:
+    def _summarise(self, parts: Parts, timing: Timing, interrupted: bool) -> Summary:
         status = parts.coordinator.status()
         steps = sorted(self._evaluations)
         before = self._evaluations[steps[0]] if steps else []
@@ -170,26 +175,19 @@ class LocalRun:
         return Summary(
             run=self._folder.root,
             steps=status.version,
-            train_seconds=round(seconds, 3),
-            tokens_per_second=round(self._tokens / seconds, 1) if seconds else 0.0,
+            train_seconds=round(timing.seconds, 3),
+            tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
             accuracy_before=_accuracy(before),
             accuracy_after=_accuracy(after),
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
-            time=_seconds(parts),
+            time=timing.by_activity,
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             interrupted=interrupted,
             switched_off=self._listeners.switched_off,
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
-
-
-def _seconds(parts: Parts) -> dict[str, float]:
-    """Seconds by worker and activity; what the trainer says of its own steps stands below ``trainer/training``."""
-    booked = {f"{worker}/{part}": spent for worker, account in parts.accounts.items() for part, spent in account.totals().items()}
-    inside = {f"trainer/training/{part}": spent for part, spent in parts.consumer.timings.items()}
-    return {name: round(spent, 3) for name, spent in {**booked, **inside}.items()}
 
 
 def _path(text: str | None) -> Path | None:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from rlcore.errors import RunError
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.delivery import JobMaker
 from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed
+from rlcore.runtimes.profiling import profiled
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.snapshots import Snapshot
@@ -80,6 +82,10 @@ class ThreadedFeed(Feed):
                 self._changed.wait()
             return super().take_evaluations()
 
+    def state(self) -> dict[str, Any]:
+        with self._changed:
+            return super().state()
+
     def stop(self) -> None:
         with self._changed:
             self._stopping = True
@@ -97,8 +103,9 @@ class ThreadedFeed(Feed):
 
     def _produce(self) -> None:
         try:
-            while self._take_work():
-                self._collect(self._producer.step(POLL_SECONDS))
+            with profiled(self.profile):
+                while self._take_work():
+                    self._collect(self._producer.step(POLL_SECONDS))
         except BaseException as error:
             with self._changed:
                 self._error = error

@@ -208,3 +208,19 @@ def test_prompts_that_no_reward_can_judge_fail_with_their_reason_and_an_empty_ru
     rows = [json.loads(line) for line in (tmp_path / log).read_text().splitlines()]
     assert len(rows) == 12
     assert all("no verdict today" in row["reason"] for row in rows)
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_the_seconds_of_each_worker_sum_to_those_of_the_loop(tmp_path: Path, staleness: int) -> None:
+    tester, config = project(tmp_path, schedule={"max_staleness": staleness}, run={"num_episodes": 20, "max_steps": 20})
+    done = tester.run("train", config, "--json").assert_ok().json
+    for worker in ("producer", "trainer"):
+        parts = {name: spent for name, spent in done["time"].items() if name.startswith(f"{worker}/") and name.count("/") == 1}
+        assert sum(parts.values()) == pytest.approx(done["train_seconds"], abs=0.02)
+
+
+@pytest.mark.parametrize(("staleness", "roles"), [(0, {"trainer"}), (1, {"trainer", "producer"})])
+def test_profiling_leaves_a_profile_of_every_thread(tmp_path: Path, staleness: int, roles: set[str]) -> None:
+    tester, config = project(tmp_path, schedule={"max_staleness": staleness})
+    done = tester.run("train", config, "--enable_profiling", "--json").assert_ok()
+    assert {path.stem.removeprefix("profile-") for path in folder_of(tester, done).glob("*.prof")} == roles

@@ -1,0 +1,52 @@
+"""The torch backend keeps the rules of every training backend, on a tiny Qwen2."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+from rlcore_plugin_torch.backend import TorchBackend
+from transformers import Qwen2Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from rlcore.api import TrainingBackend, TrainingContext
+from rlcore.testing import TrainingBackendSuite
+
+VOCABULARY = 40
+
+
+@lru_cache
+def tiny_qwen2() -> Path:
+    torch.manual_seed(0)
+    folder = Path(mkdtemp(prefix="rlcore-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=32,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=True,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+class TestTorch(TrainingBackendSuite):
+    vocabulary = VOCABULARY
+
+    def model(self) -> str:
+        return str(tiny_qwen2())
+
+    def make(self, context: TrainingContext) -> TrainingBackend:
+        return TorchBackend(context)
