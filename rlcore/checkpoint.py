@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.runlog.files import sync_folder, write_json, write_text
+from rlcore.runlog.files import sync_folder, sync_folder_entry, write_json, write_text
 
 __all__ = ["save_checkpoint"]
 
@@ -30,6 +30,7 @@ def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state
         write_json(aside / "checkpoint.json", {"step": step, "files": _inventory(aside)})
         sync_folder(aside)
         aside.rename(final)
+        sync_folder_entry(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     write_text(folder / "latest", f"step-{step}\n")

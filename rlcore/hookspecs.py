@@ -90,7 +90,10 @@ def rlcore_run_started(run: RunInfo) -> None:
 
 @hookspec
 def rlcore_groups_scored(groups: Sequence[Group], version: int) -> None:
-    """Groups were scored; ``version`` is the policy version at that moment. The sequence is read-only. Since 1.0."""
+    """Groups were scored since the last call, those among them that were filtered or failed; ``version`` is the policy version now.
+
+    Called before each update, in the driver process. The sequence is read-only. Since 1.0.
+    """
 
 
 @hookspec
@@ -105,4 +108,4 @@ def rlcore_checkpoint_saved(step: int, folder: Path) -> None:
 
 @hookspec
 def rlcore_run_finished(summary: Mapping[str, Any]) -> None:
-    """The run ended, well or not; ``summary`` is what the user is shown. Since 1.0."""
+    """The run ended: ``summary`` is what the user is shown, or ``{"error": …}`` where it failed. Since 1.0."""

@@ -62,12 +62,14 @@ class Spec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSpec(Spec):
     """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
-    ``system_prompt`` and ``stop``: defaults where the user sets none."""
+    ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
+    answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1)."""
 
     requires: tuple[str, ...] = ()
     gives_accuracy: bool = True
     system_prompt: str = ""
     stop: tuple[str, ...] = ()
+    full_value_option: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

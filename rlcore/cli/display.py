@@ -67,9 +67,9 @@ class LinesDisplay:
         self._show(metrics)
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        if reports:
-            self._held_out = sum(report.accuracy for report in reports) / len(reports)
-        figures = ", ".join(f"{report.task} {report.accuracy:.3f}" for report in reports)
+        known = [report.accuracy for report in reports if report.accuracy is not None]
+        self._held_out = sum(known) / len(known) if known else None
+        figures = ", ".join(f"{report.task} {'–' if report.accuracy is None else format(report.accuracy, '.3f')}" for report in reports)
         self.note(f"held-out accuracy after {step} updates: {figures}")
 
     def finished(self) -> None: ...

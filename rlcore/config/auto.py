@@ -11,7 +11,7 @@ from rlcore.config.chosen import training_name
 from rlcore.config.model import RunConfig
 from rlcore.specs import AlgorithmSpec
 
-__all__ = ["Resolved", "resolve"]
+__all__ = ["Resolved", "one_step_on_policy", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,20 @@ def _reward_workers(config: RunConfig) -> tuple[int, str]:
     return max(1, cores - 1), f"{cores} cores - 1, at least 1"
 
 
+def one_step_on_policy(config: RunConfig) -> bool:
+    """True where a batch is trained by the policy that sampled it, in one optimizer step: every ratio is then 1."""
+    return config.schedule.max_staleness == 0 and config.algorithm.updates_per_batch * config.algorithm.epochs_per_batch == 1
+
+
 def _old_logprobs(config: RunConfig) -> tuple[str, str]:
-    sampling, algorithm = config.sampling, config.algorithm
+    sampling = config.sampling
     if sampling.top_p < 1.0 or sampling.top_k > 0:
         return "trainer", "top-p or top-k truncates the sampler, whose log probabilities are not the policy's"
-    if config.schedule.max_staleness == 0 and algorithm.updates_per_batch * algorithm.epochs_per_batch == 1:
+    if one_step_on_policy(config):
         return "trainer", "free with one optimizer step per batch and max_staleness 0"
-    return "rollout", "the policy that sampled is not the one that trains"
+    if config.schedule.max_staleness == 0:
+        return "rollout", "the sampler's are those of the policy before the first of several optimizer steps"
+    return "rollout", "the policy that sampled may be older than the one that trains"
 
 
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from rlcore.config.auto import one_step_on_policy
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import RunConfig
@@ -177,14 +178,18 @@ def _splits_within_batch(facts: Facts) -> str | None:
 def _local_is_one_process(facts: Facts) -> str | None:
     if facts.config.run.runtime != "local":
         return None
-    for path, flag in (("training.num_trainers", "-t"), ("inference.num_inferencer", "-i")):
-        if get_path(facts.config, path) > 1:
-            return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime ray or {flag} 1"
+    for path, flag in (("training.num_trainers", "-t 1"), ("inference.num_inferencer", "-i 1"), ("training.zero_stage", "-zero 0")):
+        if get_path(facts.config, path) > (path != "training.zero_stage"):
+            return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime ray or {flag}"
+    for path in ("run.master_address", "run.master_port", "run.ray_dir"):
+        if get_path(facts.config, path) is not None:
+            return f"{facts.cite('run.runtime')} is one process and has no use for {facts.cite(path)}; type --runtime ray or leave it out"
     return None
 
 
 def _rewards_differ(facts: Facts) -> str | None:
-    names = [reward.name for reward in facts.config.rewards]
+    specs = {name: spec.name for name, spec in facts.rewards()}
+    names = [specs.get(reward.name, reward.name.lower()) for reward in facts.config.rewards]
     twice = next((name for name in names if names.count(name) > 1), None)
     return f"[[rewards]] names {twice} twice: a name is how rows and metrics refer to it; keep one and raise its weight" if twice else None
 
@@ -259,6 +264,8 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
     if config.algorithm.kl_coeff > 0:
         yield f"{facts.cite('algorithm.kl_coeff')}: a reference model is loaded"
+    if config.algorithm.skip_threshold is not None and one_step_on_policy(config):
+        yield f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: on-policy with one optimizer step every ratio is 1"
     ranks = config.training.data_parallel_size
     if ranks > 1:
         batch = config.training.train_batch_size

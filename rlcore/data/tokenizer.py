@@ -17,8 +17,11 @@ from rlcore.types import Message
 __all__ = ["ChatTokenizer", "load_tokenizer"]
 
 
-def load_tokenizer(path: str) -> ChatTokenizer:
-    """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template."""
+def load_tokenizer(path: str, *, model: str | None = None) -> ChatTokenizer:
+    """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template.
+
+    ``model``: the folder of the model where it is another one; the tokens that end a response are those of both.
+    """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
@@ -33,7 +36,7 @@ def load_tokenizer(path: str) -> ChatTokenizer:
             f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, "
             "or --tokenizer-path with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja beside it)"
         )
-    return ChatTokenizer(inner, stop_ids=_stop_ids(path))
+    return ChatTokenizer(inner, stop_ids=_stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset()))
 
 
 class ChatTokenizer(Tokenizer):

@@ -49,7 +49,7 @@ def assemble_rewards(
 ) -> RewardBatch:
     """What an estimator sees of the groups.
 
-    ``masked``: places in ``groups`` of those that the group filter took out (no statistics, no loss). ``kl`` float64[N] and its
+    ``masked``: places in ``groups`` of those that the group filter took out (statistics yes, loss no). ``kl`` float64[N] and its
     coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward.
     Raises RunError where a score is not finite.
     """
@@ -65,7 +65,7 @@ def assemble_rewards(
         offsets=_read_only(flat.offsets),
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
-        greedy=_read_only(_greedy(groups)) if with_greedy else None,
+        greedy=_read_only(_greedy(groups, settings)) if with_greedy else None,
     )
 
 
@@ -185,9 +185,9 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
     lengths = np.array([rollout.length for _, rollout, _ in rows], np.int64)
     kept = ~np.isin(group, np.array(sorted(masked), np.int64))
     # An aborted rollout is an accident of the machine, whatever a judge made of its text.
-    whole = kept & np.array([rollout.finish != Finish.ABORTED for _, rollout, _ in rows], np.bool_)
+    whole = np.array([rollout.finish != Finish.ABORTED for _, rollout, _ in rows], np.bool_)
     truncated = np.array([rollout.finish == Finish.LENGTH for _, rollout, _ in rows], np.bool_)
-    in_loss = whole & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
+    in_loss = whole & kept & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
     return _Flat(
         rollouts=tuple(rollout for _, rollout, _ in rows),
         scores=tuple(score for _, _, score in rows),
@@ -210,13 +210,16 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def _greedy(groups: Sequence[Group]) -> np.ndarray:
-    """float64[G]: the reward of the greedy rollout where it was judged, else NaN."""
+def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
+    """float64[G]: the reward of the greedy rollout where it was judged, else NaN; with the same punishment of length as the others."""
     values = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
             if rollout.kind == Kind.GREEDY and score.in_statistics:
                 values[number] = _value(rollout, score)
+                if settings.overlong is not None:
+                    cut = np.array([rollout.finish == Finish.LENGTH])
+                    values[number] += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
     return values
 
 

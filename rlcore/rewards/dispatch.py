@@ -273,8 +273,9 @@ class Dispatcher:
         self._remove(worker)
         if state is State.BUSY:
             self._suspect(worker, Outcome.INFRA, f"the worker judging it died, twice ({worker.epitaph()})")
-        elif state is State.STARTING:
-            self._not_started(f"a reward worker ended before it was ready ({worker.epitaph()})")
+        else:
+            # Idle or starting: nobody asked anything of it, so a reward that ends its own process would be started again for ever.
+            self._not_started(f"a reward worker ended before it was asked anything ({worker.epitaph()})")
 
     def _remove(self, worker: WorkerProcess) -> None:
         for watched in (worker.channel, worker.stderr, worker.death):

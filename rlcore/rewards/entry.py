@@ -13,6 +13,7 @@ import cloudpickle
 from pydantic import BaseModel
 
 from rlcore.interfaces import Reward
+from rlcore.registry import Attestation, Registry
 from rlcore.specs import RewardSpec
 from rlcore.types import RewardInput, Score
 
@@ -33,6 +34,8 @@ class RewardEntry:
     deadline: float = 10.0
     options: BaseModel | None = None
     payload: bytes | None = None
+    attestation: Attestation | None = None
+    """What the driver resolved the name to; every worker must resolve it to the same."""
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -45,6 +48,8 @@ class RewardEntry:
             name=self.name,
             target=self.spec.target,
             payload=self.payload,
+            # An unpackaged reward travels whole, so there is nothing to resolve on the other side.
+            attestation=self.attestation if self.payload is None else None,
             config=self.spec.config,
             options=self.options.model_dump() if named and self.options is not None else None,
             pickled_options=cloudpickle.dumps(self.options) if self.options is not None and not named else None,
@@ -70,9 +75,13 @@ class RewardRecipe:
     config: str
     options: dict[str, Any] | None
     pickled_options: bytes | None
+    attestation: Attestation | None = None
 
     def build(self) -> Reward:
-        """Import, construct and open the reward; raises whatever the reward's own code raises."""
+        """Import, construct and open the reward; raises whatever the reward's own code raises, PluginError where another plugin or another
+        version of it stands behind the name than the driver's."""
+        if self.attestation is not None:
+            Registry.discover().check_attestations([self.attestation])
         target = cloudpickle.loads(self.payload) if self.payload is not None else _attribute(self.target)
         options = self._options()
         if not isinstance(target, type):

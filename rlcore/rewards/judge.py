@@ -33,6 +33,7 @@ class _Open:
     rewards: tuple[int, ...]
     verdicts: dict[int, list[Score | None]]
     missing: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    counted: bool = True
 
 
 class Judge:
@@ -67,14 +68,15 @@ class Judge:
         with self._lock:
             return len(self._open) + len(self._finished)
 
-    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
-        """Queue one group; returns at once. ``key`` comes back with the scores and must not be in use.
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
+        """Queue one group; returns at once. ``key`` comes back with the scores and must not be in use. ``counted``: it enters the metrics
+        and the budget; an evaluation does not.
 
         :raises DataError: the row routes itself to a reward that the run does not have.
         """
         rewards = self._routes(prompt)
         verdicts = {r: [_ABORTED if rollout.finish is Finish.ABORTED else None for rollout in rollouts] for r in rewards}
-        group = _Open(size=len(rollouts), rewards=rewards, verdicts=verdicts)
+        group = _Open(size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted)
         tasks = [task for r in rewards for task in self._tasks(r, prompt, rollouts, group.missing)]
         with self._lock:
             if key in self._open or any(key == finished for finished, _ in self._finished):
@@ -206,11 +208,12 @@ class Judge:
 
     def _take_scores(self, result: Result) -> None:
         task_id, r = result.task.task_id, result.task.reward
-        self._tally.verdict(self._entries[r].name, result.scores, result.seconds)
         key = self._keys.pop(task_id, None)
         if key is None:
             return  # cancelled meanwhile
         group = self._open[key]
+        if group.counted:
+            self._tally.verdict(self._entries[r].name, result.scores, result.seconds)
         for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):
             group.verdicts[r][place] = score
         if not group.missing:
@@ -219,7 +222,8 @@ class Judge:
     def _close_group(self, key: int, group: _Open) -> None:
         del self._open[key]
         scores = tuple(self._mixed(group, place) for place in range(group.size))
-        self._tally.mixed(scores)
+        if group.counted:
+            self._tally.mixed(scores)
         self._finished.append((key, scores))
 
     def _mixed(self, group: _Open, place: int) -> Score:

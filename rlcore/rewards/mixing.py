@@ -12,9 +12,10 @@ __all__ = ["mix"]
 def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
     """(reward's name, weight, score), in the order of the configuration, at least one -> the score that trains.
 
-    value: the sum of weight x value. accuracy and format_ok: of the first reward that gives one. parts: weight x value under each
-    reward's name, its own parts as ``name/part``, unweighted. outcome: ``ok`` where all are, else that of the first that is not. One
-    reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is not a score. Masks: all must agree.
+    value: the sum of weight x value. accuracy, format_ok and parsed: of the first reward that gives one. parts: weight x value under
+    each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. outcome: ``ok`` where all are,
+    else that of the first that is not. One reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is not a
+    score. Masks: all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:
@@ -23,6 +24,8 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
     for name, weight, score in verdicts:
         parts[name] = weight * score.value
         parts.update({f"{name}/{part}": value for part, value in score.parts.items()})
+        if score.accuracy is not None:
+            parts[f"{name}/accuracy"] = score.accuracy
     scores = [score for _, _, score in verdicts]
     spoken = next((score for score in scores if score.outcome is not Outcome.OK), scores[0])
     return Score(
@@ -32,6 +35,7 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         parts=parts,
         outcome=spoken.outcome,
         reason=spoken.reason,
+        parsed=next((score.parsed for score in scores if score.parsed is not None), None),
         in_statistics=all(score.in_statistics for score in scores),
         in_loss=all(score.in_loss for score in scores),
     )

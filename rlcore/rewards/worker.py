@@ -107,6 +107,7 @@ def checked(verdict: Any, *, loose: bool = False) -> Score:
         parts={str(name): _finite(f"part {name}", part) for name, part in verdict.parts.items()},
         outcome=outcome,
         reason=str(verdict.reason)[:_REASON_LENGTH],
+        parsed=None if verdict.parsed is None else str(verdict.parsed)[:_REASON_LENGTH],
         in_statistics=bool(verdict.in_statistics) and outcome.judged,
         in_loss=bool(verdict.in_loss) and outcome.judged,
     )

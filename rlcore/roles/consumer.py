@@ -25,7 +25,8 @@ from rlcore.types import Group
 
 __all__ = ["Algorithm", "Consumer"]
 
-_NO_UPDATE = {"loss": 0.0, "grad_norm": 0.0}
+_COUNTS = ("skipped_rollouts",)
+"""Metrics that add up over the optimizer steps of an update; all others are means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +71,15 @@ class Consumer:
     def update(self, groups: Sequence[Group], masked: Collection[int], version: int) -> Mapping[str, float]:
         """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
 
-        ``masked``: places of the groups that the filter took out. A batch in which nothing can train takes no optimizer step.
+        ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
+        step, and the learning rate stays where it is.
         """
         batch = self._with_logprobs(assemble_batch(groups, None, self._algorithm.batch, masked=masked, version=version))
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
         batch = prepare_loss(self._algorithm.loss_name, self._algorithm.loss, batch)
-        metrics = [self._step(part) for epoch in range(self._algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
-        return {**_mean(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
+        parts = [part for epoch in range(self._algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
+        metrics = [self._step(part) for part in parts if part.in_loss.any()]
+        return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
 
     def snapshot(self, version: int, probe_ids: np.ndarray | None, tolerance: float) -> Snapshot:
         """The policy as it stands, sealed under ``version``, with the trainer's log probabilities of the probe where one is asked for."""
@@ -127,8 +130,6 @@ class Consumer:
         return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, seed=self._algorithm.seed, epoch=epoch)
 
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
-        if not part.in_loss.any():
-            return _NO_UPDATE
         with self._account.span("training"):
             self._backend.timings()
             with self._blaming("updating"):
@@ -148,9 +149,10 @@ def _check_finite(metrics: Mapping[str, float], version: int) -> None:
             )
 
 
-def _mean(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _over_steps(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for record in metrics for name in record)
-    return {name: float(np.mean([record[name] for record in metrics if name in record])) for name in names}
+    values = {name: [record[name] for record in metrics if name in record] for name in names}
+    return {name: float(np.sum(of_steps) if name in _COUNTS else np.mean(of_steps)) for name, of_steps in values.items()}
 
 
 def _describe(batch: TrainBatch) -> dict[str, float]:

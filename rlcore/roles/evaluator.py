@@ -17,12 +17,12 @@ EVALUATION_EPISODE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One task at one version: mean accuracy, mean reward, and a row a prompt."""
+    """One task at one version: means over the judged prompts, None where nothing gave the figure; a row a prompt."""
 
     task: str
-    accuracy: float
-    reward: float
-    response_length: float
+    accuracy: float | None
+    reward: float | None
+    response_length: float | None
     rows: tuple[Mapping[str, Any], ...]
 
 
@@ -44,9 +44,8 @@ class Evaluator:
     def _jobs(self, key: int) -> Iterator[tuple[int, tuple[str, Job]]]:
         for number, (task, prompts) in enumerate(self._tasks.items()):
             for prompt in prompts:
-                job = Job(
-                    key=key, prompt=prompt, samplings=(self._sampling,), noise=(self._seed, EVALUATION_EPISODE - number, prompt.index)
-                )
+                noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
+                job = Job(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)
                 yield key, (task, job)
                 key -= 1
 
@@ -95,8 +94,8 @@ def _report(task: str, results: list[Produced]) -> TaskReport:
     )
 
 
-def _mean(values: list[float] | list[int]) -> float:
-    return sum(values) / len(values) if values else float("nan")
+def _mean(values: list[float] | list[int]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _row(produced: Produced) -> dict[str, Any]:

@@ -26,12 +26,13 @@ __all__ = ["Job", "JudgeLike", "Produced", "Producer"]
 
 
 _EMPTY_POLLS = 20
+_MOST_ABORTS = 32
 
 
 class JudgeLike(Protocol):
     """What the producer asks of ``rlcore.rewards.Judge``."""
 
-    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None: ...
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None: ...
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]: ...
 
 
@@ -43,6 +44,8 @@ class Job:
     prompt: Prompt
     samplings: tuple[Sampling, ...]
     noise: tuple[int, int, int]
+    counted: bool = True
+    """Its verdicts enter the reward metrics and the error budget; those of an evaluation do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class _Live:
     index: int
     conversation: Conversation
     turn: Turn
+    aborts: int = 0
 
 
 class Producer:
@@ -93,7 +97,6 @@ class Producer:
         self._requests = 0
         self._generating = 0
         self._empty_polls = 0
-        self._generated = 0
 
     @property
     def busy(self) -> int:
@@ -104,11 +107,6 @@ class Producer:
     def idle(self) -> bool:
         """True where no job is under way."""
         return not self._live and not self._judging
-
-    def take_tokens(self) -> int:
-        """Tokens generated since the last call."""
-        count, self._generated = self._generated, 0
-        return count
 
     def load(self, snapshot: Snapshot) -> None:
         """Serve other weights from here on, verified: version, then probe."""
@@ -130,8 +128,7 @@ class Producer:
             for index, sampling in enumerate(job.samplings):
                 conversation = single_turn(context_ids, sampling)
                 requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
-        with self._account.span(self.booking or "generation"), self._blaming("taking requests"):
-            self._engine.submit(requests)
+        self._submit(requests)
 
     def step(self, timeout: float) -> list[Produced]:
         """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
@@ -144,6 +141,10 @@ class Producer:
             return []
         with self._account.span(self.booking or "scoring"):
             return [self._produced(key, scores) for key, scores in self._judge.poll(timeout)]
+
+    def _submit(self, requests: Sequence[Request]) -> None:
+        with self._account.span(self.booking or "generation"), self._blaming("taking requests"):
+            self._engine.submit(requests)
 
     def _poll(self, timeout: float) -> list[Completion]:
         start = time.monotonic()
@@ -178,16 +179,24 @@ class Producer:
         if live is None:
             raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
         if completion.finish is Finish.ABORTED:
-            # Only a weight update aborts here; the same noise key asks for the same draw under the new weights.
-            self._engine.submit([self._ask(live)])
+            self._ask_again(live)
             return
-        self._generated += len(completion.token_ids)
         try:
             live.turn = live.conversation.send(completion)
         except StopIteration as finished:
             self._keep(live, completion, finished.value)
         else:
-            self._engine.submit([self._ask(live)])
+            self._submit([self._ask(live)])
+
+    def _ask_again(self, live: _Live) -> None:
+        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights."""
+        live.aborts += 1
+        if live.aborts > _MOST_ABORTS:
+            raise RunError(
+                f"the engine of producer {self.name} aborted one request of prompt {live.open.job.prompt.prompt_id} {live.aborts} times, "
+                "more than weight updates explain; see its own log for the reason (memory, length)"
+            )
+        self._submit([self._ask(live)])
 
     def _keep(self, live: _Live, completion: Completion, segments: tuple[Segment, ...]) -> None:
         job = live.open.job
@@ -202,7 +211,7 @@ class Producer:
         if live.open.whole:
             self._generating -= 1
             self._judging[job.key] = live.open
-            self._judge.submit(job.key, job.prompt, [rollout for rollout in live.open.rollouts if rollout is not None])
+            self._judge.submit(job.key, job.prompt, [r for r in live.open.rollouts if r is not None], counted=job.counted)
 
     def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
         opened = self._judging.pop(key)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["append_json_line", "sync_folder", "write_json", "write_json_lines", "write_text"]
+__all__ = ["append_json_line", "sync_folder", "sync_folder_entry", "write_json", "write_json_lines", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
@@ -21,6 +21,7 @@ def write_text(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     aside.replace(path)
+    sync_folder_entry(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -47,6 +48,15 @@ def sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def sync_folder_entry(folder: Path) -> None:
+    """Flush a folder's list of names, so that a rename in it survives a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from rlcore.learning.kl import Kl
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.shaping import SoftOverlong
 from rlcore.roles.consumer import Algorithm
-from rlcore.specs import PluginKind
+from rlcore.specs import PluginKind, RewardSpec
 
 __all__ = ["build_algorithm"]
 
@@ -56,12 +56,15 @@ def _made(target: Any, options: Any) -> Any:
     return target() if options is None else target(options)
 
 
+def _full_value(spec: RewardSpec, options: Any) -> float:
+    return float(getattr(options, spec.full_value_option)) if spec.full_value_option else 1.0
+
+
 def _overlong(plan: Plan) -> SoftOverlong | None:
-    """The punishment in units of the reward: scaled by what the first reward gives a correct answer, where it says so."""
+    """The punishment in units of the reward: scaled by what a right answer is worth, all rewards together."""
     settings = plan.config.algorithm
     if not settings.soft_over_length_punishment:
         return None
-    scale = getattr(plan.reward_options[0], "correct_score", 1.0) * abs(plan.config.rewards[0].weight)
-    return SoftOverlong(
-        max_new_tokens=plan.config.sampling.max_new_tokens, cache_length=int(settings.cache_length), correct_score=float(scale)
-    )
+    rewards = zip(plan.config.rewards, plan.reward_specs(), plan.reward_options, strict=True)
+    scale = sum(abs(reward.weight) * _full_value(spec, options) for reward, spec, options in rewards)
+    return SoftOverlong(max_new_tokens=plan.config.sampling.max_new_tokens, cache_length=int(settings.cache_length), correct_score=scale)

@@ -22,6 +22,7 @@ from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
 from rlcore.runtimes.algorithm import build_algorithm
+from rlcore.runtimes.capabilities import check_inference, check_training
 from rlcore.runtimes.delivery import JobMaker
 from rlcore.runtimes.feed import Feed, SequentialFeed
 from rlcore.runtimes.threaded_feed import ThreadedFeed
@@ -92,15 +93,22 @@ def _reward_specs(plan: Plan) -> list[RewardSpec]:
 def _reward_entries(plan: Plan) -> list[RewardEntry]:
     return [
         RewardEntry(
-            name=reward.name if ":" in reward.name else spec.name,
+            name=spec.name,
             spec=spec,
             weight=reward.weight,
             deadline=reward.deadline,
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
+            attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
         )
         for reward, spec, options in zip(plan.config.rewards, _reward_specs(plan), plan.reward_options, strict=True)
     ]
+
+
+def _filter_by(plan: Plan) -> str:
+    """``accuracy``, or the name that the chosen reward goes by, however it was typed."""
+    typed = plan.config.algorithm.filter_by
+    return next((spec.name for reward, spec in zip(plan.config.rewards, _reward_specs(plan), strict=True) if reward.name == typed), typed)
 
 
 def _load_data(plan: Plan) -> dict[str, DataSet]:
@@ -118,7 +126,7 @@ def _tokenizer(plan: Plan) -> Tokenizer:
         module, _, function = spec.tokenizer.partition(":")
         loaded: Tokenizer = getattr(import_module(module), function)(path)
         return loaded
-    return load_tokenizer(path)
+    return load_tokenizer(path, model=config.model.model)
 
 
 def _rendered_prompts(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, ...]:
@@ -174,9 +182,15 @@ def _consumer(plan: Plan, schedule: ScheduleSettings, account: TimeAccount, clos
         needs=algorithm.needs,
         dtype=training.dtype,
         device=training.device,
+        world_size=training.num_trainers,
+        tensor_parallel=training.tensor_parallel_size,
+        pipeline_parallel=training.pipeline_parallel_size,
+        zero_stage=training.zero_stage,
         seed=config.run.seed,
     )
-    backend = _made(plan.registry.load(PluginKind.TRAINING, training.name), context, plan.training_options)
+    target = plan.registry.load(PluginKind.TRAINING, training.name)
+    check_training(target, context, training.name)
+    backend = _made(target, context, plan.training_options)
     closing.callback(backend.close)
     backend.setup(context)
     return Consumer(backend, algorithm, account)
@@ -194,7 +208,9 @@ def _engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBa
         tensor_parallel=inference.producer_tensor_parallel_size,
         seed=config.run.seed,
     )
-    engine: InferenceBackend = _made(plan.registry.load(PluginKind.INFERENCE, inference.name), context, plan.inference_options)
+    target = plan.registry.load(PluginKind.INFERENCE, inference.name)
+    check_inference(target, context, inference.name)
+    engine: InferenceBackend = _made(target, context, plan.inference_options)
     closing.callback(engine.close)
     return engine
 
@@ -227,7 +243,7 @@ def _feed(
         stop=sampling.stop,
     )
     tasks = {name.removeprefix("eval/"): tuple(rows) for name, rows in prompts.items() if name != "train"}
-    jobs = JobMaker(tuple(prompts["train"]), sampling, config.run.seed, config.algorithm.filter_by)
+    jobs = JobMaker(tuple(prompts["train"]), sampling, config.run.seed, _filter_by(plan))
     evaluator = Evaluator(tasks, held_out, config.run.seed)
     in_flight = int(config.inference.inference_batch_size)
     if config.schedule.max_staleness == 0:

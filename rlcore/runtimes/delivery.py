@@ -57,7 +57,7 @@ def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> De
     sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is Kind.SAMPLED]
     counted = [score for score in sampled if score.in_statistics]
     versions = [rollout.version for rollout in group.rollouts if rollout.version is not None]
-    accuracies = [score.accuracy if filter_by == "accuracy" else score.parts.get(filter_by) for score in counted]
+    accuracies = [score.accuracy if filter_by == "accuracy" else score.parts.get(f"{filter_by}/accuracy") for score in counted]
     known = [accuracy for accuracy in accuracies if accuracy is not None]
     return Delivery(
         lease_id=lease_id,

@@ -52,6 +52,7 @@ class Feed:
         self._evaluation_key = -1
         self._reports: list[tuple[int, list[TaskReport]]] = []
         self._failures: list[dict[str, Any]] = []
+        self._scored: list[Group] = []
 
     def next_batch(self) -> Batch | None:
         """The next update's groups; None at the end of the run. Blocks until the coordinator has them."""
@@ -74,6 +75,11 @@ class Feed:
         reports, self._reports = self._reports, []
         return reports
 
+    def take_scored(self) -> list[Group]:
+        """Every group that was scored since the last call, whatever became of it."""
+        scored, self._scored = self._scored, []
+        return scored
+
     def take_failures(self) -> list[dict[str, Any]]:
         """The prompts that failed since the last call, with the reason."""
         failures, self._failures = self._failures, []
@@ -94,6 +100,7 @@ class Feed:
     def _deliver(self, results: Sequence[Produced]) -> None:
         groups = {produced.job.key: group_of(produced, self._jobs.lease(produced.job.key)) for produced in results}
         deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
+        self._scored += groups.values()
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
             if verdict is Verdict.FAILED:
                 self._failures.append(_failure(groups[delivery.lease_id]))

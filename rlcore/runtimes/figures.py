@@ -32,7 +32,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
     }
-    return {name: value for name, value in figures.items() if not np.isnan(value)} | {"reward/mean": figures["reward/mean"]}
+    return {name: value for name, value in figures.items() if not np.isnan(value)}
 
 
 def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
@@ -58,7 +58,7 @@ def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
 
 
 def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
-    """int32[T]: the end of the batch's first trained sequence, response included, so that the probe reads weights that have moved."""
+    """int32[T]: the end of the batch's first sequence, response included, so that the probe reads weights that have moved."""
     for rollout, _ in _sampled(batch):
         segment = rollout.segments[-1]
         sequence = np.concatenate([segment.context_ids, segment.token_ids])[-tokens:]

@@ -33,10 +33,11 @@ class Listeners:
         return {**self._observers.switched_off, **self._off}
 
     def __enter__(self) -> Listeners:
-        registry = self._plan.registry
         for name in self._plan.config.log.trackers:
-            target, options = registry.load(PluginKind.TRACKER, name), registry.options_model(PluginKind.TRACKER, name)
-            self._trackers[name] = target() if options is None else target(options())
+            try:
+                self._trackers[name] = self._made(name)
+            except Exception as error:  # a tracker is a stranger: whatever it raises must not end the run
+                self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
         self._observers.run_started(self._run)
         return self
@@ -71,7 +72,16 @@ class Listeners:
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)
-            except Exception as error:  # a tracker is a stranger: whatever it raises must not end the run
+            except Exception as error:  # as above
                 del self._trackers[name]
-                self._off[name] = f"{type(error).__name__}: {error}"
-                self._tell(f"tracker {name} is switched off for the rest of the run: {self._off[name]}")
+                self._switch_off(name, error)
+
+    def _made(self, name: str) -> Tracker:
+        registry = self._plan.registry
+        target, options = registry.load(PluginKind.TRACKER, name), registry.options_model(PluginKind.TRACKER, name)
+        made: Tracker = target() if options is None else target(options())
+        return made
+
+    def _switch_off(self, name: str, error: Exception) -> None:
+        self._off[name] = " ".join(f"{type(error).__name__}: {error}".split())
+        self._tell(f"tracker {name} is switched off for the rest of the run: {self._off[name]}")

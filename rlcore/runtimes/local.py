@@ -39,10 +39,12 @@ class LocalRun:
         self._config = plan.config
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
+        self._asked: set[int] = set()
         self._checkpoint: Path | None = None
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
+        self._interrupted = False
 
     def run(self) -> Summary:
         """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
@@ -53,9 +55,10 @@ class LocalRun:
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, parts.schedule.horizon)
             with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
-                parts.feed.profile = self._profile("producer")
+                # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
+                parts.feed.profile = self._profile("producer") if sys.version_info < (3, 12) else None
                 timing = self._train(parts, interrupt)
-            summary = self._summarise(parts, timing, interrupt.requested)
+            summary = self._summarise(parts, timing)
             self._listeners.finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
             return summary
@@ -66,7 +69,7 @@ class LocalRun:
         self._evaluate(parts, 0, wait=True)
         timing = Timing.start(parts.accounts)
         while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
-            self._listeners.groups_scored(batch.groups, batch.version)
+            self._listeners.groups_scored(parts.feed.take_scored(), batch.version)
             metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
             version = parts.feed.updated()
             self._publish(parts, version, probe_sequence(batch))
@@ -77,9 +80,9 @@ class LocalRun:
                 self._save(parts, version)
         timing.stop(parts.accounts, parts.consumer.timings)
         self._log_failures(parts)
-        if not interrupt.requested:
+        self._interrupted = not parts.coordinator.finished
+        if not self._interrupted:
             refuse_an_empty_run(parts.coordinator.status(), self._config)
-        if not interrupt.requested:
             self._evaluate(parts, parts.coordinator.version, wait=True)
         parts.feed.stop()
         self._save(parts, parts.coordinator.version)
@@ -116,12 +119,13 @@ class LocalRun:
     def _record(self, parts: Parts, step: int, batch: Batch, metrics: Mapping[str, float]) -> None:
         figures = {**batch_figures(batch), **metrics, **parts.judge.metrics()}
         self._tokens += int(figures["response_tokens"])
-        self._reward_last = figures["reward/mean"]
+        self._reward_last = figures.get("reward/mean")
         self._folder.log_metrics({"step": step, **figures})
         self._warn_of_gap(figures)
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
-        if step == 1 or _due(step, self._config.log.rollout_interval):
+        interval = self._config.log.rollout_interval
+        if interval and (step == 1 or _due(step, interval)):
             self._folder.write_rollouts(step, rollout_rows(batch))
         self._log_failures(parts)
         self._collect_evaluations(parts, wait=False)
@@ -142,14 +146,16 @@ class LocalRun:
             )
 
     def _evaluate(self, parts: Parts, step: int, *, wait: bool) -> None:
-        if self._config.eval.eval_dataset and step not in self._evaluations:
+        if self._config.eval.eval_dataset and step not in self._asked:
+            self._asked.add(step)
             parts.feed.evaluate(step)
         self._collect_evaluations(parts, wait=wait)
 
     def _collect_evaluations(self, parts: Parts, *, wait: bool) -> None:
         for step, reports in parts.feed.take_evaluations(wait=wait):
             self._evaluations[step] = reports
-            figures = {f"eval/{report.task}": report.accuracy for report in reports}
+            figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
+            figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             self._folder.log_metrics({"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
@@ -167,11 +173,10 @@ class LocalRun:
         self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": parts.feed.state()})
         self._listeners.checkpoint_saved(step, self._checkpoint)
 
-    def _summarise(self, parts: Parts, timing: Timing, interrupted: bool) -> Summary:
+    def _summarise(self, parts: Parts, timing: Timing) -> Summary:
         status = parts.coordinator.status()
-        steps = sorted(self._evaluations)
-        before = self._evaluations[steps[0]] if steps else []
-        after = self._evaluations[steps[-1]] if len(steps) > 1 else []
+        before = self._evaluations.get(0, [])
+        after = self._evaluations.get(status.version, []) if status.version else []
         return Summary(
             run=self._folder.root,
             steps=status.version,
@@ -183,7 +188,7 @@ class LocalRun:
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-            interrupted=interrupted,
+            interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
@@ -212,7 +217,8 @@ def _used(plan: Plan) -> list[tuple[PluginKind, str]]:
 
 
 def _accuracy(reports: Sequence[TaskReport]) -> float | None:
-    return sum(report.accuracy for report in reports) / len(reports) if reports else None
+    figures = [report.accuracy for report in reports if report.accuracy is not None]
+    return sum(figures) / len(figures) if figures else None
 
 
 def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:

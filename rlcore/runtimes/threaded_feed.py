@@ -40,6 +40,7 @@ class ThreadedFeed(Feed):
         self._account = account
         self._changed = threading.Condition()
         self._stopping = False
+        self._leasing = False  # nothing is leased before the first batch is asked for: an evaluation at the start has the engine alone
         self._error: BaseException | None = None
         self._wanted: list[int] = []
         self._evaluation: tuple[int, Evaluation] | None = None
@@ -49,6 +50,9 @@ class ThreadedFeed(Feed):
         if not self._thread.ident:
             self._thread.start()
         with self._changed, self._account.span("waiting for data"):
+            if not self._leasing:
+                self._leasing = True
+                self._changed.notify_all()
             while (order := self.coordinator.next_batch()) is None:
                 self._raise_from_thread()
                 if self.coordinator.finished:
@@ -120,7 +124,7 @@ class ThreadedFeed(Feed):
             with self._changed:
                 if self._stopping:
                     return False
-                jobs = self._evaluation_jobs() + self._new_jobs()
+                jobs = self._evaluation_jobs() + (self._new_jobs() if self._leasing else [])
                 if not jobs and self._producer.idle and self._newer_weights() is None:
                     self._changed.wait()
                     continue

@@ -22,7 +22,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("roles",),
     ("runtimes",),
     ("entry",),
-    ("session", "display", "quickstart", "bench"),
+    ("quickstart",),
     ("cli",),
     ("__main__",),
 ]

@@ -97,7 +97,13 @@ def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[st
         "owner": "rlcore-plugin-acme",
         "version": "1.0",
     }
-    assert shown["properties"] == {"requires": ["gt_answer"], "gives_accuracy": True, "system_prompt": "", "stop": ["</answer>"]}
+    assert shown["properties"] == {
+        "requires": ["gt_answer"],
+        "gives_accuracy": True,
+        "system_prompt": "",
+        "stop": ["</answer>"],
+        "full_value_option": "",
+    }
     options = {option.pop("path"): option for option in shown["options"]}
     origin = "reward acme (rlcore-plugin-acme)"
     assert options["rewards.options.key"] == {

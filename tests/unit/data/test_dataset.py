@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.config.model import DataSection, RunConfig
-from rlcore.data import DataSet, check_prompt_lengths, episode_order, load_prompts, with_system_prompt
+from rlcore.data import DataSet, check_prompt_lengths, load_prompts, with_system_prompt
 from rlcore.data.dataset import resized
 from rlcore.errors import DataError
 from rlcore.specs import RewardSpec
@@ -93,21 +93,6 @@ def test_a_ratio_treats_all_rows_alike(count: int, ratio: float) -> None:
     times = Counter(prompt.prompt_id.partition("#")[0] for prompt in kept)
     assert len({prompt.prompt_id for prompt in kept}) == len(kept) == max(1, round(count * ratio))
     assert max(times.values()) - min(times[prompt.prompt_id] for prompt in prompts) <= 1
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.integers(0, 200), st.integers(0, 5), st.integers(0, 2**40))
-def test_an_episode_visits_every_prompt_once(n: int, episode: int, seed: int) -> None:
-    order = episode_order(n, episode, seed, True)
-    assert order.dtype == np.int64
-    assert sorted(order) == list(range(n))
-    assert list(order) == list(episode_order(n, episode, seed, True))
-    assert list(episode_order(n, episode, seed, False)) == list(range(n))
-
-
-def test_episodes_and_seeds_have_orders_of_their_own() -> None:
-    orders = {tuple(episode_order(20, episode, seed, True)) for episode in range(3) for seed in range(3)}
-    assert len(orders) == 9
 
 
 def test_a_system_prompt_goes_in_front_once() -> None:

@@ -101,9 +101,9 @@ def test_truncated_and_filtered_keeps_its_statistics() -> None:
     assert batch.normalisers.tokens == 2
 
 
-def test_a_masked_group_is_neither_in_statistics_nor_in_loss() -> None:
+def test_a_masked_group_stays_in_the_statistics_and_leaves_the_loss() -> None:
     groups = [group([rollout(0, 2)], [1.0]), group([rollout(0, 2)], [0.0])]
-    assert assemble_rewards(groups, SETTINGS, masked={1}).in_statistics.tolist() == [True, False]
+    assert assemble_rewards(groups, SETTINGS, masked={1}).in_statistics.tolist() == [True, True]
     batch = assemble_batch(groups, None, SETTINGS, masked={1})
     assert batch.in_loss.tolist() == [True, False]
     assert batch.normalisers.tokens == 2

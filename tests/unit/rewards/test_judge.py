@@ -61,7 +61,7 @@ def test_several_rewards_are_weighted_and_keep_their_names():
         right, wrong = collect(judge, [1])[1]
         metrics = judge.metrics()
     assert (right.value, right.accuracy, wrong.value, wrong.accuracy) == (4.0, 1.0, 3.0, 0.0)
-    assert right.parts == {"length": 2.0, "columns": 2.0}
+    assert right.parts == {"length": 2.0, "columns": 2.0, "columns/accuracy": 1.0}
     assert metrics["reward/outcome/ok"] == 1.0
     assert metrics["reward/columns/outcome/ok"] == 1.0
     assert metrics["reward/latency_p99"] >= metrics["reward/latency_p50"] > 0

@@ -10,7 +10,7 @@ def test_one_reward_keeps_its_verdict():
     score = Score(value=10.0, accuracy=1.0, format_ok=True, parts={"digits": 4.0})
     mixed = mix([("boxed", 1.0, score)])
     assert (mixed.value, mixed.accuracy, mixed.format_ok, mixed.outcome) == (10.0, 1.0, True, Outcome.OK)
-    assert mixed.parts == {"boxed": 10.0, "boxed/digits": 4.0}
+    assert mixed.parts == {"boxed": 10.0, "boxed/digits": 4.0, "boxed/accuracy": 1.0}
 
 
 def test_weights_and_the_first_that_speaks():

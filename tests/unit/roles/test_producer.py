@@ -25,7 +25,7 @@ class LengthJudge:
     def __init__(self) -> None:
         self._waiting: list[tuple[int, tuple[Score, ...]]] = []
 
-    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
         scores = tuple(Score(value=float(len(r.text)), accuracy=float(len(r.text) % 2), outcome=Outcome.OK) for r in rollouts)
         self._waiting.append((key, scores))
 

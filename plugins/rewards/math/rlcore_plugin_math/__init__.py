@@ -23,6 +23,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             config="rlcore_plugin_math.options:BoxedOptions",
             summary="The answer in the last \\boxed{} equals gt_answer, as mathematics or as text",
             requires=("gt_answer",),
+            full_value_option="correct_score",
             system_prompt=_BOXED_PROMPT,
         ),
         RewardSpec(
@@ -31,6 +32,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             config="rlcore_plugin_math.options:ThinkAnswerOptions",
             summary="<think>…</think><answer>…</answer>, each tag once and in order; the answer equals gt_answer",
             requires=("gt_answer",),
+            full_value_option="correct_score",
             system_prompt=_TAGS_PROMPT,
             stop=("</answer>",),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
@@ -34,6 +35,9 @@ class _MathReward(Reward):
     def score(self, item: RewardInput) -> Score:
         """A verdict: value ``correct_score``, half of it, ``format_score`` or 0."""
         answer = self.answer(item.text)
+        return replace(self._judge(item, answer), parsed=answer)
+
+    def _judge(self, item: RewardInput, answer: str | None) -> Score:
         if item.finish is Finish.LENGTH:
             return Score(value=0.0, accuracy=0.0, format_ok=answer is not None, outcome=Outcome.WRONG, reason="truncated")
         if answer is None:
