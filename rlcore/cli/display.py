@@ -95,15 +95,21 @@ class LiveDisplay(LinesDisplay):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._live = Live(console=console, refresh_per_second=_REFRESH_PER_SECOND, transient=False)
+        self._last: Mapping[str, float] = {}
 
     def started(self, folder: Path, total_steps: int) -> None:
         super().started(folder, total_steps)
         self._live.start()
 
+    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
+        super().evaluated(step, reports)
+        self._show(self._last)
+
     def finished(self) -> None:
         self._live.stop()
 
     def _show(self, metrics: Mapping[str, float]) -> None:
+        self._last = metrics
         figures = self._figures(metrics)
         table = Table.grid(padding=(0, 3))
         for name, _ in figures:

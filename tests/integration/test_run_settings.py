@@ -130,6 +130,5 @@ def test_a_row_may_route_itself_to_an_unpackaged_reward(tmp_path: Path) -> None:
 
 def test_two_rewards_of_one_name_are_refused(tmp_path: Path) -> None:
     tester, config = project(tmp_path)
-    text = Path(config).read_text() + '\n[[rewards]]\nname = "Fake"\n'
-    Path(config).write_text(text)
-    tester.run("train", config).assert_refused("fake", "twice")
+    second = tester.write("second.toml", '[[rewards]]\nname = "fake"\n[[rewards]]\nname = "Fake"\n')
+    tester.run("train", config, str(second)).assert_refused("fake", "twice")
