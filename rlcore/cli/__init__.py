@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -25,8 +29,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     from rlcore.errors import RlcoreError
 
+    _prepare_streams()
     try:
         return _run(words)
+    except BrokenPipeError:  # the reader of our output went away: nothing more can be said to it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+    except RecursionError:
+        _report("what was handed in is nested too deeply to be read; flatten it", "--json" in words)
+        return 2
+    except OSError as error:
+        _report(f"{error.filename or 'a file'}: {error.strerror or error}; check the path", "--json" in words)
+        return 2
     except RlcoreError as error:
         _show_cause(error)
         _report(" ".join(str(error).split()), "--json" in words)
@@ -36,6 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     except SystemExit as stop:  # argparse after --help
         return stop.code if isinstance(stop.code, int) else 0
+
+
+def _prepare_streams() -> None:
+    """A character that the terminal's encoding lacks must not end a run; neither must SIGTERM skip the clean-up that Ctrl-C gets."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _show_cause(error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,17 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["LinesDisplay", "LiveDisplay", "display_on"]
+__all__ = ["LinesDisplay", "LiveDisplay", "SteadyConsole", "display_on"]
 
 _REFRESH_PER_SECOND = 4
+
+
+class SteadyConsole(Console):
+    """A console whose reader may go away (``| head``): it falls silent, and the run goes on."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
 def display_on(console: Console) -> LinesDisplay:

@@ -72,13 +72,11 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:
-    from rich.console import Console
-
-    from rlcore.cli.display import display_on
+    from rlcore.cli.display import SteadyConsole, display_on
     from rlcore.cli.outcome import json_line, show_outcome
     from rlcore.runtimes import run as run_roles
 
-    console = Console(stderr=as_json)
+    console = SteadyConsole(stderr=as_json)
     for note in plan.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     summary = run_roles(plan, display_on(console))

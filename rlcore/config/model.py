@@ -36,6 +36,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Auto = Literal["auto"]
@@ -64,7 +65,7 @@ class RunSection(Section):
     """[run]: what is run, where, and how long."""
 
     project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
-    seed: Whole = setting(0, help="seed of everything random")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
     runtime: Literal["auto", "local", "ray"] = setting("auto", help="where the roles run; auto: ray when there is more than one of them")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
@@ -86,7 +87,7 @@ class DataSource(Section):
     """One of several data sets, and how many times its rows count."""
 
     path: Name
-    ratio: Positive = 1.0
+    ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
 
 
 class DataSection(Section):
@@ -196,7 +197,9 @@ class RewardEntrySection(Section):
     name: Name
     weight: Finite = 1.0
     options: dict[str, Any] = Field(default={}, description="options of the reward")
-    deadline: Positive = setting(10.0, help="seconds that a reward has for one response")
+    deadline: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = setting(
+        10.0, help="seconds that a reward has for one response"
+    )
 
 
 class ScheduleSection(Section):

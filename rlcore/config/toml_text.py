@@ -22,7 +22,9 @@ _KEY = re.compile(r"\s*([A-Za-z0-9_.\-\"']+(?:\s*\.\s*[A-Za-z0-9_\-\"']+)*)\s*="
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
     """The tables of a file and its text; ConfigError where it is absent, a folder, not UTF-8, or not TOML."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ConfigError(f"{path} is no regular file; type the path of a TOML file")
+        text = path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration file {path}; type the path of a TOML file") from None
     except IsADirectoryError:
@@ -33,7 +35,9 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         raise ConfigError(f"{path} cannot be read ({error.strerror}); type the path of a TOML file") from None
     try:
         return tomllib.loads(text), text
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise ConfigError(f"{path} is nested too deeply to be read; flatten it") from None
+    except ValueError as error:  # TOMLDecodeError, and an integer of more digits than Python reads
         raise ConfigError(f"{path} is not valid TOML: {error}; mend that place of the file") from None
 
 

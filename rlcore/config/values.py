@@ -78,5 +78,5 @@ def _number(word: str, kind: type[int] | type[float]) -> int | float | None:
 def _json(word: str) -> Any:
     try:
         return json.loads(word)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return word

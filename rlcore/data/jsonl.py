@@ -20,6 +20,8 @@ def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
 
     A byte-order mark is skipped. ``DataError`` where the file cannot be read at all; ``name`` is how the user typed it.
     """
+    if not path.is_file():
+        raise DataError(f"{name}: is no regular file; write the rows to a file and name that")
     offset = 0
     try:
         with path.open("rb") as file:

@@ -13,4 +13,6 @@ class ClippedOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     clip_eps_low: float = Field(default=0.2, gt=0.0, le=1.0, description="how far the ratio may fall below 1 before its gradient stops")
-    clip_eps_high: float = Field(default=0.2, gt=0.0, description="how far the ratio may rise above 1 before its gradient stops")
+    clip_eps_high: float = Field(
+        default=0.2, gt=0.0, allow_inf_nan=False, description="how far it may rise above 1 before its gradient stops"
+    )

@@ -22,6 +22,7 @@ __all__ = ["Judge"]
 
 _ABORTED = Score.failed(Outcome.INFRA, "the rollout was aborted")
 _NAMED_ROWS = 3  # bad rows that an error names in full
+_ENOUGH_ROWS = 10  # bad rows after which no more are looked for
 
 
 @dataclass(slots=True)
@@ -132,11 +133,13 @@ class Judge:
             for task_id, (prompt, r) in asked.items()
         )
         answers: dict[int, str | None] = {}
-        while len(answers) < len(asked):
+        # A check that hangs costs its deadline twice; a handful of bad rows is enough to say so, whatever the size of the data.
+        while len(answers) < len(asked) and sum(answer is not None for answer in answers.values()) < _ENOUGH_ROWS:
             self._take(self._pool.poll(60.0))
             with self._lock:
                 answers.update({task_id: self._complaints.pop(task_id) for task_id in asked if task_id in self._complaints})
-        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if answers[task_id]]
+        self._pool.cancel(set(asked) - set(answers))
+        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if answers.get(task_id)]
         if bad:
             raise DataError(self._complain(bad))
 

@@ -86,14 +86,21 @@ class Consumer:
         with self._account.span("weights"), self._blaming("handing out weights"):
             probe = None
             if probe_ids is not None:
-                probe = Probe(token_ids=probe_ids, logprobs=self._backend.probe(probe_ids), tolerance=tolerance)
+                logprobs = self._backend.probe(probe_ids)
+                if not np.isfinite(logprobs).all():
+                    raise RunError(
+                        f"the weights of version {version} give log probabilities that are not finite: the policy has diverged, or the "
+                        "checkpoint it began with holds such weights; lower the learning rate (-lr), or check the model"
+                    )
+                probe = Probe(token_ids=probe_ids, logprobs=logprobs, tolerance=tolerance)
             return Snapshot.of(version, dict(self._backend.iter_weights()), probe)
 
     def save(self, folder: Path) -> None:
         """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below an existing folder."""
         for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
             (folder / name).mkdir()
-            write(folder / name)
+            with self._blaming(f"saving into {folder / name}"):
+                write(folder / name)
 
     def _with_logprobs(self, batch: TrainBatch) -> TrainBatch:
         algorithm = self._algorithm

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcore.errors import ConfigError
 from rlcore.runlog.files import append_json_line, write_json, write_json_lines, write_text
 
 __all__ = ["RunFolder"]
@@ -33,13 +34,26 @@ class RunFolder:
         """Make a fresh folder; two runs of the same second get different ids."""
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         root = run_dir / project / name
-        root.mkdir(parents=True)
-        return cls(
+        folder = cls(
             root=root,
             checkpoints=save_dir / name if save_dir else root / "checkpoints",
             evaluations=eval_save_dir / name if eval_save_dir else root / "eval",
             rollouts=rollout_save_dir / name if rollout_save_dir else root / "rollouts",
         )
+        # All of them now: a folder that cannot be written must be known before the training, not at its end.
+        made: list[Path] = []
+        try:
+            for path in (root, folder.checkpoints, folder.evaluations, folder.rollouts):
+                path.mkdir(parents=True, exist_ok=path != root)
+                made.append(path)
+        except (OSError, ValueError) as error:
+            for path in reversed(made):
+                path.rmdir()
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"{path}: the folder cannot be made ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"
+            ) from error
+        return folder
 
     def write_config(self, toml: str) -> None:
         """``run.toml``: the resolved configuration, ready to be run again."""

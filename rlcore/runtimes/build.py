@@ -5,8 +5,8 @@ The order is deliberate: what can be refused cheaply comes first, and the reward
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from rlcore.config import Plan
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
+from rlcore.errors import ConfigError, RlcoreError
 from rlcore.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingContext
 from rlcore.rewards import Judge, RewardEntry
 from rlcore.roles.consumer import Consumer
@@ -34,6 +35,7 @@ from rlcore.weights import LocalChannel, probe_tolerance
 __all__ = ["Parts", "build"]
 
 _PROBE_TOKENS = 64
+_MANY_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +55,22 @@ class Parts:
     probe_tolerance: float
 
 
-def build(plan: Plan, closing: ExitStack) -> Parts:
-    """Build everything; what must be closed is pushed on ``closing`` as soon as it exists."""
+def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Parts:
+    """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
     data = _load_data(plan)
+    rows = sum(len(data_set) for data_set in data.values())
+    if rows >= _MANY_ROWS:
+        say(f"checking {rows} rows: gold answers, then prompt lengths …")
     judge = Judge(
         _reward_entries(plan), workers=int(plan.config.schedule.reward_workers), error_budget=plan.config.schedule.reward_error_budget
     )
     closing.callback(judge.close)
     for data_set in data.values():
         judge.check(data_set.prompts)
-    tokenizer = _tokenizer(plan)
-    prompts = {name: _rendered_prompts(plan, data_set, tokenizer) for name, data_set in data.items()}
+    with _loading(f"the tokenizer {plan.config.model.tokenizer_path or plan.config.model.model}"):
+        tokenizer = _tokenizer(plan)
+    with _loading(f"the chat template of {plan.config.model.tokenizer_path or plan.config.model.model}"):
+        prompts = {name: _rendered_prompts(plan, data_set, tokenizer) for name, data_set in data.items()}
     schedule = _schedule(plan, len(prompts["train"]))
     accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
     consumer = _consumer(plan, schedule, accounts["trainer"], closing)
@@ -190,9 +197,10 @@ def _consumer(plan: Plan, schedule: ScheduleSettings, account: TimeAccount, clos
     )
     target = plan.registry.load(PluginKind.TRAINING, training.name)
     check_training(target, context, training.name)
-    backend = _made(target, context, plan.training_options)
-    closing.callback(backend.close)
-    backend.setup(context)
+    with _loading(f"model {config.model.model} for the training backend {training.name}"):
+        backend = _made(target, context, plan.training_options)
+        closing.callback(backend.close)
+        backend.setup(context)
     return Consumer(backend, algorithm, account)
 
 
@@ -210,9 +218,24 @@ def _engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBa
     )
     target = plan.registry.load(PluginKind.INFERENCE, inference.name)
     check_inference(target, context, inference.name)
-    engine: InferenceBackend = _made(target, context, plan.inference_options)
+    with _loading(f"model {config.model.model} for the inference backend {inference.name}"):
+        engine: InferenceBackend = _made(target, context, plan.inference_options)
     closing.callback(engine.close)
     return engine
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Whatever a library raises over a damaged model, tokenizer or template becomes one sentence, before anything is written."""
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
+        ) from error
 
 
 def _made(target: Any, context: Any, options: Any) -> Any:

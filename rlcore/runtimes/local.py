@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan
+from rlcore.errors import RunError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runtimes.build import Parts, build
@@ -49,8 +50,9 @@ class LocalRun:
     def run(self) -> Summary:
         """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
         with ExitStack() as closing:
-            parts = build(self._plan, closing)
+            parts = build(self._plan, closing, self._progress.note)
             self._folder = self._open_folder(parts)
+            closing.enter_context(_writing(self._folder.root))
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, parts.schedule.horizon)
@@ -193,6 +195,16 @@ class LocalRun:
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """Whatever cannot be written during the run (a full disk) ends it with one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or root
+        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from error
 
 
 def _path(text: str | None) -> Path | None:

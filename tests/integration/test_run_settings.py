@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.testing import RunOutcome, RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
 
 HALF = """
 from rlcore.api import Reward, Score
@@ -132,3 +136,73 @@ def test_two_rewards_of_one_name_are_refused(tmp_path: Path) -> None:
     tester, config = project(tmp_path)
     second = tester.write("second.toml", '[[rewards]]\nname = "fake"\n[[rewards]]\nname = "Fake"\n')
     tester.run("train", config, str(second)).assert_refused("fake", "twice")
+
+
+@pytest.mark.parametrize("flag", ["--run-dir", "-sd", "-esd", "-rsd"])
+def test_a_folder_that_cannot_be_made_is_refused_before_training_and_nothing_is_left(tmp_path: Path, flag: str) -> None:
+    tester, config = project(tmp_path)
+    tester.write("taken", "a file")
+    done = tester.run("train", config, flag, "taken/below")
+    assert (done.exit_code, done.written) == (2, ())
+    assert "cannot be made" in done.stderr.splitlines()[-1]
+    assert not list((tmp_path / "runs").rglob("*")) or not [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("damage", ["weights", "config"])
+def test_a_damaged_model_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    tester, config = project(tmp_path)
+    tester.write({"weights": "model/fake_policy.npz", "config": "model/fake_tokenizer.json"}[damage], "junk")
+    done = tester.run("train", config)
+    assert done.exit_code == 2
+    assert not [path for path in done.written if "runs" in path.parts]
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    config = tester.fake_run(run={"num_episodes": 9, "max_steps": 9})
+    command = f"{sys.executable} -c '{PROGRAM}' train {config} | head -1"
+    environment = {**tester.plugins.environment, **QUIET}
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, check=False, timeout=120)
+    (summary,) = (tmp_path / "runs").rglob("summary.json")
+    assert json.loads(summary.read_text())["steps"] == 9
+
+
+def test_an_encoding_without_our_characters_does_not_end_the_run(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.run("train", tester.fake_run(), env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}).assert_ok()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-d", "pipe"],
+        ["pipe"],
+        ["--seed", "18446744073709551616"],
+        ["--reward-deadline", "1e300"],
+        ["-m", "x" * 5000],
+        ["-d", "x" * 5000],
+        ["deep.toml"],
+        ["digits.toml"],
+        ["-ed", '{"a":' + "[" * 5000 + "]" * 5000 + "}"],
+        ["ratio.toml"],
+    ],
+    ids=[
+        "data from a pipe",
+        "toml from a pipe",
+        "seed",
+        "deadline",
+        "long model",
+        "long data",
+        "deep toml",
+        "digits",
+        "deep json",
+        "ratio",
+    ],
+)
+def test_strange_input_is_one_sentence(tmp_path: Path, words: list[str]) -> None:
+    tester, config = project(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    tester.write("deep.toml", "x = " + "[" * 50_000)
+    tester.write("digits.toml", "[run]\nseed = " + "9" * 5000)
+    tester.write("ratio.toml", '[data]\ndataset = [{path = "train.jsonl", ratio = 1e9}]')
+    tester.run("train", config, *words).assert_refused()
