@@ -7,6 +7,7 @@ here first (every option with its values, then the rest) and argparse only colle
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ class SectionFormatter(argparse.HelpFormatter):
     """Shows the short and the long spelling of an option, not every alias."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=44, width=120)
+        super().__init__(prog, max_help_position=44, width=min(120, shutil.get_terminal_size().columns))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = getattr(action, "shown", ())

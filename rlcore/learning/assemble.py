@@ -7,7 +7,7 @@ arrival); rollouts follow by index. Greedy rollouts are baselines: they lend the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -129,8 +129,14 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
 
     Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
     """
+    for array in (batch.advantages, batch.rollout_logprobs, batch.weights, batch.old_logprobs, batch.reference_logprobs):
+        if array is not None:
+            array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
     extras = {}
-    for key, value in loss.prepare(batch).items():
+    chosen = loss.prepare(batch)
+    if not isinstance(chosen, Mapping):
+        raise RunError(f"loss {name!r}: prepare returned a {type(chosen).__name__}; it must return a mapping of names to arrays")
+    for key, value in chosen.items():
         array = np.asarray(value, np.float32)
         if array.shape != batch.advantages.shape:
             raise RunError(f"loss {name!r}: prepare returned {key!r} of shape {list(array.shape)}; it must be [{len(batch.advantages)}]")

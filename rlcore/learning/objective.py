@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
-from rlcore.errors import RunError
+from rlcore.errors import RlcoreError, RunError
 from rlcore.interfaces import Loss, Need
 from rlcore.learning.kl import Kl, kl_estimate
 
@@ -74,13 +74,23 @@ class PolicyObjective:
         return total
 
     def _per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        result = self.loss.per_token(logprobs, batch)
+        try:
+            # A copy of the weights: what a loss does to its batch must not reach the sum below.
+            result = self.loss.per_token(logprobs, replace(batch, weights=batch.weights.clone()))
+        except RlcoreError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise RunError(f"loss {self.name!r} failed in per_token: {type(error).__name__}: {error}") from error
         values, reported = result if isinstance(result, tuple) else (result, {})
         for label, tensor in {"its loss": values, **reported}.items():
             if getattr(tensor, "shape", None) != logprobs.shape:
                 shape = f"shape {list(tensor.shape)}" if hasattr(tensor, "shape") else f"a {type(tensor).__name__}"
                 expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
                 raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
+        if logprobs.requires_grad and not values.requires_grad:
+            raise RunError(
+                f"loss {self.name!r} does not depend on the policy's log probabilities (it is detached): nothing would be trained"
+            )
         finite = values.detach().isfinite()
         if not finite.all():
             at = int((~finite).nonzero()[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 
@@ -14,13 +15,15 @@ __all__ = ["Tally"]
 
 _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA)
 _LEAST = 50
+_HOPELESS = 8
+_log = logging.getLogger("rlcore")
 _WINDOW = 1000
 
 
 class Tally:
     """Not thread-safe: its owner holds a lock.
 
-    The budget looks at the last 1000 verdicts and says nothing before 50, so that one accident at the start stops no run and a judge
+    The budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start stops no run and a judge
     that breaks late is not hidden behind a long past.
     """
 
@@ -39,6 +42,8 @@ class Tally:
             self._outcomes[name][score.outcome] += 1
             self._recent.append(score.outcome)
             if score.outcome in _FAILURES:
+                if not self._example:
+                    _log.warning("first failed verdict: reward %s: %s, %s", name, score.outcome.value, score.reason)
                 self._example = f"reward {name}: {score.outcome.value}, {score.reason}"
 
     def mixed(self, scores: Sequence[Score]) -> None:
@@ -49,7 +54,8 @@ class Tally:
         """Raise RewardBudgetError, with counts and an example, where too much failed."""
         failures = {outcome: count for outcome, count in Counter(self._recent).items() if outcome in _FAILURES}
         failed, seen = sum(failures.values()), len(self._recent)
-        if seen < _LEAST or failed <= self._budget * seen:
+        hopeless = seen >= _HOPELESS and failed == seen and self._budget < 1.0
+        if not hopeless and (seen < _LEAST or failed <= self._budget * seen):
             return
         counts = ", ".join(f"{failures[outcome]} {outcome.value}" for outcome in _FAILURES if outcome in failures)
         raise RewardBudgetError(

@@ -17,5 +17,5 @@ def blaming(who: str, doing: str) -> Iterator[None]:
         yield
     except RlcoreError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as if it were done
         raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from error

@@ -76,7 +76,8 @@ class Consumer:
         """
         batch = self._with_logprobs(assemble_batch(groups, None, self._algorithm.batch, masked=masked, version=version))
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
-        batch = prepare_loss(self._algorithm.loss_name, self._algorithm.loss, batch)
+        with blaming(f"loss {self._algorithm.loss_name!r}", "preparing the batch"):
+            batch = prepare_loss(self._algorithm.loss_name, self._algorithm.loss, batch)
         parts = [part for epoch in range(self._algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
         metrics = [self._step(part) for part in parts if part.in_loss.any()]
         return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
@@ -128,7 +129,8 @@ class Consumer:
             kl_coeff=algorithm.kl_in_reward,
             with_greedy=algorithm.estimator.needs_greedy,
         )
-        return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
+        with blaming(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
+            return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing)

@@ -149,7 +149,7 @@ class Producer:
     def _poll(self, timeout: float) -> list[Completion]:
         start = time.monotonic()
         with self._account.span(self.booking or "generation"), self._blaming("generating"):
-            completions = self._engine.poll(timeout)
+            completions = list(self._engine.poll(timeout))
         # An empty answer before the time is up says that nothing is in flight; the contract allows it only where that is so.
         early = not completions and time.monotonic() - start < timeout / 2
         self._empty_polls = self._empty_polls + 1 if early else 0
@@ -181,12 +181,23 @@ class Producer:
         if completion.finish is Finish.ABORTED:
             self._ask_again(live)
             return
+        self._check(completion, live.turn.sampling)
         try:
             live.turn = live.conversation.send(completion)
         except StopIteration as finished:
             self._keep(live, completion, finished.value)
         else:
             self._submit([self._ask(live)])
+
+    def _check(self, completion: Completion, sampling: Sampling) -> None:
+        """What an engine returns is trained on as it is, so it is looked at here."""
+        if len(completion.token_ids) > sampling.max_new_tokens:
+            wrong = f"{len(completion.token_ids)} tokens where {sampling.max_new_tokens} were asked for"
+        elif not np.isfinite(completion.logprobs).all():
+            wrong = "log probabilities that are not finite"
+        else:
+            return
+        raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")
 
     def _ask_again(self, live: _Live) -> None:
         """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights."""
@@ -205,13 +216,17 @@ class Producer:
             index=live.index,
             kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
             segments=segments,
-            text=self._tokenizer.decode(np.concatenate([segment.token_ids for segment in segments]).tolist()),
+            text=self._decode(np.concatenate([segment.token_ids for segment in segments]).tolist()),
             finish=completion.finish,
         )
         if live.open.whole:
             self._generating -= 1
             self._judging[job.key] = live.open
             self._judge.submit(job.key, job.prompt, [r for r in live.open.rollouts if r is not None], counted=job.counted)
+
+    def _decode(self, token_ids: list[int]) -> str:
+        with blaming("the tokenizer", f"decoding what the inference backend {type(self._engine).__name__} returned"):
+            return self._tokenizer.decode(token_ids)
 
     def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
         opened = self._judging.pop(key)

@@ -28,7 +28,7 @@ def build_manifest(
         "seed": seed,
         "data": dict(data),
         "plugins": [asdict(item) if is_dataclass(item) and not isinstance(item, type) else item for item in attestations],
-        "origins": {path: f"{origin.layer}: {origin.detail}" if origin.detail else origin.layer for path, origin in origins.items()},
+        "origins": {path: str(origin) for path, origin in origins.items()},
         "command": command if command is not None else sys.argv,
     }
 

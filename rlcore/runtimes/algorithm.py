@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.interfaces import AdvantageEstimator, Loss
+from rlcore.errors import PluginError
+from rlcore.interfaces import AdvantageEstimator, Loss, Need
 from rlcore.learning.aggregation import Variation
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.kl import Kl
@@ -20,8 +21,11 @@ __all__ = ["build_algorithm"]
 def build_algorithm(plan: Plan) -> Algorithm:
     """Estimator, loss and objective as instances, and the settings of the core around them."""
     config, settings = plan.config, plan.config.algorithm
-    loss: Loss = _made(plan.registry.load(PluginKind.LOSS, settings.loss), plan.loss_options)
-    estimator: AdvantageEstimator = _made(plan.registry.load(PluginKind.ESTIMATOR, settings.estimator), plan.estimator_options)
+    loss: Loss = _part(plan, PluginKind.LOSS, settings.loss, plan.loss_options)
+    estimator: AdvantageEstimator = _part(plan, PluginKind.ESTIMATOR, settings.estimator, plan.estimator_options)
+    if not loss.needs <= set(Need):
+        unknown = ", ".join(sorted(map(str, set(loss.needs) - set(Need))))
+        raise PluginError(f"loss {settings.loss!r} needs {unknown}, which rlcore does not know; it knows {', '.join(Need)}")
     in_loss = settings.kl_in == "loss"
     return Algorithm(
         estimator_name=settings.estimator,
@@ -52,8 +56,17 @@ def build_algorithm(plan: Plan) -> Algorithm:
     )
 
 
-def _made(target: Any, options: Any) -> Any:
-    return target() if options is None else target(options)
+def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
+    """An instance of a loss or an estimator; PluginError where it cannot be made or is none."""
+    target, base = plan.registry.load(kind, name), Loss if kind is PluginKind.LOSS else AdvantageEstimator
+    owner = plan.registry.owner(kind, name)
+    try:
+        made = target() if options is None else target(options)
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{kind} {name!r} of {owner} cannot be made: {type(error).__name__}: {error}") from error
+    if not isinstance(made, base):
+        raise PluginError(f"{kind} {name!r} of {owner} is a {type(made).__name__}; it must be a subclass of rlcore.api.{base.__name__}")
+    return made
 
 
 def _full_value(spec: RewardSpec, options: Any) -> float:

@@ -5,6 +5,7 @@ The order is deliberate: what can be refused cheaply comes first, and the reward
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from rlcore.config import Plan
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
 from rlcore.errors import ConfigError, RlcoreError
-from rlcore.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingContext
+from rlcore.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
 from rlcore.rewards import Judge, RewardEntry
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluator
@@ -35,6 +36,7 @@ from rlcore.weights import LocalChannel, probe_tolerance
 __all__ = ["Parts", "build"]
 
 _PROBE_TOKENS = 64
+_log = logging.getLogger("rlcore")
 _MANY_ROWS = 20_000
 
 
@@ -199,7 +201,7 @@ def _consumer(plan: Plan, schedule: ScheduleSettings, account: TimeAccount, clos
     check_training(target, context, training.name)
     with _loading(f"model {config.model.model} for the training backend {training.name}"):
         backend = _made(target, context, plan.training_options)
-        closing.callback(backend.close)
+        closing.callback(_close, backend, training.name)
         backend.setup(context)
     return Consumer(backend, algorithm, account)
 
@@ -220,7 +222,7 @@ def _engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBa
     check_inference(target, context, inference.name)
     with _loading(f"model {config.model.model} for the inference backend {inference.name}"):
         engine: InferenceBackend = _made(target, context, plan.inference_options)
-    closing.callback(engine.close)
+    closing.callback(_close, engine, inference.name)
     return engine
 
 
@@ -240,6 +242,14 @@ def _loading(what: str) -> Iterator[None]:
 
 def _made(target: Any, context: Any, options: Any) -> Any:
     return target(context) if options is None else target(context, options)
+
+
+def _close(backend: InferenceBackend | TrainingBackend, name: str) -> None:
+    """Close a backend; an error in that is reported and must not hide the one that ended the run."""
+    try:
+        backend.close()
+    except Exception as error:
+        _log.warning("backend %s failed while closing: %s: %s", name, type(error).__name__, error)
 
 
 def _feed(

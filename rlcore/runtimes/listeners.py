@@ -36,7 +36,7 @@ class Listeners:
         for name in self._plan.config.log.trackers:
             try:
                 self._trackers[name] = self._made(name)
-            except Exception as error:  # a tracker is a stranger: whatever it raises must not end the run
+            except (Exception, SystemExit) as error:  # a tracker is a stranger: whatever it raises must not end the run
                 self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
         self._observers.run_started(self._run)
@@ -72,7 +72,7 @@ class Listeners:
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)
-            except Exception as error:  # as above
+            except (Exception, SystemExit) as error:  # as above
                 del self._trackers[name]
                 self._switch_off(name, error)
 
@@ -82,6 +82,6 @@ class Listeners:
         made: Tracker = target() if options is None else target(options())
         return made
 
-    def _switch_off(self, name: str, error: Exception) -> None:
+    def _switch_off(self, name: str, error: BaseException) -> None:
         self._off[name] = " ".join(f"{type(error).__name__}: {error}".split())
         self._tell(f"tracker {name} is switched off for the rest of the run: {self._off[name]}")

@@ -140,7 +140,8 @@ class LocalRun:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
         allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
         gap = figures.get("sampler_gap", 0.0)
-        if figures["staleness/max"] == 0 and gap > allowed and not self._gap_told:
+        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
+        if fresh and gap > allowed and not self._gap_told:
             self._gap_told = True
             self._progress.note(
                 f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "

@@ -42,7 +42,7 @@ def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) 
     [
         (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm", "ray"), "-tbs 8"),
         (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai", "ray"), "-tbs 4"),
-        (ZERO_BUBBLE, ("rlcore-plugin-vllm", "rlcore-plugin-dapo", "ray"), "-tbs 32"),
+        (ZERO_BUBBLE, ("rlcore-plugin-vllm", "ray"), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )

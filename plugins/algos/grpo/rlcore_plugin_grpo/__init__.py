@@ -1,52 +1,28 @@
-"""GRPO as a recipe: parts that the core registers, and the defaults of the paper."""
+"""The GRPO family: one algorithm a file, each with its mathematics, its options and its recipe. Importing this loads no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.api import AlgorithmSpec, hookimpl
+from rlcore.api import AdvantageSpec, AlgorithmSpec, LossSpec, hookimpl
+from rlcore_plugin_grpo import cispo, dr_grpo, gmpo, grpo, gspo, maxrl, pass_at_k, sapo
 
 rlcore_api = "1.0"
 
-_PAPER = "DeepSeekMath (arXiv 2402.03300)"
 
-_NOTES = """\
-advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), over the group of prompt; std unbiased (N - 1)
-ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
-per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i) + kl_coeff * k3_t
-k3          exp(d) - 1 - d, with d = log p_ref(y_t) - log p(y_t)
-loss        mean over the rollouts in the loss of the mean over their tokens (sample_level)
+@hookimpl
+def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:
+    """Offer the estimators ``maxrl`` and ``pass_at_k``."""
+    return [maxrl.ESTIMATOR, pass_at_k.ESTIMATOR]
 
-Where others differ:
-- deviation: the paper gives no epsilon; ours is 1e-4, as TRL's; verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (there equal rewards of 0.7
-  turn into advantages of almost 1 by rounding). Here equal rewards and groups of one give exactly 0; verl keeps the raw reward of
-  a group of one.
-- aggregation: TRL's loss_type "grpo" divides by all rows, fully masked ones too; here, as in verl, only rollouts with a token in the
-  loss count. verl's default is token-mean, TRL's is "dapo": both are our token_level.
-- clip: no dual clip (verl always has one, c = 3); a ratio beyond exp(20) goes on along its tangent, so it is finite and never flat.
-- KL: k3 unclamped up to d = 10 and along its tangent beyond; TRL does not clamp; verl clamps the value at 10, which stops the gradient
-  beyond d = 2.6, where it is needed most.
-"""
+
+@hookimpl
+def rlcore_register_losses() -> Sequence[LossSpec]:
+    """Offer the losses ``gspo``, ``gmpo``, ``cispo`` and ``sapo``."""
+    return [gspo.LOSS, gmpo.LOSS, cispo.LOSS, sapo.LOSS]
 
 
 @hookimpl
 def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
-    """Offer the recipe ``grpo``."""
-    return [
-        AlgorithmSpec(
-            name="grpo",
-            summary="Group-normalised advantages, clipped surrogate per sample, k3 penalty to the reference model",
-            source=f"{_PAPER}, section 4.1",
-            estimator="group_norm",
-            loss="clipped",
-            defaults={
-                "algorithm.loss_variation": ("sample_level", f"{_PAPER}, equation 3: 1/G sum over i of 1/|o_i| sum over t"),
-                "algorithm.kl_coeff": (0.01, "the ColossalAI trainer's default; the paper's experiments use 0.04 (section 4.2)"),
-                "algorithm.kl_kind": ("k3", f"{_PAPER}, equation 4"),
-                "algorithm.kl_in": ("loss", f"{_PAPER}, section 4.1.1: in the loss, not in the reward"),
-                "algorithm.options.clip_eps_low": (0.2, "PPO (arXiv 1707.06347), section 6.1"),
-                "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1"),
-            },
-            notes=_NOTES,
-        )
-    ]
+    """Offer a recipe for each algorithm."""
+    return [module.RECIPE for module in (grpo, dr_grpo, gspo, gmpo, cispo, sapo, maxrl)]

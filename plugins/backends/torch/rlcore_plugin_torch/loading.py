@@ -22,7 +22,7 @@ def check_context(context: TrainingContext) -> None:
     }
     for name, size in sizes.items():
         if size != 1:
-            raise ConfigError(f"training.{name} {size}: the torch backend trains in one process; use 1, or --training colossalai")
+            raise ConfigError(f"training.{name} {size}: the torch backend trains in one process; use 1, or --trainer colossalai")
     if context.zero_stage:
         raise ConfigError(f"training.zero_stage {context.zero_stage}: the torch backend trains in one process; use 0")
     if context.dtype not in DTYPES:

@@ -1,0 +1,62 @@
+"""Which tokens spend the policy's entropy: their covariances over the global batch, and keyed draws among them. Pure numpy.
+
+Source: The Entropy Mechanism of Reinforcement Learning (arXiv 2505.22617), section 4.2: a token's covariance is
+(A - mean A) * (log p - mean log p), means over all N tokens that train.
+Nothing here depends on how the batch is cut or ordered: means are exact sums, draws are keyed by what a token is.
+
+Axes: ``N`` policy tokens of the batch, ``M`` of them train, ``K`` candidates of a draw.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from math import fsum
+
+import numpy as np
+
+from rlcore.api import TrainBatch
+
+
+def covariances(batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
+    """int64[M] positions of the tokens that train, float64[M] their covariances.
+
+    Log probabilities are the old policy's. Where the core leaves those to the trainer's first forward (``old_logprobs`` None: one optimizer
+    step a batch), they are the sampler's: the same policy at ``max_staleness`` 0, up to the numerics of the two engines.
+    """
+    tokens = np.flatnonzero(np.repeat(batch.in_loss, batch.lengths))
+    logprobs = batch.rollout_logprobs if batch.old_logprobs is None else batch.old_logprobs
+    return tokens, _centred(batch.advantages[tokens]) * _centred(logprobs[tokens])
+
+
+def budget(share: float, tokens: int) -> int:
+    """How many tokens a share of them is: rounded down, at least one, none of none."""
+    return min(tokens, max(1, int(share * tokens)))
+
+
+def draw(batch: TrainBatch, candidates: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """int64[min(count, K)] of the candidates int64[K], uniformly at random: those with the smallest keyed numbers.
+
+    The key of a token is (seed, version, prompt, rollout, token), so a draw is the same on every rank and for every order of rollouts.
+    """
+    rows = np.searchsorted(batch.offsets, candidates, side="right") - 1
+    numbers = [_number(batch, int(row), int(token), seed) for row, token in zip(rows, candidates - batch.offsets[rows], strict=True)]
+    return candidates[sorted(range(len(candidates)), key=numbers.__getitem__)[:count]]
+
+
+def marks(batch: TrainBatch, chosen: np.ndarray) -> np.ndarray:
+    """float32[N]: 1 at the chosen positions, else 0."""
+    array = np.zeros(len(batch.advantages), np.float32)
+    array[chosen] = 1.0
+    return array
+
+
+def _centred(values: np.ndarray) -> np.ndarray:
+    """[M] -> float64[M], less the mean; the sum is exact, so the order of the tokens does not matter."""
+    exact = np.asarray(values, np.float64)
+    return exact - fsum(exact.tolist()) / max(len(exact), 1)
+
+
+def _number(batch: TrainBatch, row: int, token: int, seed: int) -> bytes:
+    rollout = batch.rollouts[row]
+    key = f"{seed},{batch.version},{rollout.index},{token},{rollout.prompt_id}"
+    return hashlib.blake2b(key.encode(), digest_size=16).digest()
