@@ -88,9 +88,7 @@ class PolicyObjective:
                 expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
                 raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
         if logprobs.requires_grad and not values.requires_grad:
-            raise RunError(
-                f"loss {self.name!r} does not depend on the policy's log probabilities (it is detached): nothing would be trained"
-            )
+            raise RunError(f"loss {self.name!r} is detached from the policy's log probabilities: it would train nothing")
         finite = values.detach().isfinite()
         if not finite.all():
             at = int((~finite).nonzero()[0])

@@ -23,8 +23,8 @@ _WINDOW = 1000
 class Tally:
     """Not thread-safe: its owner holds a lock.
 
-    The budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start stops no run and a judge
-    that breaks late is not hidden behind a long past.
+    The budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start
+    stops no run and a judge that breaks late is not hidden behind a long past.
     """
 
     def __init__(self, names: Sequence[str], budget: float) -> None:
