@@ -66,7 +66,7 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     assert {"checkpoints/latest", "checkpoints/step-3/state.json", "checkpoints/step-3/model/fake_policy.npz"} <= names
     manifest = json.loads((folder / "manifest.json").read_text())
     assert {plugin["name"] for plugin in manifest["plugins"]} == {"fake"}
-    assert manifest["origins"]["training.train_batch_size"].startswith("file")
+    assert manifest["origins"]["training.train_batch_size"].endswith("run.toml")
     assert tester.run("train", str(folder / "run.toml"), "--dry-run").assert_ok()
 
 

@@ -17,8 +17,10 @@ def test_wrong_answers_are_no_failures():
     tally.check_budget()
 
 
-@pytest.mark.parametrize(("fine", "hung", "breaks"), [(44, 5, False), (45, 5, False), (44, 6, True), (0, 49, False), (0, 50, True)])
-def test_the_budget_speaks_from_fifty_verdicts_on(fine, hung, breaks):
+@pytest.mark.parametrize(
+    ("fine", "hung", "breaks"), [(44, 5, False), (45, 5, False), (44, 6, True), (1, 48, False), (0, 7, False), (0, 8, True)]
+)
+def test_the_budget_speaks_from_fifty_verdicts_on_or_from_eight_where_all_failed(fine, hung, breaks):
     tally = Tally(["a"], 0.1)
     tally.verdict("a", [FINE] * fine + [HUNG] * hung, 0.1)
     if breaks:
