@@ -14,10 +14,21 @@ import re
 from enum import Enum, auto
 
 from rlcore_plugin_math import symbolic
-from rlcore_plugin_math.guards import LimitExceeded, check_size, glued_numbers, has_words, is_words
+from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, has_words, is_words, no_formula
 from rlcore_plugin_math.normal import compact, fold, foreign_digits, normal, plain_text
 from rlcore_plugin_math.quantity import bases_equal, clock, comma_sequence, in_base, quantity, same_quantity, sequence
-from rlcore_plugin_math.structure import Listing, Relation, as_interval, balanced, is_label, listing, matrix, relation
+from rlcore_plugin_math.structure import (
+    Listing,
+    Relation,
+    as_interval,
+    balanced,
+    is_label,
+    leading_sign,
+    listing,
+    matrix,
+    nested_signs,
+    relation,
+)
 from rlcore_plugin_math.units import split_unit
 
 __all__ = ["Equality", "LimitExceeded", "compare", "gold_problem"]
@@ -107,9 +118,13 @@ def _equal(gold: str, answer: str) -> Equality:
         return Equality.EQUAL
     if not balanced(answer) or "$" in answer.replace("\\$", ""):
         return _as_text(gold, answer)
-    for decide in (_by_literal, _by_words, _by_relation, _by_listing, _by_matrix, _by_quantity):
-        same = decide(gold, answer)
-        if same is not None:
+    for decide in (_by_literal, _by_words):
+        if (same := decide(gold, answer)) is not None:
+            return _of(same)
+    if foreign_signs(answer) or foreign_signs(gold):
+        return _as_text(gold, answer)
+    for decide in (_by_relation, _by_listing, _by_matrix, _by_quantity):
+        if (same := decide(gold, answer)) is not None:
             return _of(same)
     return _by_algebra(gold, answer)
 
@@ -149,6 +164,9 @@ def _by_words(gold: str, answer: str) -> bool | None:
 def _by_relation(gold: str, answer: str) -> bool | None:
     if _several(gold) or _several(answer):
         return None  # a list of relations: its items come back here one by one
+    (gold_sign, gold_rest), (answer_sign, answer_rest) = leading_sign(gold), leading_sign(answer)
+    if gold_sign or answer_sign:
+        return gold_sign == answer_sign and _same(gold_rest, answer_rest)
     of_gold, of_answer = relation(gold), relation(answer)
     if of_gold is None and of_answer is None:
         return None
@@ -277,6 +295,10 @@ def _by_quantity(gold: str, answer: str) -> bool | None:
 def _by_algebra(gold: str, answer: str) -> Equality:
     if has_words(gold) or has_words(answer) or glued_numbers(answer) or glued_numbers(gold):
         return _of(plain_text(gold) == plain_text(answer))
+    if no_formula(answer) or no_formula(gold):
+        return _as_text(gold, answer)
+    if nested_signs(gold) != nested_signs(answer):
+        return Equality.DIFFERENT  # math-verify reads (\ne 3) as 3
     try:
         check_size(gold)
     except LimitExceeded:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LimitExceeded", "check_size", "glued_numbers", "has_words", "is_words"]
+__all__ = ["LimitExceeded", "check_size", "foreign_signs", "glued_numbers", "has_words", "is_words", "no_formula"]
 
 _DEPTH = 24
 _DIGITS = 400
@@ -114,3 +114,192 @@ def glued_numbers(text: str) -> bool:
     while text != previous:
         previous, text = text, _ARGUMENTS.sub("@", text)
     return bool(_GLUED.search(text))
+
+
+# --- what algebra understands ------------------------------------------------------------------------------------------
+
+_MARKS = frozenset(" +-*/^_=<>()[]{}|!?,.;:'\"&%$\\€£¥")
+_NOT_IN_FORMULAS = re.compile(
+    r"[^\x20-\x7e]|[?;:\"$@#`~]|\.\.|= ?=|(?<!\^)\\circ(?![A-Za-z])"
+    r"|\\(?:to|rightarrow|mid|perp|parallel|exists|forall|square|ldots|vdots|ddots|colon|angle|triangle|lor|vee|land|wedge)(?![A-Za-z])"
+    r"|\\(?:cap|cup|setminus) ?-?[0-9]|[0-9] ?\\(?:cap|cup|setminus)(?![A-Za-z])"
+)
+_BELOW = re.compile(r"_ ?\{[^{}]*\}")
+_ROW_SIGN = re.compile(r"(?:^|[^\\])(?:\\\\)*&|\\\\")
+_ESCAPES = frozenset("{}%$\\|")
+_ONE_COMMAND = re.compile(r"\\([A-Za-z]+|.|$)", re.DOTALL)
+_COMMANDS = frozenset(
+    [
+        "frac",
+        "binom",
+        "sqrt",
+        "sum",
+        "prod",
+        "int",
+        "iint",
+        "oint",
+        "lim",
+        "infty",
+        "to",
+        "rightarrow",
+        "partial",
+        "nabla",
+        "cdot",
+        "times",
+        "div",
+        "ast",
+        "pm",
+        "mp",
+        "bmod",
+        "pmod",
+        "mod",
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "varepsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "vartheta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "pi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "varphi",
+        "chi",
+        "psi",
+        "omega",
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Pi",
+        "Sigma",
+        "Upsilon",
+        "Phi",
+        "Psi",
+        "Omega",
+        "ell",
+        "imath",
+        "jmath",
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "arccot",
+        "arcsec",
+        "arccsc",
+        "sinh",
+        "cosh",
+        "tanh",
+        "coth",
+        "log",
+        "ln",
+        "lg",
+        "exp",
+        "gcd",
+        "lcm",
+        "max",
+        "min",
+        "det",
+        "Re",
+        "Im",
+        "arg",
+        "deg",
+        "dim",
+        "ker",
+        "inf",
+        "sup",
+        "lfloor",
+        "rfloor",
+        "lceil",
+        "rceil",
+        "lvert",
+        "rvert",
+        "lVert",
+        "rVert",
+        "vert",
+        "Vert",
+        "mid",
+        "langle",
+        "rangle",
+        "le",
+        "ge",
+        "ne",
+        "in",
+        "approx",
+        "cup",
+        "cap",
+        "setminus",
+        "emptyset",
+        "subset",
+        "subseteq",
+        "forall",
+        "exists",
+        "lor",
+        "vee",
+        "land",
+        "wedge",
+        "begin",
+        "end",
+        "text",
+        "mathbb",
+        "mathcal",
+        "mathbf",
+        "boldsymbol",
+        "overline",
+        "bar",
+        "vec",
+        "hat",
+        "overrightarrow",
+        "widehat",
+        "underline",
+        "prime",
+        "circ",
+        "angle",
+        "triangle",
+        "perp",
+        "parallel",
+        "square",
+        "ldots",
+        "vdots",
+        "ddots",
+        "colon",
+        "quad",
+    ]
+)
+
+
+def foreign_signs(text: str) -> bool:
+    r"""True for a control sign, ``@``, ``\)``, ``\not``: math-verify drops what it does not know and judges the piece that is left."""
+    if any(not (sign.isalnum() or sign in _MARKS) for sign in text):
+        return True
+    commands = (match[1] for match in _ONE_COMMAND.finditer(text))
+    return any(command not in _COMMANDS and command not in _ESCAPES for command in commands)
+
+
+_OPEN_END = re.compile(r"(?:[-+*/^_=<>]|\\(?:cdot|times|div|pm|mp|bmod|le|ge|ne|in|approx)) ?(?=$|[)\]])|^[*/^]")
+
+
+def no_formula(text: str) -> bool:
+    """True for what stands in no formula, though it may in words, ratios and lists, and for an operator with nothing after it."""
+    text = _BELOW.sub("_x", text)  # what a limit or a sum runs over
+    if "\\begin" not in text and _ROW_SIGN.search(text):
+        return True
+    return bool(_NOT_IN_FORMULAS.search(text) or _OPEN_END.search(text))

@@ -49,7 +49,8 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
-        (r"\\[,;:! ]|~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
+        (r"(?<!\\)((?:\\\\)*)\\[,;:! ]", r"\1 "),  # not the second half of a row's end
+        (r"~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (r"\\(?:mathrm|textbf|textit|textrm|mbox|mathbf|bf|rm|operatorname|mathsf|textsf|textnormal)\s*\{", r"\\text{"),
         (r"\\(leq|le|leqslant)(?![A-Za-z])|<=", r"\\le "),
@@ -61,6 +62,10 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:rbrace|\})", r"\\}"),
         (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
         (r"\{,\}", ","),
+        (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
+        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+        (r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}"),
+        (r"\\frac\s*(\{(?:[^{}]|\{[^{}]*\}){1,80}\})\s*(\d)", r"\\frac\1{\2}"),
         (r"\\%", "%"),
         (r"\\(?:dots|cdots)(?![A-Za-z])", r"\\ldots"),
     )
@@ -118,14 +123,19 @@ def _spelled(text: str) -> str:
     return fold(text)
 
 
+_BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
+
+
 def _unwrapped(text: str) -> str:
     """Without what only wraps: dollars, math brackets, ``\\boxed{}``, a full stop at the end."""
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         inner = text[len(opening) : len(text) - len(closing)]
         if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing) and "$" not in inner:
             return inner.strip() if not inner.endswith("\\") else text
-    if text.startswith("\\boxed{") and _closes_at_end(text, len("\\boxed")):
-        return text[len("\\boxed{") : -1].strip()
+    if (box := _BOX.match(text)) and _closes_at_end(text, box.end() - 1):
+        return box[1] + text[box.end() : -1].strip()
+    if text.startswith("=") and not text.startswith("=="):
+        return text[1:].lstrip()
     if len(text) > 1 and text.endswith(".") and not text.endswith(".."):
         return text[:-1].rstrip()
     return text

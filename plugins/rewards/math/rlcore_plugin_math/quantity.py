@@ -24,6 +24,8 @@ _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[1-9][0-9]{0,2}(?:
 _DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _POWER = re.compile(rf"(?:({_DECIMAL}) ?(?:\\times|\\cdot|\*|x) ?)?10\^(?:\{{([+-]?[0-9]+)\}}|([0-9]))")
 _SCIENTIFIC = re.compile(rf"({_DECIMAL})[eE]([+-]?[0-9]+)")
+_REPEATING = re.compile(r"([0-9]*)\.([0-9]*) ?\\overline ?\{([0-9]+)\}")
+_REMAINDER = re.compile(r"([0-9]+) ?\\bmod ?(?:([0-9]+)|\{([0-9]+)\})")
 _NUMBER = re.compile(_DECIMAL)
 _RATIO = re.compile(rf"(?:\\frac\{{([+-]?{_DECIMAL})\}}\{{([+-]?{_DECIMAL})\}}|([0-9]+) ?/ ?([0-9]+))")
 _MIXED = re.compile(r"([0-9]+) ?(?:\\frac\{([0-9]+)\}\{([0-9]+)\}|(?<= )([0-9]+) ?/ ?([0-9]+))")
@@ -69,6 +71,11 @@ def _magnitude(text: str) -> Quantity | None:
         text = text.replace(",", "").replace(" ", "")
     if _NUMBER.fullmatch(text):
         return Quantity(Fraction(text.rstrip(".")), "." in text.rstrip("."))
+    if match := _REPEATING.fullmatch(text):
+        return _repeating(match[1], match[2], match[3])
+    if match := _REMAINDER.fullmatch(text):
+        divisor = int(match[2] or match[3])
+        return Quantity(Fraction(int(match[1]) % divisor)) if divisor else None
     if match := _SCIENTIFIC.fullmatch(text):
         return _scaled(match[1], match[2])
     if match := _POWER.fullmatch(text):
@@ -79,6 +86,12 @@ def _magnitude(text: str) -> Quantity | None:
         over, under = (match[1], match[2]) if match[1] else (match[3], match[4])
         return _divided(over, under)
     return None
+
+
+def _repeating(whole: str, once: str, again: str) -> Quantity:
+    """Exact: the repeated digits over as many nines, as many places down as stand before them."""
+    nines = 10 ** len(again) - 1
+    return Quantity(Fraction(int(whole + once or "0") * nines + int(again), nines * 10 ** len(once)))
 
 
 def _scaled(digits: str, exponent: str) -> Quantity | None:

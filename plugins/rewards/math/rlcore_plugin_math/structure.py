@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rlcore_plugin_math.quantity import quantity
 
-__all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "listing", "matrix", "relation"]
+__all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "leading_sign", "listing", "matrix", "nested_signs", "relation"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -121,6 +121,22 @@ def relation(text: str) -> Relation | None:
     if not found or not all(parts):
         return None
     return Relation(tuple(parts), tuple(_OPERATORS.get(sign, sign) for sign in found))
+
+
+_LEADING = re.compile(r"(<=|>=|[<>]|\\(?:le|ge|ne|in)(?![A-Za-z])) ?(.*)", re.DOTALL)
+_SUBSCRIPT = re.compile(r"_ ?\{[^{}]*\}")
+_ORDER_SIGN = re.compile(r"<=|>=|[<>=]|\\(?:le|ge|ne)(?![A-Za-z])")
+
+
+def leading_sign(text: str) -> tuple[str, str]:
+    r"""(sign, what follows) of ``\ne 3``, which says what the value is not; ("", the text) for anything else, ``=3`` too."""
+    match = _LEADING.fullmatch(text)
+    return (_OPERATORS.get(match[1], match[1]), match[2]) if match else ("", text)
+
+
+def nested_signs(text: str) -> list[str]:
+    """The signs of equality and order at any depth, sorted; those under a sum or a limit say nothing about the value."""
+    return sorted(_OPERATORS.get(sign, sign) for sign in _ORDER_SIGN.findall(_SUBSCRIPT.sub(" ", text)))
 
 
 _LABEL = re.compile(

@@ -204,3 +204,144 @@ def test_unusable_golds_are_named(gold, problem):
 )
 def test_usable_golds_pass(gold):
     assert gold_problem(gold, text_allowed=False, seconds=5.0) is None
+
+
+NUMERIC_GOLDS = ["3", "4", "1/2", "-7", r"\sqrt{2}", r"50\%", "0", "34"]
+
+
+@pytest.mark.parametrize("answer", [r"\pi^{999}", "e^{900}", r"\sqrt{2}^{999}\cdot 10^{300}", "e^{-900}", r"\frac{0}{0}", r"\infty-\infty"])
+def test_nothing_beyond_a_float_equals_a_number(answer):
+    assert [gold for gold in NUMERIC_GOLDS if equal(gold, answer)] == []
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        ("e^{900}", r"e^{450}\cdot e^{450}", True),
+        ("e^{900}", r"\pi^{999}", False),
+        ("e^{900}", "e^{900}+1", False),
+        (r"\pi^{-999}", "e^{-900}", False),
+        (r"\sqrt{2}\cdot 10^{20}", r"10^{20}\sqrt2", True),
+    ],
+)
+def test_huge_and_tiny_constants(gold, answer, expected):
+    assert equal(gold, answer) is expected
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"7 \boxed{5}",
+        r"7 + \boxed{5}",
+        r"x \boxed{5}",
+        r"7 \fbox{5}",
+        r"7 \] \[ 5",
+        r"7\) \(5",
+        "7 @@ 5",
+        "7 # 5",
+        "7 ` 5",
+        "7 $ 5",
+        r"7 \\ 5",
+        r"7 & 5",
+        r"7 \to 5",
+        r"7 \mid 5",
+        "7 ... 5",
+        r"7 \cap 5",
+        r"7 \setminus 5",
+        "7 = = 5",
+        r"7 \perp 5",
+        r"7 \circ 5",
+        r"\max 5",
+        r"5\cdot @",
+        r"5\cdot",
+        "5 +",
+        "5\x006",
+        "5\x00",
+        "5\ud800",
+        r"5\text{@@}",
+        r"7 \langle 5",
+        "7 | 5",
+        "7^ ! 5",
+        "7 ? 5",
+        "7 : 5",
+    ],
+)
+def test_what_cannot_be_parsed_whole_is_not_cut_to_its_last_piece(answer):
+    assert not equal("5", answer)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"\neq 3",
+        r"\not= 3",
+        r"\not 3",
+        r"\leq 3",
+        "> 3",
+        r"\geq 3",
+        r"\sim 3",
+        r"(\neq 3)",
+        "{>3}",
+        r"\neg=3",
+        "3 >",
+        r"x \notin 3",
+        "(7=3)",
+        "{7=3}",
+    ],
+)
+def test_a_relation_is_not_its_right_hand_side(answer):
+    assert not equal("3", answer)
+
+
+def test_the_same_relation_is_equal():
+    assert equal(r"\leq 3", r"\le 3.0")
+    assert not equal(r"\leq 3", r"\geq 3")
+    assert equal("3", "= 3")
+    assert equal("3", r"x=\boxed{3}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        r"\text{ is wrong}",
+        "no four",
+        "plus four",
+        "times ten",
+        "minus one",
+        "million",
+        "thousand",
+        r"\text{ hundred}",
+        "dozen",
+        "mln",
+        r"\text{ halves}",
+        r"\text{ squared}",
+        "factorial",
+        r"\text{ of those many apples}",
+        r"\text{-four}",
+    ],
+)
+def test_words_that_change_a_number_are_no_unit(words):
+    assert not equal("3", f"3 {words}")
+
+
+@pytest.mark.parametrize("unit", ["apples", "square units", "feet per second", "miles per hour", r"\text{cm}^2", r"\text{ ways}"])
+def test_nouns_are_units(unit):
+    assert equal("3", f"3 {unit}")
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        (r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"),
+        (r"\frac{\sqrt{3}}{2}", r"\frac{\sqrt3}2"),
+        (r"\frac{2}{\sqrt{3}}", r"\frac2{\sqrt3}"),
+        (r"\emptyset", r"\varnothing"),
+        (r"\emptyset", r"\{\}"),
+        ("1/3", r"0.\overline{3}"),
+        ("7/12", r"0.58\overline{3}"),
+        ("5", r"12 \bmod 7"),
+    ],
+)
+def test_right_in_another_spelling(gold, answer):
+    assert equal(gold, answer)
+    assert equal(answer, gold)
