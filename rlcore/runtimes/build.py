@@ -29,7 +29,7 @@ from rlcore.runtimes.delivery import JobMaker
 from rlcore.runtimes.feed import Feed, SequentialFeed
 from rlcore.runtimes.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
-from rlcore.specs import InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.specs import InferenceBackendSpec, PluginKind
 from rlcore.types import Prompt, Sampling
 from rlcore.weights import LocalChannel, probe_tolerance
 
@@ -94,11 +94,6 @@ def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda li
     )
 
 
-def _reward_specs(plan: Plan) -> list[RewardSpec]:
-    specs = [plan.registry.spec(PluginKind.REWARD, reward.name) for reward in plan.config.rewards]
-    return [spec for spec in specs if isinstance(spec, RewardSpec)]
-
-
 def _reward_entries(plan: Plan) -> list[RewardEntry]:
     return [
         RewardEntry(
@@ -110,19 +105,19 @@ def _reward_entries(plan: Plan) -> list[RewardEntry]:
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
         )
-        for reward, spec, options in zip(plan.config.rewards, _reward_specs(plan), plan.reward_options, strict=True)
+        for reward, spec, options in zip(plan.config.rewards, plan.reward_specs(), plan.reward_options, strict=True)
     ]
 
 
 def _filter_by(plan: Plan) -> str:
     """``accuracy``, or the name that the chosen reward goes by, however it was typed."""
     typed = plan.config.algorithm.filter_by
-    return next((spec.name for reward, spec in zip(plan.config.rewards, _reward_specs(plan), strict=True) if reward.name == typed), typed)
+    return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
 
 
 def _load_data(plan: Plan) -> dict[str, DataSet]:
     """``train`` and the held-out tasks by name."""
-    specs = _reward_specs(plan)
+    specs = plan.reward_specs()
     tasks = {f"eval/{task}": load_eval(path, specs) for task, path in plan.config.eval.eval_dataset.items()}
     return {"train": load_prompts(plan.config, specs), **tasks}
 
@@ -140,8 +135,8 @@ def _tokenizer(plan: Plan) -> Tokenizer:
 
 def _rendered_prompts(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, ...]:
     """The prompts with their system prompt; refused where one is longer than ``-mpt`` allows."""
-    specs = {spec.name: spec for spec in reversed(_reward_specs(plan))}
-    default = _reward_specs(plan)[0]
+    specs = {spec.name: spec for spec in reversed(plan.reward_specs())}
+    default = plan.reward_specs()[0]
 
     def system_prompt(prompt: Prompt) -> str:
         chosen = plan.config.data.system_prompt
@@ -261,7 +256,7 @@ def _feed(
     closing: ExitStack,
 ) -> Feed:
     config = plan.config
-    specs = _reward_specs(plan)
+    specs = plan.reward_specs()
     stop = config.sampling.stop if config.sampling.stop is not None else tuple(dict.fromkeys(text for spec in specs for text in spec.stop))
     sampling = Sampling(
         temperature=config.sampling.temperature,

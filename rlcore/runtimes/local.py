@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -46,6 +47,8 @@ class LocalRun:
         self._reward_last: float | None = None
         self._gap_told = False
         self._interrupted = False
+        self._since = 0.0
+        """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
 
     def run(self) -> Summary:
         """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
@@ -70,6 +73,7 @@ class LocalRun:
         self._publish(parts, 0, parts.probe_ids)
         self._evaluate(parts, 0, wait=True)
         timing = Timing.start(parts.accounts)
+        self._since = time.monotonic()
         while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
             self._listeners.groups_scored(parts.feed.take_scored(), batch.version)
             metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
@@ -119,7 +123,8 @@ class LocalRun:
         parts.feed.publish(parts.consumer.snapshot(version, wanted, parts.probe_tolerance))
 
     def _record(self, parts: Parts, step: int, batch: Batch, metrics: Mapping[str, float]) -> None:
-        figures = {**batch_figures(batch), **metrics, **parts.judge.metrics()}
+        seconds, self._since = time.monotonic() - self._since, time.monotonic()
+        figures = {**batch_figures(batch), **metrics, **parts.judge.metrics(), "seconds": seconds}
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures.get("reward/mean")
         self._folder.log_metrics({"step": step, **figures})

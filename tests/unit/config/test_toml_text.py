@@ -26,7 +26,7 @@ CONFIGS = section(
     run=section(project=TEXT, seed=st.integers(0, 2**60), max_steps=st.none() | COUNT, master_port=st.none() | st.integers(1, 65535)),
     model=section(model=st.text(max_size=8), tokenizer_path=st.none() | TEXT),
     data=section(
-        dataset=TEXT | st.lists(TEXT | st.fixed_dictionaries({"path": TEXT, "ratio": POSITIVE}), max_size=3),
+        dataset=TEXT | st.lists(TEXT | st.fixed_dictionaries({"path": TEXT, "ratio": st.floats(1e-9, 1000.0)}), max_size=3),
         system_prompt=st.none() | st.text(max_size=20),
         shuffle=st.booleans(),
     ),
