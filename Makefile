@@ -10,11 +10,11 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench bench-help bench-schedule clean
+.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-help bench-schedule clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
 
@@ -46,6 +46,9 @@ format: env  ## put the code in shape
 
 bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 	$(BIN)/python -m benchmarks.step $(ARGS)
+
+bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
+	$(BIN)/python -m benchmarks.algorithms $(ARGS)
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help

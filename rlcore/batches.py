@@ -63,7 +63,8 @@ class TrainBatch:
     ``advantages`` float32[N]; ``rollout_logprobs`` float32[N] of the sampler; ``old_logprobs`` float32[N] or None, which means "the
     trainer's own, at the first forward" (exact where one optimizer step uses the batch); ``reference_logprobs`` float32[N] or None;
     ``proximal_logprobs`` float32[N] or None; ``weights`` float32[N]: the aggregation with its global normalisers, so that the loss of
-    any share is ``sum(weights * per_token)``, 0 outside the loss; ``extras``: what ``Loss.prepare`` returned, float32[N] each.
+    any share is ``sum(weights * per_token)``, 0 outside the loss; ``extras``: what ``Loss.prepare`` returned, float32[N] each; ``seed``: the
+    run's, with ``version`` the key of every random choice on the batch.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -74,8 +75,8 @@ class TrainBatch:
     rollout_logprobs: np.ndarray
     weights: np.ndarray
     normalisers: Normalisers
-    temperature: float
     version: int = 0
+    seed: int = 0
     old_logprobs: np.ndarray | None = None
     reference_logprobs: np.ndarray | None = None
     proximal_logprobs: np.ndarray | None = None
@@ -88,6 +89,11 @@ class TrainBatch:
     def lengths(self) -> np.ndarray:
         """int64[R]: policy tokens of each rollout."""
         return np.diff(self.offsets)
+
+    @property
+    def temperatures(self) -> np.ndarray:
+        """float64[R]: the temperature that each rollout was sampled at; its log probabilities and its gradient are taken at it."""
+        return np.array([rollout.temperature for rollout in self.rollouts], np.float64)
 
     def take(self, rows: np.ndarray) -> TrainBatch:
         """The share of the given rollouts (int[R']); weights and normalisers stay those of the whole."""

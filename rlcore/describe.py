@@ -1,6 +1,6 @@
 """Describes one registered thing as plain data: its options and where each default comes from, and TOML to paste.
 
-Used by ``rlcore show`` and by whatever documents plugins. Knows nothing of a run.
+Used by ``rlcore show`` and by whatever documents plugins. Knows the table of the core's settings, and nothing of a run.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from rlcore.config.settings import core_settings
 from rlcore.registry import Registry
 from rlcore.specs import AlgorithmSpec, PluginKind, Spec
 
@@ -55,25 +56,27 @@ def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
 
 def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
     source = f"recipe {recipe.name}"
-    settings = {
-        "algorithm.estimator": Option(
-            path="algorithm.estimator", type="str", default=recipe.estimator, required=False, description="", source=source
-        ),
-        "algorithm.loss": Option(path="algorithm.loss", type="str", default=recipe.loss, required=False, description="", source=source),
-    }
+    parts = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss}
+    settings = {path: _recipe_option(path, name, source, None) for path, name in parts.items()}
     for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):
         settings |= {option.path: option for option in options_of(registry, kind, part)}
     for path, (value, reference) in recipe.defaults.items():
-        known = settings.get(path)
-        settings[path] = Option(
-            path=path,
-            type=known.type if known else type(value).__name__,
-            default=to_jsonable_python(value, fallback=str),
-            required=False,
-            description=known.description if known else "",
-            source=f"{source}: {reference}" if reference else source,
-        )
+        from_whom = f"{source}: {reference}" if reference else source
+        settings[path] = _recipe_option(path, value, from_whom, settings.get(path))
     return list(settings.values())
+
+
+def _recipe_option(path: str, value: Any, source: str, known: Option | None) -> Option:
+    """``known``: the option of the estimator or the loss that the recipe sets, None where it sets a setting of the core."""
+    core = core_settings().get(path)
+    return Option(
+        path=path,
+        type=known.type if known else _type_name(core.type if core else type(value)),
+        default=to_jsonable_python(value, fallback=str),
+        required=False,
+        description=known.description if known else core.help if core else "",
+        source=source,
+    )
 
 
 def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> list[Option]:

@@ -47,6 +47,8 @@ __all__ = [
 class Need(StrEnum):
     """What a loss needs computed for it; nothing else is computed."""
 
+    OLD = "old"
+    """Old log probabilities already in ``prepare``; ``per_token`` always has them."""
     REFERENCE = "reference"
     PROXIMAL = "proximal"
     ENTROPY = "entropy"
@@ -231,7 +233,7 @@ class TrainingBackend(ABC):
 
     @abstractmethod
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        """float32[N]: of every policy token at ``batch.temperature``, over the full vocabulary, without gradient."""
+        """float32[N]: of every policy token at its rollout's temperature, over the full vocabulary, without gradient."""
 
     @abstractmethod
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:

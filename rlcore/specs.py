@@ -92,15 +92,20 @@ class TrainingBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageSpec(Spec):
-    """An advantage estimator. ``accepts_kl`` and ``needs_greedy`` as on the class; here too, so that a run is checked without import."""
+    """An advantage estimator. ``accepts_kl`` and ``needs_greedy`` as on the class; here too, so that a run is checked without import.
+    ``group_baseline``: its baseline is made of a prompt's other completions, so a group of one has no advantage."""
 
     accepts_kl: bool = False
     needs_greedy: bool = False
+    group_baseline: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec(Spec):
-    """A policy-gradient loss."""
+    """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
+    data only."""
+
+    on_policy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

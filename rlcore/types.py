@@ -212,6 +212,8 @@ class Rollout:
     text: str
     finish: Finish
     kind: Kind = Kind.SAMPLED
+    temperature: float = 1.0
+    """The temperature that its tokens were sampled at; 0 for greedy ones. What is trained is trained at it."""
 
     def __post_init__(self) -> None:
         if not self.segments:

@@ -25,6 +25,8 @@ def show_outcome(summary: Summary, console: Console) -> None:
         say(f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after")
     say(f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s")
     say("prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items()))
+    for remark in summary.remarks:
+        say(f"note                {remark}")
     for name, reason in summary.switched_off.items():
         say(f"switched off        {name}: {reason}")
     for sample in summary.samples:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+import textwrap
 from typing import Any
 
 from rlcore.specs import PluginKind
@@ -70,20 +72,23 @@ def _print(described: dict[str, Any]) -> None:
     from rich.text import Text
 
     console = Console(highlight=False)
+    width = console.width if console.is_terminal else None  # a file or a pipe: lines as they are, whatever their length
     owner = " ".join(filter(None, (described["owner"], described["version"])))
     console.print(Text.assemble((f"{described['kind']} {described['name']}", "bold"), f"  ({owner})"), soft_wrap=True)
-    console.print(Text(described["summary"]), soft_wrap=True)
-    for label, value in _facts(described):
-        console.print(Text(f"{label}: {value}"), soft_wrap=True)
+    facts = [f"{label}: {value}" for label, value in _facts(described)]
+    lines = [line for fact in (described["summary"], *facts) for line in _folded(fact, width)]
+    if notes := described["properties"].get("notes", ""):
+        lines += ["", "Formula, and what differs from other conventions:", "", *_folded_notes(notes, width)]
+    console.print(Text("\n".join(lines)), soft_wrap=True)
     if described["options"]:
         console.print()
-        console.print(_table(described["options"], console))
+        _print_options(described["options"], console, width)
     console.print(Text(f"\nTo paste into run.toml:\n\n{described['toml']}"), soft_wrap=True, end="")
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     facts = [("source", described["source"]), ("also called", ", ".join(described["aliases"])), ("code", described["target"])]
-    facts += [(name.replace("_", " "), _plain(value)) for name, value in described["properties"].items()]
+    facts += [(name.replace("_", " "), _plain(value)) for name, value in described["properties"].items() if name != "notes"]
     return [(label, value) for label, value in facts if value]
 
 
@@ -93,16 +98,65 @@ def _plain(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _table(options: list[dict[str, Any]], console: Any) -> Any:
-    from rich.table import Table
+# --- lines that fit a terminal -----------------------------------------------------------------------------------------
+
+_LABEL = re.compile(r"\S+(?: \S+)?\s{2,}(?=\S)")
+"""What stands before a formula: one or two words, then at least two spaces."""
+
+
+def _folded(text: str, width: int | None, first: str = "", rest: str = "") -> list[str]:
+    """The text in lines of at most ``width``, broken between words only; whole where there is no width."""
+    if width is None:
+        return [first + text]
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _folded_notes(notes: str, width: int | None) -> list[str]:
+    """Notes as their author broke them where they fit; else each paragraph, item or formula broken anew, under its own start."""
+    lines = notes.strip("\n").splitlines()
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    folded: list[str] = []
+    for paragraph in _paragraphs(lines):
+        label = _LABEL.match(paragraph)
+        start = label.group() if label else "- " if paragraph.startswith("- ") else ""
+        folded += _folded(paragraph[len(start) :], width, start, " " * len(start))
+    return folded
+
+
+def _paragraphs(lines: list[str]) -> list[str]:
+    """Lines that only go on with the one before are put behind it; empty lines stay."""
+    paragraphs: list[str] = []
+    for line in lines:
+        goes_on = bool(line and paragraphs and paragraphs[-1]) and not line.startswith("- ") and not _LABEL.match(line)
+        if goes_on and not (paragraphs[-1].endswith(":") and not line.startswith(" ")):
+            paragraphs[-1] += " " + line.strip()
+        else:
+            paragraphs.append(line)
+    return paragraphs
+
+
+def _print_options(options: list[dict[str, Any]], console: Any, width: int | None) -> None:
+    """One line an option where that fits (always into a file or a pipe); on a narrower terminal what is said of it stands below it."""
     from rich.text import Text
 
-    if not console.is_terminal:
-        console.width = 1000  # a file or a pipe: one option, one line
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for heading in ("setting", "type", "default", "description", "default from"):
-        table.add_column(heading, overflow="fold")
-    for option in options:
-        default = "(required)" if option["required"] else json.dumps(option["default"], ensure_ascii=False)
-        table.add_row(*(Text(text) for text in (option["path"], option["type"], default, option["description"], option["source"])))
-    return table
+    rows = [_HEADINGS, *map(_row, options)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
+    if width is None or sum(widths) + 2 * (len(widths) - 1) <= width:
+        for number, row in enumerate(rows):
+            line = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+            console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+        return
+    for path, kind, default, description, source in rows[1:]:
+        console.print(Text.assemble((path, "bold"), f" = {default}"), soft_wrap=True)
+        said = "; ".join(filter(None, (kind, description)))
+        console.print(Text("\n".join(_folded(said, width, "    ", "    "))), soft_wrap=True)
+        console.print(Text("\n".join(_folded(f"from {source}", width, "    ", "    "))), soft_wrap=True)
+
+
+_HEADINGS = ("setting", "type", "default", "description", "default from")
+
+
+def _row(option: dict[str, Any]) -> tuple[str, ...]:
+    default = "(required)" if option["required"] else json.dumps(option["default"], ensure_ascii=False)
+    return option["path"], option["type"], default, option["description"], option["source"]

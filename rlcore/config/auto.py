@@ -64,11 +64,14 @@ def _reward_workers(config: RunConfig) -> tuple[int, str]:
 
 def one_step_on_policy(config: RunConfig) -> bool:
     """True where a batch is trained by the policy that sampled it, in one optimizer step: every ratio is then 1."""
-    return config.schedule.max_staleness == 0 and config.algorithm.updates_per_batch * config.algorithm.epochs_per_batch == 1
+    splits = min(config.algorithm.updates_per_batch, config.training.train_batch_size)
+    return config.schedule.max_staleness == 0 and splits * config.algorithm.epochs_per_batch == 1
 
 
 def _old_logprobs(config: RunConfig) -> tuple[str, str]:
     sampling = config.sampling
+    if config.algorithm.mismatch_correction != "none":
+        return "trainer", "mismatch_correction compares them with the sampler's"
     if sampling.top_p < 1.0 or sampling.top_k > 0:
         return "trainer", "top-p or top-k truncates the sampler, whose log probabilities are not the policy's"
     if one_step_on_policy(config):
@@ -76,6 +79,19 @@ def _old_logprobs(config: RunConfig) -> tuple[str, str]:
     if config.schedule.max_staleness == 0:
         return "rollout", "the sampler's are those of the policy before the first of several optimizer steps"
     return "rollout", "the policy that sampled may be older than the one that trains"
+
+
+_USUAL_RANGES = {
+    "truncated": ((0.0, 2.0), "truncated importance sampling, Yao et al. 2025"),
+    "masked": ((0.5, 5.0), "IcePop, arXiv 2510.18855"),
+    "sequence_truncated": ((0.0, 2.0), "as for truncated"),
+    "sequence_masked": ((0.0, 2.0), "as for truncated"),
+}
+
+
+def _mismatch_range(config: RunConfig) -> tuple[tuple[float, float] | None, str]:
+    kind = config.algorithm.mismatch_correction
+    return _USUAL_RANGES.get(kind, (None, f"mismatch_correction {kind} has no bounds"))
 
 
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
@@ -87,6 +103,7 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("training.train_microbatch_size", _rollouts_per_forward),
     ("algorithm.cache_length", _cache_length),
     ("algorithm.old_logprobs", _old_logprobs),
+    ("algorithm.mismatch_range", _mismatch_range),
     ("schedule.data_actor_buffer_size_limit", _buffer),
     ("schedule.reward_workers", _reward_workers),
     ("weights.transport", lambda config: ("memory", "the only one in this release")),

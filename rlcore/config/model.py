@@ -110,6 +110,7 @@ class SamplingSection(Section):
 
     num_generations: Count = setting(8, "-g", help="completions per prompt")
     temperature: Positive = setting(1.0, "-temp", help="sampling temperature")
+    temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
     top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
     max_new_tokens: Count = setting(512, "-mnt", help="longest response, in tokens")
@@ -173,13 +174,14 @@ class AlgorithmSection(Section):
         "sample_level", help="how token losses are averaged"
     )
     kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
-    kl_kind: Literal["k1", "k2", "k3"] = setting("k3", help="estimator of the KL divergence")
+    kl_kind: Literal["k1", "k2", "k3", "absolute"] = setting("k3", help="estimator of the KL divergence")
     kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")
     filter_by: Name = setting("accuracy", help="what the group filter looks at: accuracy, or the name of one reward")
     filter_range: Annotated[tuple[Finite, Finite], Lax] | None = setting(
         None, help="train only groups whose accuracy lies strictly between"
     )
     dynamic_batching: bool = setting(False, help="replace filtered groups until the batch is full")
+    filter_limit: Count | None = setting(10, help="filtered groups that one update may cost, in batches; more ends the run; none: no limit")
     skip_threshold: Positive | None = setting(None, help="drop rollouts whose probability ratio exceeds it")
     soft_over_length_punishment: bool = setting(False, help="lower the reward of responses near the length limit")
     cache_length: Whole | Auto = setting("auto", help="tokens before the limit that are punished; auto: min(1024, max_new_tokens / 4)")
@@ -188,6 +190,12 @@ class AlgorithmSection(Section):
     epochs_per_batch: Count = setting(1, help="passes over one batch")
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
     old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
+    mismatch_correction: Literal["none", "decoupled", "truncated", "masked", "sequence_truncated", "sequence_masked"] = setting(
+        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ"
+    )
+    mismatch_range: Annotated[tuple[NonNegative, NonNegative], Lax] | Auto | None = setting(
+        "auto", help="where that weight is held, or kept; auto: 0 2, masked 0.5 5; none: unbounded"
+    )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from rlcore.config.auto import one_step_on_policy
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
-from rlcore.config.model import RunConfig
+from rlcore.config.model import AlgorithmSection, RunConfig
 from rlcore.errors import ConfigError
-from rlcore.specs import AdvantageSpec, RewardSpec
+from rlcore.specs import AdvantageSpec, LossSpec, RewardSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 
@@ -154,6 +154,62 @@ def _trainers_divisible(facts: Facts) -> str | None:
     )
 
 
+def _correction_has_two_policies(facts: Facts) -> str | None:
+    algorithm, sampling = facts.config.algorithm, facts.config.sampling
+    if algorithm.mismatch_correction == "none":
+        return None
+    if sampling.top_p < 1.0 or sampling.top_k > 0:
+        cut, whole = ("sampling.top_p", "-topp 1") if sampling.top_p < 1.0 else ("sampling.top_k", "-topk 0")
+        return (
+            f"{facts.cite(cut)} truncates the sampler, whose log probabilities are then not the policy's, and "
+            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {whole} or --mismatch-correction none"
+        )
+    if algorithm.old_logprobs == "rollout":
+        return (
+            f"{facts.cite('algorithm.mismatch_correction')} compares the trainer's old log probabilities with the sampler's, and "
+            f"{facts.cite('algorithm.old_logprobs')} makes them the same; type --old-logprobs trainer"
+        )
+    return None
+
+
+def _mismatch_range_acts(facts: Facts) -> str | None:
+    algorithm = facts.config.algorithm
+    kind, bounds = algorithm.mismatch_correction, algorithm.mismatch_range
+    if not isinstance(bounds, tuple):
+        if kind in ("masked", "sequence_masked") and bounds is None:
+            return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range 0.5 5"
+        return None
+    if kind in ("none", "decoupled"):
+        return (
+            f"{facts.cite('algorithm.mismatch_range')} has nothing to bound with {facts.cite('algorithm.mismatch_correction')}; type "
+            "--mismatch-correction truncated, or leave the range out"
+        )
+    if bounds[0] < bounds[1]:
+        return None
+    low, high = sorted(bounds)
+    example = f"{low:g} {high:g}" if low < high else "0.5 2"
+    return f"{facts.cite('algorithm.mismatch_range')} is empty: the low end must be below the high end; type --mismatch-range {example}"
+
+
+def _loss_without_ratio(facts: Facts) -> str | None:
+    spec, algorithm = facts.chosen.spec("algorithm.loss"), facts.config.algorithm
+    if not isinstance(spec, LossSpec) or not spec.on_policy:
+        return None
+    for path in ("algorithm.updates_per_batch", "algorithm.epochs_per_batch"):
+        if get_path(facts.config, path) > 1:
+            flag = "--" + path.partition(".")[2].replace("_", "-")
+            return (
+                f"{facts.cite(path)}: the loss {spec.name} has no ratio to the policy that sampled, so every optimizer step after the "
+                f"first would be wrong; type {flag} 1, or choose another --loss"
+            )
+    if facts.config.schedule.max_staleness > 0 and algorithm.mismatch_correction == "none":
+        return (
+            f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "
+            "wrong; type --max-staleness 0, or --mismatch-correction truncated"
+        )
+    return None
+
+
 def _truncated_sampler(facts: Facts) -> str | None:
     sampling = facts.config.sampling
     if facts.config.algorithm.old_logprobs != "rollout" or (sampling.top_p >= 1.0 and sampling.top_k == 0):
@@ -167,12 +223,17 @@ def _truncated_sampler(facts: Facts) -> str | None:
 
 def _splits_within_batch(facts: Facts) -> str | None:
     algorithm, batch = facts.config.algorithm, facts.config.training.train_batch_size
-    if algorithm.updates_per_batch <= batch:
+    if algorithm.updates_per_batch <= batch or algorithm.updates_per_batch == _of_recipe(facts, "algorithm.updates_per_batch"):
         return None
     return (
         f"{facts.cite('algorithm.updates_per_batch')} is more than {facts.cite('training.train_batch_size')}: each optimizer step takes at "
         f"least one prompt; type --updates-per-batch {batch}"
     )
+
+
+def _of_recipe(facts: Facts, path: str) -> object:
+    """The recipe's own value, None where it has none: nobody asked for that one."""
+    return next((get_path(layer.data, path) for layer in facts.draft.layers if layer.name == "recipe"), None)
 
 
 def _local_is_one_process(facts: Facts) -> str | None:
@@ -226,6 +287,9 @@ RULES: tuple[Rule, ...] = (
     _buffer_holds_batch,
     _kl_in_reward,
     _trainers_divisible,
+    _correction_has_two_policies,
+    _mismatch_range_acts,
+    _loss_without_ratio,
     _truncated_sampler,
     _splits_within_batch,
     _local_is_one_process,
@@ -258,8 +322,19 @@ def check_required(facts: Facts) -> None:
 def remarks(facts: Facts) -> Iterator[str]:
     """What is legal and worth saying."""
     config = facts.config
-    if config.sampling.num_generations == 1:
-        yield f"{facts.cite('sampling.num_generations')}: a baseline within a group of one leaves no advantage; -g 2 or more learns"
+    if config.sampling.num_generations == 1 and facts.estimator is not None and facts.estimator.group_baseline:
+        yield (
+            f"{facts.cite('sampling.num_generations')}: estimator {facts.estimator.name} compares the completions of a prompt, so a group "
+            "of one leaves no advantage; -g 2 or more learns"
+        )
+    splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
+    if splits > batch:
+        yield (
+            f"{facts.cite('algorithm.updates_per_batch')}: a batch of {batch} prompts makes {batch} optimizer steps, for each takes at "
+            "least one prompt"
+        )
+    if config.algorithm.filter_range is None and config.algorithm.filter_limit != AlgorithmSection().filter_limit:
+        yield f"{facts.cite('algorithm.filter_limit')}: no filter is set, so nothing counts towards it; --filter-range sets one"
     if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
         yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
     if config.algorithm.kl_coeff > 0:

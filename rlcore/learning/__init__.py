@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         split,
     )
     from rlcore.learning.collation import MicroBatch, collate
-    from rlcore.learning.kl import Kl, bounded_exp, kl_estimate
+    from rlcore.learning.correction import Correction, Mismatch
+    from rlcore.learning.kl import Kl, bounded_exp, kl_estimate, kl_penalty
     from rlcore.learning.losses import ClippedSurrogate, policy_ratio
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
@@ -35,10 +36,12 @@ _HOME = {
     "BatchSettings": "assemble",
     "ClippedOptions": "options",
     "ClippedSurrogate": "losses",
+    "Correction": "correction",
     "GroupMean": "advantages",
     "GroupNorm": "advantages",
     "Kl": "kl",
     "MicroBatch": "collation",
+    "Mismatch": "correction",
     "PolicyObjective": "objective",
     "SoftOverlong": "shaping",
     "Variation": "aggregation",
@@ -51,6 +54,7 @@ _HOME = {
     "group_size": "advantages",
     "group_std": "advantages",
     "kl_estimate": "kl",
+    "kl_penalty": "kl",
     "learning_rate": "lr_schedule",
     "plan_micro_batches": "micro_batches",
     "policy_ratio": "losses",
@@ -66,10 +70,12 @@ __all__ = [
     "BatchSettings",
     "ClippedOptions",
     "ClippedSurrogate",
+    "Correction",
     "GroupMean",
     "GroupNorm",
     "Kl",
     "MicroBatch",
+    "Mismatch",
     "PolicyObjective",
     "SoftOverlong",
     "Variation",
@@ -82,6 +88,7 @@ __all__ = [
     "group_size",
     "group_std",
     "kl_estimate",
+    "kl_penalty",
     "learning_rate",
     "plan_micro_batches",
     "policy_ratio",

@@ -27,15 +27,10 @@ class BatchSettings:
     """What of the run's configuration shapes a batch. ``filter_truncated``: a truncated rollout keeps its place in the statistics and
     leaves the loss. ``overlong``: the soft punishment, None where it is off."""
 
-    temperature: float
     max_new_tokens: int
     variation: Variation = Variation.SAMPLE_LEVEL
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
-
-    def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature {self.temperature} cannot be trained at: it must be above 0")
 
 
 def assemble_rewards(
@@ -76,13 +71,16 @@ def assemble_batch(
     *,
     masked: Collection[int] = (),
     version: int = 0,
+    seed: int = 0,
 ) -> TrainBatch:
     """The global batch of one update, weights and normalisers for a single optimizer step in it.
 
     ``advantages`` [R] or [N] as ``run_estimator`` returns them, or None (zeros) where log probabilities are needed first; put them in
     later with ``dataclasses.replace``. ``masked`` as for ``assemble_rewards``.
+    Raises RunError for a rollout that says it was sampled at a temperature that nothing can be sampled at.
     """
     flat = _flatten(groups, settings, masked)
+    _check_temperatures(flat.rollouts)
     normalisers = count(flat.lengths, flat.in_loss, settings.max_new_tokens)
     tokens = int(flat.offsets[-1])
     values = np.zeros(tokens) if advantages is None else np.asarray(advantages)
@@ -95,8 +93,8 @@ def assemble_batch(
         rollout_logprobs=_rollout_logprobs(flat.rollouts),
         weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation),
         normalisers=normalisers,
-        temperature=settings.temperature,
         version=version,
+        seed=seed,
     )
 
 
@@ -146,7 +144,7 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
     return replace(batch, extras=extras)
 
 
-def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, seed: int, epoch: int = 0) -> list[TrainBatch]:
+def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:
     """The optimizer steps of one epoch over the GLOBAL batch: whole groups, dealt by a permutation keyed by (seed, version, epoch).
 
     At most ``updates`` steps, fewer where there are fewer groups; inside a step the order stays canonical. Weights and normalisers are
@@ -156,7 +154,7 @@ def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, seed: int
     steps = min(updates, len(groups))
     if steps <= 1:
         return [batch]
-    order = groups[_keyed_order(len(groups), seed, batch.version, epoch)]
+    order = groups[_keyed_order(len(groups), batch.seed, batch.version, epoch)]
     shares = [np.flatnonzero(np.isin(batch.group, chosen)) for chosen in np.array_split(order, steps)]
     return [_renormalised(batch.take(rows), settings) for rows in shares]
 
@@ -233,6 +231,15 @@ def _value(rollout: Rollout, score: Score) -> float:
     if not np.isfinite(score.value) and score.in_statistics:
         raise RunError(f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} is {score.value}; it must be finite")
     return float(score.value)
+
+
+def _check_temperatures(rollouts: Sequence[Rollout]) -> None:
+    for rollout in rollouts:
+        if not 0 < rollout.temperature < np.inf:
+            raise RunError(
+                f"rollout {rollout.index} of prompt {rollout.prompt_id!r} is marked as sampled, at temperature {rollout.temperature}: "
+                "that cannot be trained at, it must be a finite number above 0"
+            )
 
 
 def _rollout_logprobs(rollouts: Sequence[Rollout]) -> np.ndarray:

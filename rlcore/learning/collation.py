@@ -27,7 +27,8 @@ __all__ = ["MicroBatch", "collate"]
 class MicroBatch:
     """``input_ids`` and ``position_ids`` int64[B, T]; ``mask`` bool[B, 1, T, T] (True: may see) or None where plain causal attention is
     meant; ``select`` int64[n]: the position in [B x T] whose output predicts each policy token; ``targets`` int64[n]: that token;
-    ``index`` int64[n]: its place on the flat axis of the batch; ``rows``: the rollouts, of ``share``, which is the batch cut to them.
+    ``index`` int64[n]: its place on the flat axis of the batch; ``rows``: the rollouts, of ``share``, which is the batch cut to them;
+    ``temperature``: that of all its rollouts, or float64[n], each token's, where they differ.
     """
 
     input_ids: torch.Tensor
@@ -38,6 +39,7 @@ class MicroBatch:
     index: np.ndarray
     rows: np.ndarray
     share: TrainBatch
+    temperature: float | torch.Tensor
 
     def loss_batch(self, logprobs: torch.Tensor, entropy: torch.Tensor | None = None) -> LossBatch:
         """What the loss sees, on the device and in the precision of ``logprobs`` [n]; missing old log probabilities are these, detached."""
@@ -77,6 +79,9 @@ def collate(batch: TrainBatch, rows: np.ndarray, *, share_prompts: int = 0, devi
     def tensor(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
+    share = batch.take(rows)
+    temperatures = share.temperatures
+    one = bool((temperatures == temperatures[0]).all())
     return MicroBatch(
         input_ids=tensor(np.stack([line.token_ids(width) for line in lines])),
         position_ids=tensor(np.stack([line.positions(width) for line in lines])),
@@ -85,7 +90,8 @@ def collate(batch: TrainBatch, rows: np.ndarray, *, share_prompts: int = 0, devi
         targets=tensor(targets.astype(np.int64)),
         index=token_index(batch.offsets, rows),
         rows=np.asarray(rows),
-        share=batch.take(rows),
+        share=share,
+        temperature=float(temperatures[0]) if one else tensor(np.repeat(temperatures, share.lengths)),
     )
 
 

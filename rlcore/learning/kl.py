@@ -1,9 +1,13 @@
 """Estimates of KL(policy || reference) per token from the log probabilities of the tokens taken.
 
 Source: Schulman, "Approximating KL divergence" (2020): k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d, with d = reference - policy.
-As a penalty in the loss k1's gradient is zero in expectation on policy (it is the score function), so it belongs into the reward;
-k2 and k3 push the policy back. No estimate is clamped flat: where k3 would leave the numbers (d > 10 nats, the very tokens that drifted
-furthest) it goes on along its tangent, so its value is finite and its gradient never vanishes.
+No estimate is clamped flat: where k3 would leave the numbers (d > 10 nats, the very tokens that drifted furthest) it goes on along its
+tangent, so its value is finite and its gradient never vanishes.
+
+A good estimate of the divergence need not have its gradient. On the policy's own data, in expectation: k2's gradient is that of
+KL(policy || reference); k3's is that of KL(reference || policy), which pulls the same way and is what GRPO's paper minimises; k1's is
+zero, so as a penalty it lends its value and takes k2's gradient (``kl_penalty``). The absolute log ratio pulls every token with the
+same force, however near it is. In the reward no gradient is taken and k1 is the unbiased one.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["K3_TANGENT", "Kl", "bounded_exp", "kl_estimate"]
+__all__ = ["K3_TANGENT", "Kl", "bounded_exp", "kl_estimate", "kl_penalty"]
 
 K3_TANGENT = 10.0
 """Nats beyond which k3 continues as a straight line of slope exp(10) - 1."""
@@ -26,6 +30,7 @@ class Kl(StrEnum):
     K1 = "k1"
     K2 = "k2"
     K3 = "k3"
+    ABSOLUTE = "absolute"
 
 
 def bounded_exp(x: torch.Tensor, limit: float) -> torch.Tensor:
@@ -44,3 +49,14 @@ def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, kind: Kl | str)
             return 0.5 * difference.square()
         case Kl.K3:
             return bounded_exp(difference, K3_TANGENT) - 1.0 - difference
+        case Kl.ABSOLUTE:
+            return difference.abs()
+
+
+def kl_penalty(logprobs: torch.Tensor, reference: torch.Tensor, kind: Kl | str) -> torch.Tensor:
+    """[n], [n] -> [n]: the value of ``kl_estimate``, with a gradient that a loss may use: k1 takes k2's, for its own is zero in
+    expectation (it is the score function)."""
+    if Kl(kind) is not Kl.K1:
+        return kl_estimate(logprobs, reference, kind)
+    pull = kl_estimate(logprobs, reference, Kl.K2)
+    return kl_estimate(logprobs.detach(), reference, kind) + (pull - pull.detach())

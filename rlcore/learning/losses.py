@@ -25,18 +25,25 @@ def policy_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Te
 
 
 class ClippedSurrogate(Loss):
-    """-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) per token; no dual clip.
+    """-min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) per token; with a dual clip c at most -c * A where A < 0.
 
-    Source: PPO (arXiv 1707.06347), equation 7; the two bounds apart: DAPO (arXiv 2503.14476), equation 10.
+    Without it a bad token that became much likelier than it was keeps its gradient, in proportion to the ratio: that is PPO's own rule,
+    and what pulls it back. Source: PPO (arXiv 1707.06347), equation 7; the two bounds apart: DAPO (arXiv 2503.14476), equation 10; dual
+    clip: Mastering Complex Control in MOBA Games (arXiv 1912.09729), equation 5, there with c = 3.
     """
 
     def __init__(self, options: ClippedOptions | None = None) -> None:
         options = options or ClippedOptions()
-        self.low, self.high = 1.0 - options.clip_eps_low, 1.0 + options.clip_eps_high
+        self.low, self.high, self.dual = 1.0 - options.clip_eps_low, 1.0 + options.clip_eps_high, options.dual_clip
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """[n] -> [n]; ``clip_fraction`` counts tokens whose gradient the clip stopped."""
         ratio = policy_ratio(logprobs, batch.old_logprobs)
         free = ratio * batch.advantages
         held = ratio.clamp(self.low, self.high) * batch.advantages
-        return -free.minimum(held), {"clip_fraction": (held < free).to(ratio.dtype)}
+        values, stopped = -free.minimum(held), held < free
+        if self.dual is not None:
+            most = -self.dual * batch.advantages
+            beyond = (batch.advantages < 0) & (values > most)
+            values, stopped = values.where(~beyond, most), stopped | beyond
+        return values, {"clip_fraction": stopped.to(ratio.dtype)}

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rlcore.batches import LossBatch
 from rlcore.errors import RlcoreError, RunError
 from rlcore.interfaces import Loss, Need
-from rlcore.learning.kl import Kl, kl_estimate
+from rlcore.learning.correction import Correction
+from rlcore.learning.kl import Kl, kl_estimate, kl_penalty
 
 if TYPE_CHECKING:
     import torch
@@ -24,15 +25,17 @@ __all__ = ["PolicyObjective"]
 
 @dataclass(kw_only=True)
 class PolicyObjective:
-    """sum(weights * (loss + kl_coeff * KL(policy || reference) - entropy_coeff * entropy)) over the rollouts that are not skipped.
+    """sum(weights * (correction * loss + kl_coeff * KL(policy || reference) - entropy_coeff * entropy)) over the rollouts that are not
+    skipped.
 
     ``name`` is the loss's, for errors. ``skip_threshold``: a rollout with any token whose ratio exp(logprob - old) exceeds it contributes
-    0 to loss and gradient, stays in every denominator, and is counted.
+    0 to loss and gradient, stays in every denominator, and is counted. ``correction``: weights for data of another policy, None for 1.
 
     Metrics, each summing over micro-batches to the figure of the step: ``loss`` (what is minimised) and ``policy_loss`` (without
     penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``kl_old`` (k3 of old
     against policy), ``sampler_gap`` (mean absolute difference to the sampler's log probabilities), ``kl_reference``
-    and ``entropy`` where computed, and ``loss/<name>`` for what the loss itself reports.
+    and ``entropy`` where computed, ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction,
+    and ``loss/<name>`` for what the loss itself reports.
     """
 
     loss: Loss
@@ -41,6 +44,7 @@ class PolicyObjective:
     kl_kind: Kl = Kl.K3
     entropy_coeff: float = 0.0
     skip_threshold: float | None = None
+    correction: Correction | None = None
 
     needs: frozenset[Need] = field(init=False)
     """The loss's own needs, the reference for a KL penalty, the entropy for a bonus."""
@@ -60,6 +64,10 @@ class PolicyObjective:
         # A skipped rollout is shown to the loss as if it had not moved: nothing in it can overflow and poison the gradients of others.
         safe = batch.old_logprobs.where(skipped, logprobs)
         per_token, reported = self._per_token(safe, batch)
+        if self.correction is not None:
+            weights, cut = self.correction.weights(batch)
+            per_token = per_token * weights
+            reported = {**reported, "mismatch_weight": weights, "mismatch_cut": cut}
         policy = _weighted(per_token, skipped, batch.weights)
         total = policy + self._penalties(safe, batch, skipped)
         return total, {"loss": total.detach(), "policy_loss": policy.detach(), **_diagnose(logprobs, batch, skipped, reported)}
@@ -67,7 +75,7 @@ class PolicyObjective:
     def _penalties(self, logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor) -> torch.Tensor:
         total = logprobs.new_zeros(())
         if self.kl_coeff and batch.reference_logprobs is not None:
-            penalty = kl_estimate(logprobs, batch.reference_logprobs, self.kl_kind)
+            penalty = kl_penalty(logprobs, batch.reference_logprobs, self.kl_kind)
             total = total + self.kl_coeff * _weighted(penalty, skipped, batch.weights)
         if self.entropy_coeff and batch.entropy is not None:
             total = total - self.entropy_coeff * _weighted(batch.entropy, skipped, batch.weights)
@@ -97,12 +105,13 @@ class PolicyObjective:
                 f"loss {self.name!r} returned {value} for a token with log probability {logprob:.4g}, old {old:.4g} and advantage "
                 f"{float(batch.advantages[at]):.4g}; losses must be finite"
             )
-        return values, reported
+        return values, {f"loss/{name}": tensor for name, tensor in reported.items()}
 
     def _check_inputs(self, logprobs: torch.Tensor, batch: LossBatch) -> None:
         if not logprobs.detach().isfinite().all():
             raise RunError("the policy's log probabilities are not finite: the model has diverged; lower the learning rate")
         given = {
+            Need.OLD: batch.old_logprobs,
             Need.REFERENCE: batch.reference_logprobs,
             Need.PROXIMAL: batch.proximal_logprobs,
             Need.ENTROPY: batch.entropy,
@@ -134,7 +143,7 @@ def _diagnose(
         "ratio_mean": moved.clamp(max=20.0).exp(),
         "kl_old": kl_estimate(batch.old_logprobs, logprobs.detach(), Kl.K3),
         "sampler_gap": (logprobs.detach() - batch.rollout_logprobs).abs(),
-        **{f"loss/{name}": values.detach() for name, values in reported.items()},
+        **{name: values.detach() for name, values in reported.items()},
     }
     if batch.reference_logprobs is not None:
         means["kl_reference"] = kl_estimate(logprobs.detach(), batch.reference_logprobs, Kl.K3)

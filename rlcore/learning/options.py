@@ -16,3 +16,9 @@ class ClippedOptions(BaseModel):
     clip_eps_high: float = Field(
         default=0.2, gt=0.0, allow_inf_nan=False, description="how far it may rise above 1 before its gradient stops"
     )
+    dual_clip: float | None = Field(
+        default=None,
+        gt=1.0,
+        allow_inf_nan=False,
+        description="ratio beyond which a token of negative advantage loses its gradient too; unset: no dual clip",
+    )

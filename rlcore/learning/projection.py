@@ -22,7 +22,7 @@ def token_logprobs(
     weight: torch.Tensor,
     bias: torch.Tensor | None,
     targets: torch.Tensor,
-    temperature: float = 1.0,
+    temperature: float | torch.Tensor = 1.0,
     *,
     entropy: bool = False,
     chunk: int | None = None,
@@ -30,9 +30,14 @@ def token_logprobs(
     """log softmax((hidden weight^T + bias) / temperature) at ``targets``, and the entropy of that distribution if asked.
 
     ``hidden`` [n, H], ``weight`` [V, H] (in any precision: it is projected in the precision of ``hidden``), ``bias`` [V] or None,
-    ``targets`` int64[n]. Returns ([n], [n] or None) in float32, or float64 for float64 input; both differentiable once in ``hidden``,
-    ``weight`` and ``bias``. ``chunk``: tokens at a time; by default as many as fit some megabytes of logits.
+    ``targets`` int64[n]; ``temperature`` a number, or [n], one a token (it gets no gradient). Returns ([n], [n] or None) in float32, or
+    float64 for float64 input; both differentiable once in ``hidden``, ``weight`` and ``bias``. ``chunk``: tokens at a time; by default as
+    many as fit some megabytes of logits. Raises ValueError where temperatures are not one a token.
     """
+    if isinstance(temperature, torch.Tensor):
+        if temperature.shape != targets.shape:
+            raise ValueError(f"temperature has shape {list(temperature.shape)}; it must be a number or one a token {list(targets.shape)}")
+        temperature = temperature.detach().to(device=hidden.device, dtype=torch.promote_types(hidden.dtype, torch.float32))
     rows = chunk or default_chunk(int(weight.shape[0]), hidden.device)
     logprobs, entropies = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, targets, temperature, entropy, rows
@@ -54,7 +59,7 @@ class _TokenLogprobs(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         targets: torch.Tensor,
-        temperature: float,
+        temperature: float | torch.Tensor,
         with_entropy: bool,
         chunk: int,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -65,7 +70,7 @@ class _TokenLogprobs(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.detach().to(hidden.dtype)
             for part in _chunks(len(hidden), chunk):
-                logits = _logits(hidden[part], projection, bias, temperature, exact)
+                logits = _logits(hidden[part], projection, bias, _divisor(temperature, part), exact)
                 normaliser[part] = torch.logsumexp(logits, dim=-1)
                 logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - normaliser[part]
                 if entropy is not None:
@@ -87,9 +92,10 @@ class _TokenLogprobs(torch.autograd.Function):
         with torch.autocast(hidden.device.type, enabled=False):
             projection = weight.detach().to(hidden.dtype)
             for part in _chunks(len(hidden), ctx.chunk):
-                log_p = _logits(hidden[part], projection, bias, ctx.temperature, exact).sub_(normaliser[part, None])
+                divisor = _divisor(ctx.temperature, part)
+                log_p = _logits(hidden[part], projection, bias, divisor, exact).sub_(normaliser[part, None])
                 grad = _grad_logits(log_p, targets[part], grad_logprobs[part], _part(grad_entropy, part), _part(entropy, part))
-                grad /= ctx.temperature
+                grad /= divisor
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
                 grad = grad.to(hidden.dtype)
@@ -113,13 +119,18 @@ def _part(values: torch.Tensor | None, part: slice) -> torch.Tensor | None:
     return None if values is None else values[part]
 
 
+def _divisor(temperature: float | torch.Tensor, part: slice) -> float | torch.Tensor:
+    """What the logits of a chunk are divided by: a number, or [c, 1]."""
+    return temperature[part, None] if isinstance(temperature, torch.Tensor) else temperature
+
+
 def _logits(
-    hidden: torch.Tensor, projection: torch.Tensor, bias: torch.Tensor | None, temperature: float, exact: torch.dtype
+    hidden: torch.Tensor, projection: torch.Tensor, bias: torch.Tensor | None, divisor: float | torch.Tensor, exact: torch.dtype
 ) -> torch.Tensor:
     logits = torch.mm(hidden, projection.t()).to(exact)
     if bias is not None:
         logits += bias.detach().to(exact)
-    return logits.div_(temperature) if temperature != 1.0 else logits
+    return logits.div_(divisor) if isinstance(divisor, torch.Tensor) or divisor != 1.0 else logits
 
 
 def _grad_logits(

@@ -11,7 +11,8 @@ _LARGEST = 10.0
 
 
 def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndarray:
-    """[N], [N] -> float64[N]: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d with d = reference - policy (Schulman 2020)."""
+    """[N], [N] -> float64[N]: k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d, absolute = |d|, with
+    d = reference - policy (Schulman 2020)."""
     difference = reference.astype(np.float64) - logprobs.astype(np.float64)
     match kind:
         case "k1":
@@ -21,4 +22,6 @@ def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndar
         case "k3":
             inside = np.minimum(difference, _LARGEST)
             return np.exp(inside) * (1.0 + difference - inside) - 1.0 - difference
-    raise ValueError(f"there is no KL estimate {kind!r}; it is one of k1, k2, k3")
+        case "absolute":
+            return np.abs(difference)
+    raise ValueError(f"there is no KL estimate {kind!r}; it is one of k1, k2, k3, absolute")

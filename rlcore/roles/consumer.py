@@ -74,11 +74,13 @@ class Consumer:
         ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
         step, and the learning rate stays where it is.
         """
-        batch = self._with_logprobs(assemble_batch(groups, None, self._algorithm.batch, masked=masked, version=version))
+        algorithm = self._algorithm
+        assembled = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
+        batch = self._with_logprobs(assembled)
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
-        with blaming(f"loss {self._algorithm.loss_name!r}", "preparing the batch"):
-            batch = prepare_loss(self._algorithm.loss_name, self._algorithm.loss, batch)
-        parts = [part for epoch in range(self._algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
+        with blaming(f"loss {algorithm.loss_name!r}", "preparing the batch"):
+            batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
+        parts = [part for epoch in range(algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
         metrics = [self._step(part) for part in parts if part.in_loss.any()]
         return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
 
@@ -110,7 +112,7 @@ class Consumer:
                 batch = replace(batch, reference_logprobs=self._backend.logprobs(batch, Which.REFERENCE))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
-            elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward:
+            elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs:
                 batch = replace(batch, old_logprobs=self._backend.logprobs(batch, Which.POLICY))
             if Need.PROXIMAL in algorithm.needs:
                 batch = replace(batch, proximal_logprobs=self._backend.logprobs(batch, Which.POLICY))
@@ -136,7 +138,7 @@ class Consumer:
         return blaming(f"the training backend {type(self._backend).__name__}", doing)
 
     def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
-        return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, seed=self._algorithm.seed, epoch=epoch)
+        return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, epoch=epoch)
 
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
         with self._account.span("training"):

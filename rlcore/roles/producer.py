@@ -218,6 +218,7 @@ class Producer:
             segments=segments,
             text=self._decode(np.concatenate([segment.token_ids for segment in segments]).tolist()),
             finish=completion.finish,
+            temperature=live.turn.sampling.temperature,
         )
         if live.open.whole:
             self._generating -= 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore.config import Plan
+from rlcore.config.model import AlgorithmSection
 from rlcore.errors import PluginError
 from rlcore.interfaces import AdvantageEstimator, Loss, Need
 from rlcore.learning.aggregation import Variation
 from rlcore.learning.assemble import BatchSettings
+from rlcore.learning.correction import Correction, Mismatch
 from rlcore.learning.kl import Kl
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.shaping import SoftOverlong
@@ -39,16 +41,16 @@ def build_algorithm(plan: Plan) -> Algorithm:
             kl_kind=Kl(settings.kl_kind),
             entropy_coeff=settings.entropy_coeff,
             skip_threshold=settings.skip_threshold,
+            correction=_correction(settings),
         ),
         batch=BatchSettings(
-            temperature=config.sampling.temperature,
             max_new_tokens=config.sampling.max_new_tokens,
             variation=Variation(settings.loss_variation),
             filter_truncated=settings.filter_truncated_response,
             overlong=_overlong(plan),
         ),
         seed=config.run.seed,
-        updates_per_batch=settings.updates_per_batch,
+        updates_per_batch=min(settings.updates_per_batch, config.training.train_batch_size),
         epochs_per_batch=settings.epochs_per_batch,
         old_from_trainer=settings.old_logprobs == "trainer",
         kl_in_reward=0.0 if in_loss else settings.kl_coeff,
@@ -67,6 +69,13 @@ def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
     if not isinstance(made, base):
         raise PluginError(f"{kind} {name!r} of {owner} is a {type(made).__name__}; it must be a subclass of rlcore.api.{base.__name__}")
     return made
+
+
+def _correction(settings: AlgorithmSection) -> Correction | None:
+    kind, bounds = Mismatch(settings.mismatch_correction), settings.mismatch_range
+    if kind is Mismatch.NONE:
+        return None
+    return Correction(kind=kind, low=bounds[0], high=bounds[1]) if isinstance(bounds, tuple) else Correction(kind=kind)
 
 
 def _full_value(spec: RewardSpec, options: Any) -> float:

@@ -24,9 +24,11 @@ from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
 from rlcore.runtimes.algorithm import build_algorithm
+from rlcore.runtimes.annealing import AnnealedSampling
 from rlcore.runtimes.capabilities import check_inference, check_training
 from rlcore.runtimes.delivery import JobMaker
 from rlcore.runtimes.feed import Feed, SequentialFeed
+from rlcore.runtimes.starvation import FilterWatch
 from rlcore.runtimes.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
 from rlcore.specs import InferenceBackendSpec, PluginKind
@@ -86,7 +88,7 @@ def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda li
         consumer=consumer,
         producer=producer,
         coordinator=coordinator,
-        feed=_feed(plan, coordinator, producer, prompts, accounts["trainer"], closing),
+        feed=_feed(plan, coordinator, producer, prompts, accounts["trainer"], closing, say),
         schedule=schedule,
         accounts=accounts,
         probe_ids=probe_ids if len(probe_ids) > 1 else None,
@@ -254,6 +256,7 @@ def _feed(
     prompts: Mapping[str, Sequence[Prompt]],
     account: TimeAccount,
     closing: ExitStack,
+    say: Callable[[str], None],
 ) -> Feed:
     config = plan.config
     specs = plan.reward_specs()
@@ -271,11 +274,18 @@ def _feed(
         stop=sampling.stop,
     )
     tasks = {name.removeprefix("eval/"): tuple(rows) for name, rows in prompts.items() if name != "train"}
-    jobs = JobMaker(tuple(prompts["train"]), sampling, config.run.seed, _filter_by(plan))
+    annealed = AnnealedSampling(sampling=sampling, end=config.sampling.temperature_end, updates=coordinator.settings.horizon)
+    jobs = JobMaker(tuple(prompts["train"]), annealed, config.run.seed, _filter_by(plan))
+    watch = FilterWatch(
+        bounds=config.algorithm.filter_range,
+        by=jobs.filter_by,
+        batch_size=config.training.train_batch_size,
+        limit=config.algorithm.filter_limit,
+    )
     evaluator = Evaluator(tasks, held_out, config.run.seed)
     in_flight = int(config.inference.inference_batch_size)
     if config.schedule.max_staleness == 0:
-        return SequentialFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight)
-    feed = ThreadedFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight, account)
+        return SequentialFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight, watch, say)
+    feed = ThreadedFeed(coordinator, producer, jobs, evaluator, LocalChannel(), in_flight, watch, say, account)
     closing.callback(feed.stop)
     return feed

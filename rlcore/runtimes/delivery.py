@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rlcore.roles.producer import Job, Produced
+from rlcore.runtimes.annealing import AnnealedSampling
 from rlcore.schedule.coordinator import Delivery
-from rlcore.types import Group, Kind, Lease, Prompt, Sampling
+from rlcore.types import Group, Kind, Lease, Prompt
 
 __all__ = ["JobMaker", "delivery_of", "group_of"]
 
@@ -14,7 +15,7 @@ __all__ = ["JobMaker", "delivery_of", "group_of"]
 class JobMaker:
     """Makes jobs of leases, and remembers the leases that are out."""
 
-    def __init__(self, prompts: tuple[Prompt, ...], sampling: Sampling, seed: int, filter_by: str) -> None:
+    def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str) -> None:
         self.filter_by = filter_by
         self._prompts = prompts
         self._sampling = sampling
@@ -22,13 +23,14 @@ class JobMaker:
         self._leases: dict[int, Lease] = {}
 
     def job(self, lease: Lease) -> Job:
-        """The job of a lease: sampled rollouts first, greedy ones after them."""
+        """The job of a lease: sampled rollouts first, greedy ones after them. The lease's version decides the temperature."""
         self._leases[lease.lease_id] = lease
-        greedy = replace(self._sampling, temperature=0.0)
+        sampling = self._sampling.at(lease.version)
+        greedy = replace(sampling, temperature=0.0)
         return Job(
             key=lease.lease_id,
             prompt=self._prompts[lease.prompt_index],
-            samplings=(self._sampling,) * lease.n_sampled + (greedy,) * lease.n_greedy,
+            samplings=(sampling,) * lease.n_sampled + (greedy,) * lease.n_greedy,
             noise=(self._seed, lease.episode, lease.prompt_index),
         )
 

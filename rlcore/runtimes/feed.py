@@ -6,14 +6,15 @@ reproducible. ``ThreadedFeed`` (its own file) generates while the caller trains:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.delivery import JobMaker, delivery_of, group_of
+from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
 from rlcore.snapshots import Snapshot
 from rlcore.types import Group
@@ -27,20 +28,35 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing."""
+    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing; ``filtering``: figures
+    of what the filter took out for it, empty without a filter."""
 
     groups: tuple[Group, ...]
     masked: frozenset[int]
     version: int
+    filtering: Mapping[str, float] = field(default_factory=dict)
 
 
 class Feed:
-    """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train."""
+    """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train.
+
+    ``watch`` sees every delivery; what it has to say reaches ``say`` in the caller's thread.
+    """
 
     def __init__(
-        self, coordinator: Coordinator, producer: Producer, jobs: JobMaker, evaluator: Evaluator, channel: LocalChannel, in_flight: int
+        self,
+        coordinator: Coordinator,
+        producer: Producer,
+        jobs: JobMaker,
+        evaluator: Evaluator,
+        channel: LocalChannel,
+        in_flight: int,
+        watch: FilterWatch,
+        say: Callable[[str], None],
     ) -> None:
         self.coordinator = coordinator
+        self.watch = watch
+        self._say = say
         self._producer = producer
         self._jobs = jobs
         self._evaluator = evaluator
@@ -102,6 +118,7 @@ class Feed:
         deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
         self._scored += groups.values()
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
+            self.watch.saw(delivery, verdict)
             if verdict is Verdict.FAILED:
                 self._failures.append(_failure(groups[delivery.lease_id]))
             if verdict.kept:
@@ -111,7 +128,11 @@ class Feed:
     def _batch(self, order: TrainOrder) -> Batch:
         groups = tuple(self._groups.pop(lease_id) for lease_id in order.lease_ids)
         masked = frozenset(place for place, lease_id in enumerate(order.lease_ids) if lease_id in order.masked)
-        return Batch(groups=groups, masked=masked, version=order.version)
+        return Batch(groups=groups, masked=masked, version=order.version, filtering=self.watch.next_update())
+
+    def _warn(self) -> None:
+        for note in self.watch.take_notes():
+            self._say(note)
 
     def _start_evaluation(self) -> Evaluation:
         evaluation = self._evaluator.start(self._evaluation_key)
@@ -138,6 +159,8 @@ class SequentialFeed(Feed):
                 return None
             jobs = self._new_jobs()
             self._deliver(self._run(jobs))
+            self._warn()
+            self.watch.check()
         return self._batch(order)
 
     def evaluate(self, step: int) -> None:

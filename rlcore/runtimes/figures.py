@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ __all__ = ["batch_figures", "probe_sequence", "rollout_rows"]
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
-    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, lengths over all."""
+    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, the rest over all."""
     pairs = list(_sampled(batch))
     counted = [score for _, score in pairs if score.in_statistics]
     lengths = np.array([rollout.length for rollout, _ in pairs] or [0])
@@ -26,11 +27,13 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "response_length/mean": float(lengths.mean()),
         "response_length/max": float(lengths.max()),
         "response_tokens": float(lengths.sum()),
+        "temperature": fmean(rollout.temperature for rollout, _ in pairs) if pairs else float("nan"),
         "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
         "staleness/mean": _mean([float(age) for age in ages]),
         "staleness/max": float(max(ages, default=0)),
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
+        **batch.filtering,
     }
     return {name: value for name, value in figures.items() if not np.isnan(value)}
 
@@ -44,6 +47,7 @@ def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
                 "episode": group.episode,
                 "index": rollout.index,
                 "kind": rollout.kind.value,
+                "temperature": rollout.temperature,
                 "text": rollout.text,
                 "finish": rollout.finish.value,
                 "length": rollout.length,

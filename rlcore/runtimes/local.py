@@ -14,7 +14,7 @@ import numpy as np
 
 from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan
-from rlcore.errors import RunError
+from rlcore.errors import RunError, StarvationError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runtimes.build import Parts, build
@@ -62,11 +62,23 @@ class LocalRun:
             with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
                 # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
                 parts.feed.profile = self._profile("producer") if sys.version_info < (3, 12) else None
-                timing = self._train(parts, interrupt)
+                timing = self._trained(parts, interrupt)
             summary = self._summarise(parts, timing)
             self._listeners.finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
             return summary
+
+    def _trained(self, parts: Parts, interrupt: Interrupt) -> Timing:
+        """``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves too."""
+        try:
+            return self._train(parts, interrupt)
+        except StarvationError as error:
+            parts.feed.stop()
+            self._log_failures(parts)
+            if not parts.coordinator.status().trained:
+                raise
+            self._save(parts, parts.coordinator.version)
+            raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
 
     def _train(self, parts: Parts, interrupt: Interrupt) -> Timing:
         """The loop: take the batch of the next version, train on it, hand the new weights out. Returns where its seconds went."""
@@ -88,7 +100,7 @@ class LocalRun:
         self._log_failures(parts)
         self._interrupted = not parts.coordinator.finished
         if not self._interrupted:
-            refuse_an_empty_run(parts.coordinator.status(), self._config)
+            refuse_an_empty_run(parts.coordinator.status(), parts.feed.watch)
             self._evaluate(parts, parts.coordinator.version, wait=True)
         parts.feed.stop()
         self._save(parts, parts.coordinator.version)
@@ -198,6 +210,8 @@ class LocalRun:
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,
+            filter=parts.feed.watch.figures(),
+            remarks=tuple(filter(None, [parts.feed.watch.remark()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )

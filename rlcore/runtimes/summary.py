@@ -23,7 +23,9 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
-    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers."""
+    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers; ``filter``
+    is what the group filter saw and how many updates it starved, empty without one; ``remarks`` are sentences that a person should read.
+    """
 
     run: Path
     steps: int
@@ -37,6 +39,8 @@ class Summary:
     peak_memory_bytes: int
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)
+    filter: Mapping[str, float] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
     checkpoint: Path | None = None
     samples: tuple[Sample, ...] = ()
 

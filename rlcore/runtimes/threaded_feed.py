@@ -6,7 +6,7 @@ One condition guards the coordinator and wakes whoever waits for it: the trainer
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlcore.errors import RunError
@@ -15,6 +15,7 @@ from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.delivery import JobMaker
 from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed
 from rlcore.runtimes.profiling import profiled
+from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.snapshots import Snapshot
@@ -34,9 +35,11 @@ class ThreadedFeed(Feed):
         evaluator: Evaluator,
         channel: LocalChannel,
         in_flight: int,
+        watch: FilterWatch,
+        say: Callable[[str], None],
         account: TimeAccount,
     ) -> None:
-        super().__init__(coordinator, producer, jobs, evaluator, channel, in_flight)
+        super().__init__(coordinator, producer, jobs, evaluator, channel, in_flight, watch, say)
         self._account = account
         self._changed = threading.Condition()
         self._stopping = False
@@ -54,11 +57,13 @@ class ThreadedFeed(Feed):
                 self._leasing = True
                 self._changed.notify_all()
             while (order := self.coordinator.next_batch()) is None:
+                self._warn()
                 self._raise_from_thread()
                 if self.coordinator.finished:
                     return None
                 self._changed.wait()
             self._changed.notify_all()
+            self._warn()
             return self._batch(order)
 
     def updated(self) -> int:
@@ -151,6 +156,7 @@ class ThreadedFeed(Feed):
         with self._changed:
             groups = [produced for produced in results if not self._evaluated(produced)]
             self._deliver(sorted(groups, key=lambda produced: produced.job.key))
+            self.watch.check()
             self._changed.notify_all()
 
     def _evaluated(self, produced: Produced) -> bool:

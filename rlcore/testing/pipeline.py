@@ -147,7 +147,7 @@ class FakePipeline(TrainingBackend):
 
     def _project(self, hidden: torch.Tensor, micro: MicroBatch, last: LastStage, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         chosen = hidden.flatten(0, 1)[micro.select]
-        return token_logprobs(chosen, last.head, None, micro.targets, micro.share.temperature, entropy=entropy)
+        return token_logprobs(chosen, last.head, None, micro.targets, micro.temperature, entropy=entropy)
 
     def _step(self) -> dict[str, float]:
         for parameter in self.parameters:

@@ -39,6 +39,7 @@ def make_rollout(
     index: int = 0,
     text: str = "",
     finish: Finish = Finish.STOP,
+    temperature: float = 1.0,
 ) -> Rollout:
     """One segment, all versions 0; log probabilities -1 and every token sampled unless told otherwise."""
     segment = Segment(
@@ -48,7 +49,7 @@ def make_rollout(
         versions=[0] * len(tokens),  # type: ignore[arg-type]
         policy_mask=policy_mask if policy_mask is not None else [True] * len(tokens),  # type: ignore[arg-type]
     )
-    return Rollout(prompt_id=prompt_id, index=index, segments=(segment,), text=text, finish=finish)
+    return Rollout(prompt_id=prompt_id, index=index, segments=(segment,), text=text, finish=finish, temperature=temperature)
 
 
 def make_reward_batch(
@@ -83,7 +84,6 @@ def make_train_batch(
     in_loss: Sequence[bool] | None = None,
     old_logprobs: np.ndarray | None = None,
     reference_logprobs: np.ndarray | None = None,
-    temperature: float = 1.0,
 ) -> TrainBatch:
     """One advantage a rollout, token-level weights (1 / tokens in the loss); ``old_logprobs`` and ``reference_logprobs`` float32[N]."""
     trains = np.array(in_loss if in_loss is not None else [True] * len(rollouts), np.bool_)
@@ -99,7 +99,6 @@ def make_train_batch(
         rollout_logprobs=np.concatenate([np.zeros(0, np.float32), *sampled]),
         weights=np.repeat(np.where(trains, 1.0 / max(tokens, 1), 0.0), lengths).astype(np.float32),
         normalisers=Normalisers(tokens=tokens, rollouts=int((trains & (lengths > 0)).sum()), length=int(lengths.max(initial=1))),
-        temperature=temperature,
         old_logprobs=old_logprobs,
         reference_logprobs=reference_logprobs,
     )

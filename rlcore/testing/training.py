@@ -54,7 +54,7 @@ class FakeTraining(TrainingBackend):
         policy = self.policy if which is Which.POLICY else self.reference
         if policy is None:
             raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
-        rows = [_of_policy_tokens(rollout, policy, batch.temperature) for rollout in batch.rollouts]
+        rows = [_of_policy_tokens(rollout, policy) for rollout in batch.rollouts]
         return np.concatenate([np.zeros(0), *rows]).astype(np.float32)
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
@@ -75,7 +75,7 @@ class FakeTraining(TrainingBackend):
         rollout = batch.rollouts[row]
         factor = -batch.weights[span].astype(np.float64) * batch.advantages[span]
         if batch.old_logprobs is not None:
-            logprobs = _of_policy_tokens(rollout, self.policy, batch.temperature)
+            logprobs = _of_policy_tokens(rollout, self.policy)
             factor = factor * np.exp(logprobs - batch.old_logprobs[span])
         start = 0
         for segment in rollout.segments:
@@ -83,7 +83,7 @@ class FakeTraining(TrainingBackend):
             coefficients = np.zeros(len(segment.context_ids) + len(segment.token_ids) - 1)
             coefficients[len(segment.context_ids) - 1 :][segment.policy_mask] = factor[start : start + tokens]
             sequence = np.concatenate([segment.context_ids, segment.token_ids])
-            self.policy.add_gradient(gradient, sequence, coefficients, batch.temperature)
+            self.policy.add_gradient(gradient, sequence, coefficients, rollout.temperature)
             start += tokens
         return float(factor.sum())
 
@@ -110,10 +110,10 @@ class FakeTraining(TrainingBackend):
             self.optimizer.restore(stored)
 
 
-def _of_policy_tokens(rollout: Rollout, policy: FakePolicy, temperature: float) -> np.ndarray:
-    """float64[tokens of the rollout]: log probabilities of the tokens that the policy sampled."""
+def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:
+    """float64[tokens of the rollout]: log probabilities of the tokens that the policy sampled, at their temperature."""
     rows = []
     for segment in rollout.segments:
         sequence = np.concatenate([segment.context_ids, segment.token_ids])
-        rows.append(policy.logprobs(sequence, temperature)[len(segment.context_ids) - 1 :][segment.policy_mask])
+        rows.append(policy.logprobs(sequence, rollout.temperature)[len(segment.context_ids) - 1 :][segment.policy_mask])
     return np.concatenate(rows)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 FLOORS: list[tuple[str, ...]] = [
     ("errors", "types", "batches", "snapshots"),
     ("interfaces", "specs", "hookspecs", "api"),
-    ("blame", "catalogue", "builtin", "observers", "functions", "unpackaged", "discovery", "registry", "audit", "describe", "config"),
+    ("blame", "catalogue", "builtin", "observers", "functions", "unpackaged", "discovery", "registry", "audit", "config", "describe"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog", "checkpoint"),
     ("roles",),
     ("runtimes",),

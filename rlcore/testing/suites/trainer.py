@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -82,8 +83,12 @@ class TrainerSuite(ABC):
         backend.setup(context)
         return backend
 
-    def batch(self, temperature: float = 1.0, seed: int = 0) -> TrainBatch:
-        """Six rollouts of two prompts, 1 to 7 tokens, one out of the loss, one with a forced token; no old log probabilities."""
+    def batch(self, temperature: float | Sequence[float] = 1.0, seed: int = 0) -> TrainBatch:
+        """Six rollouts of two prompts, 1 to 7 tokens, one out of the loss, one with a forced token; no old log probabilities.
+
+        ``temperature``: that of every rollout, or one for each of the six.
+        """
+        temperatures = [temperature] * len(LENGTHS) if isinstance(temperature, int | float) else temperature
         draw = np.random.default_rng(seed)
         contexts = [draw.integers(1, self.vocabulary, 5).tolist(), draw.integers(1, self.vocabulary, 3).tolist()]
         rollouts = [
@@ -93,13 +98,12 @@ class TrainerSuite(ABC):
                 policy_mask=[not (row == 2 and token == 1) for token in range(length)],
                 index=row % 3,
                 prompt_id=f"p{row // 3}",
+                temperature=temperatures[row],
             )
             for row, length in enumerate(LENGTHS)
         ]
         advantages = [1.0, -0.5, 0.75, -1.25, 2.0, -1.0]
-        return make_train_batch(
-            rollouts, advantages, group=[0, 0, 0, 1, 1, 1], in_loss=[True] * 3 + [False] + [True] * 2, temperature=temperature
-        )
+        return make_train_batch(rollouts, advantages, group=[0, 0, 0, 1, 1, 1], in_loss=[True] * 3 + [False] + [True] * 2)
 
     def off_policy(self, batch: TrainBatch) -> TrainBatch:
         """The batch with old log probabilities some 0.2 off the model's own, as at a second step on one batch."""

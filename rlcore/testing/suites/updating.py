@@ -14,6 +14,10 @@ from rlcore.testing.suites.trainer import TrainerSuite
 
 __all__ = ["UpdateRules"]
 
+LOW, HIGH = 0.5, 1.5
+MIXED = (LOW, HIGH, LOW, HIGH, HIGH, LOW)
+"""Both temperatures in either group."""
+
 
 class UpdateRules(TrainerSuite):
     """Log probabilities and updates."""
@@ -39,7 +43,7 @@ class UpdateRules(TrainerSuite):
             got = logprobs[batch.offsets[row] : batch.offsets[row + 1]]
             assert np.allclose(got, expected, atol=self.tolerance), f"rollout {row}: log probabilities {got}, probe {expected}"
 
-    def test_logprobs_are_at_the_batch_temperature(self) -> None:
+    def test_logprobs_are_at_the_temperature(self) -> None:
         """At temperature 0.5 they are log softmax of logits / 0.5, over the full vocabulary."""
         if not self.checks_temperature:
             return
@@ -50,6 +54,34 @@ class UpdateRules(TrainerSuite):
         expected = logits[segment.token_ids[0]] - np.log(np.exp(logits).sum())
         off = abs(float(backend.logprobs(batch, Which.POLICY)[0]) - expected)
         assert off <= 2 * self.tolerance, f"a log probability at temperature 0.5 is off by {off:.2g} nats"
+
+    def test_each_rollout_is_scored_at_its_own_temperature(self) -> None:
+        """A batch of two temperatures, whatever the cut: each rollout as in a batch of its own temperature alone (section 4)."""
+        low, high, mixed = self.batch(LOW), self.batch(HIGH), self.batch(MIXED)
+        backend = self.ready()
+        cold, hot = backend.logprobs(low, Which.POLICY), backend.logprobs(high, Which.POLICY)
+        assert not np.allclose(cold, hot, atol=self.tolerance), f"temperatures {LOW} and {HIGH} give the same log probabilities"
+        expected = np.where(np.repeat(mixed.temperatures == LOW, mixed.lengths), cold, hot)
+        for changes in ({}, {"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}):
+            got = self.ready(**changes).logprobs(mixed, Which.POLICY)
+            off = float(np.abs(got - expected).max())
+            assert off <= self.tolerance, f"beside another temperature a log probability is off by {off:.2g} nats ({changes or 'uncut'})"
+
+    def test_each_rollout_trains_at_its_own_temperature(self) -> None:
+        """Where only the rollouts of one temperature have an advantage, the step is that of a batch of that temperature alone."""
+        mixed = self.batch(MIXED)
+        for own, other in ((LOW, HIGH), (HIGH, LOW)):
+            theirs = np.repeat(mixed.temperatures == own, mixed.lengths)
+            advantages = np.where(theirs, mixed.advantages, np.float32(0))
+            alone, elsewhere = (self.stepped(replace(self.batch(value), advantages=advantages)) for value in (own, other))
+            for changes in ({}, {"rollouts_per_forward": 1}, {"rollouts_per_forward": 4}):
+                backend = self.ready(**changes)
+                norm = backend.update(replace(mixed, advantages=advantages), self.objective())["grad_norm"]
+                after = backend.logprobs(self.batch(own), Which.POLICY)
+                self.assert_same((norm, after), alone, f"rollouts of temperature {own} beside others of {other} ({changes or 'uncut'})")
+            assert not math.isclose(alone[0], elsewhere[0], rel_tol=self.tolerance * 10), (
+                f"temperatures {own} and {other} give the same gradient: the update ignores the temperature"
+            )
 
     def test_logprobs_do_not_depend_on_the_cut(self) -> None:
         """One rollout a forward, a budget of few tokens, another order: the same values (promise 2)."""

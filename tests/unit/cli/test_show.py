@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ import pytest
 from rlcore.api import PluginError
 from rlcore.cli import plugins, show
 from rlcore.cli.parser import Parser
+from rlcore.describe import describe
+from rlcore.registry import Registry
+from rlcore.specs import PluginKind
 from rlcore.testing.plugins import PluginFolder
 
 ACME = """
@@ -145,6 +149,7 @@ def test_a_recipe_shows_every_default_and_where_it_comes_from(folder: PluginFold
         "algorithm.loss": ("clipped", "recipe acme"),
         "algorithm.options.clip_eps_low": (0.2, "loss clipped (rlcore)"),
         "algorithm.options.clip_eps_high": (0.28, "recipe acme: Acme, section 3"),
+        "algorithm.options.dual_clip": (None, "loss clipped (rlcore)"),
         "algorithm.kl_coeff": (0.25, "recipe acme: Acme, table 1"),
         "sampling.num_generations": (16, "recipe acme"),
         "algorithm.filter_range": ([0.01, 0.99], "recipe acme: Acme, figure 2"),
@@ -161,6 +166,88 @@ def test_a_recipe_shows_every_default_and_where_it_comes_from(folder: PluginFold
         "sampling": {"num_generations": 16},
     }
     assert shown["properties"]["notes"] == "loss = anvil"
+
+
+def test_a_recipe_shows_type_and_meaning_of_what_it_sets(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the core's table of settings, from the options of its parts, and never the type of the value alone."""
+    shown = {option["path"]: (option["type"], option["description"]) for option in _shown(capsys, "algo", "acme")["options"]}
+    assert shown["algorithm.estimator"] == ("str", "advantage estimator; auto: the recipe's")
+    assert shown["algorithm.kl_coeff"] == ("float", "coefficient of the KL penalty; 0: no reference model")
+    assert shown["sampling.num_generations"][0] == "int"
+    assert shown["algorithm.filter_range"][0] == "tuple[float, float] | none"
+    assert shown["algorithm.options.clip_eps_high"] == ("float", "how far it may rise above 1 before its gradient stops")
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich: a terminal, whatever it writes to
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    """Without the codes for bold."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+def words(text: str) -> set[str]:
+    return set(text.replace(";", " ").split())
+
+
+NOTES = """\
+advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), over the group of a prompt
+overlong    a response that is longer than it should be counts as being at the limit, and
+            keeps its place in the mean
+
+Against GRPO: nothing but the anvil.
+
+Where others differ:
+- TRL drops the anvil from higher up than here, so that it is faster on arrival
+  and louder.
+- verl has none."""
+
+
+def test_notes_are_a_block_of_their_own_before_the_settings(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("show", "algo", "acme") == 0
+    text = capsys.readouterr().out
+    assert "\n\nFormula, and what differs from other conventions:\n\nloss = anvil\n\nsetting " in text
+    assert "notes:" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_narrow_terminal_breaks_between_words_only(
+    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+) -> None:
+    folder.install("acme", ACME.replace('notes="loss = anvil"', f"notes={NOTES!r}"), files={"parts.py": PARTS})
+    on_terminal(monkeypatch, width)
+    assert _run("show", "algo", "acme") == 0
+    text = printed(capsys).partition("To paste into run.toml")[0]
+    lines = text.splitlines()
+    heads = ("algo acme", "Formula, and", "algorithm.")
+    assert max(len(line) for line in lines if not line.startswith(heads)) <= width
+    assert words(text) >= words(f"{NOTES} {described_words('acme')}")
+    label = lines.index(next(line for line in lines if line.startswith("overlong")))
+    assert lines[label + 1].startswith(" " * 12)
+    item = lines.index(next(line for line in lines if line.startswith("- TRL")))
+    assert lines[item + 1].startswith("  ")
+    setting = lines.index("algorithm.kl_coeff = 0.25")
+    assert lines[setting + 1].startswith("    float; coefficient of the KL")
+
+
+def described_words(name: str) -> str:
+    options = describe(Registry.discover(), PluginKind.ALGORITHM, name)["options"]
+    return " ".join(f"{option['path']} {option['type']} {option['description']} {option['source']}" for option in options)
+
+
+def test_a_wide_terminal_and_a_pipe_have_one_line_an_option(
+    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for wide in (False, True):
+        if wide:
+            on_terminal(monkeypatch, 250)
+        assert _run("show", "algo", "acme") == 0
+        (row,) = [line for line in printed(capsys).splitlines() if line.startswith("algorithm.kl_coeff ")]
+        assert row.split()[1:3] == ["float", "0.25"]
+        assert row.endswith("recipe acme: Acme, table 1")
 
 
 def test_in_words(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ def test_defaults_are_valid() -> None:
         ("training", {"zero_stage": 4}),
         ("sampling", {"top_p": 0.0}),
         ("sampling", {"temperature": 0}),
+        ("sampling", {"temperature_end": 0}),
         ("run", {"seed": -1}),
         ("run", {"runtime": "cloud"}),
         ("run", {"nothing": 1}),

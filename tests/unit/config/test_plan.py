@@ -106,7 +106,7 @@ def test_a_recipe_s_defaults_stand_between_the_core_and_the_user(registry: Regis
     assert found.config.algorithm.filter_range == (0.01, 0.99)
     assert found.origins["algorithm.filter_range"] == Origin("recipe", "recipe far")
     assert (found.config.algorithm.estimator, found.config.algorithm.loss) == ("group_mean", "clipped")
-    assert found.config.algorithm.options == {"clip_eps_low": 0.2, "clip_eps_high": 0.28}
+    assert found.config.algorithm.options == {"clip_eps_low": 0.2, "clip_eps_high": 0.28, "dual_clip": None}
     assert found.origins["algorithm.options.clip_eps_high"] == Origin("recipe", "recipe far")
     assert found.loss_options is not None
     assert found.loss_options.model_dump() == found.config.algorithm.options
@@ -204,7 +204,7 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
     assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
     autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
-    assert len(autos) == 13
+    assert len(autos) == 14
     assert all(any(note.startswith(f"{path} = ") for note in found.notes) for path in autos)
 
 
@@ -221,6 +221,13 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
         ({"updates_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
         ({"epochs_per_batch": 2}, "algorithm.old_logprobs", "rollout"),
         ({"max_staleness": 1}, "algorithm.old_logprobs", "rollout"),
+        ({"max_staleness": 1, "mismatch_correction": "truncated"}, "algorithm.old_logprobs", "trainer"),
+        ({"mismatch_correction": "none"}, "algorithm.mismatch_range", None),
+        ({"mismatch_correction": "decoupled"}, "algorithm.mismatch_range", None),
+        ({"mismatch_correction": "truncated"}, "algorithm.mismatch_range", (0.0, 2.0)),
+        ({"mismatch_correction": "masked"}, "algorithm.mismatch_range", (0.5, 5.0)),
+        ({"mismatch_correction": "sequence_truncated"}, "algorithm.mismatch_range", (0.0, 2.0)),
+        ({"mismatch_correction": "sequence_masked"}, "algorithm.mismatch_range", (0.0, 2.0)),
         ({"max_staleness": 1, "top_p": 0.9}, "algorithm.old_logprobs", "trainer"),
         ({"max_staleness": 1, "top_k": 9}, "algorithm.old_logprobs", "trainer"),
     ],

@@ -15,7 +15,7 @@ from rlcore.registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
-from rlcore.api import AdvantageSpec, AlgorithmSpec, RewardSpec, hookimpl
+from rlcore.api import AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, hookimpl
 rlcore_api = "1.0"
 
 @hookimpl
@@ -28,11 +28,24 @@ def rlcore_register_rewards():
 
 @hookimpl
 def rlcore_register_advantage_estimators():
-    return [AdvantageSpec(name="takes_kl", target="rlcore.learning.advantages:GroupNorm", summary="", accepts_kl=True)]
+    target = "rlcore.learning.advantages:GroupNorm"
+    return [
+        AdvantageSpec(name="takes_kl", target=target, summary="", accepts_kl=True),
+        AdvantageSpec(name="alone", target=target, summary="", group_baseline=False),
+    ]
 
 @hookimpl
 def rlcore_register_algorithms():
-    return [AlgorithmSpec(name="plain", estimator="group_norm", loss="clipped", summary="")]
+    return [
+        AlgorithmSpec(name="plain", estimator="group_norm", loss="clipped", summary=""),
+        AlgorithmSpec(
+            name="many", estimator="group_norm", loss="clipped", summary="", defaults={"algorithm.updates_per_batch": (8, "table 1")}
+        ),
+    ]
+
+@hookimpl
+def rlcore_register_losses():
+    return [LossSpec(name="no_ratio", target="rlcore.learning.losses:ClippedSurrogate", summary="", on_policy=True)]
 
 @hookimpl
 def rlcore_check_run(config):
@@ -73,7 +86,19 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"num_trainers": 3, "tensor_parallel_size": 2, "runtime": "ray"}, (), "type -t 4"),
     ({"top_p": 0.9, "old_logprobs": "rollout"}, (), "top_p = 0.9"),
     ({"top_k": 5, "old_logprobs": "rollout"}, (), "top_k = 5"),
+    ({"top_p": 0.9, "mismatch_correction": "truncated"}, (), "type -topp 1 or --mismatch-correction none"),
+    ({"top_k": 5, "mismatch_correction": "decoupled"}, (), "type -topk 0 or --mismatch-correction none"),
+    ({"old_logprobs": "rollout", "mismatch_correction": "masked"}, (), "type --old-logprobs trainer"),
+    ({"mismatch_range": [0.5, 2]}, (), "mismatch_range = 0.5 2"),
+    ({"mismatch_range": [0.5, 2], "mismatch_correction": "decoupled"}, (), "type --mismatch-correction truncated"),
+    ({"mismatch_range": [2, 0.5], "mismatch_correction": "truncated"}, (), "type --mismatch-range 0.5 2"),
+    ({"mismatch_range": [2, 2], "mismatch_correction": "masked"}, (), "type --mismatch-range 0.5 2"),
+    ({"mismatch_range": None, "mismatch_correction": "sequence_masked"}, (), "type --mismatch-range 0.5 5"),
+    ({"loss": "no_ratio", "updates_per_batch": 2}, (), "type --updates-per-batch 1"),
+    ({"loss": "no_ratio", "epochs_per_batch": 2}, (), "type --epochs-per-batch 1"),
+    ({"loss": "no_ratio", "max_staleness": 1}, (), "type --max-staleness 0"),
     ({"train_batch_size": 2, "updates_per_batch": 3}, (), "type --updates-per-batch 2"),
+    ({"train_batch_size": 2, "updates_per_batch": 3, "algorithm.name": "many"}, (), "type --updates-per-batch 2"),
     ({"runtime": "local", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
     ({"runtime": "local", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
     ({}, ("right", "right"), "names right twice"),
@@ -99,7 +124,16 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"num_trainers": 4, "tensor_parallel_size": 2, "runtime": "ray"}, ()),
     ({"top_p": 0.9, "old_logprobs": "trainer"}, ()),
     ({"top_p": 0.9}, ()),
+    ({"mismatch_correction": "truncated"}, ()),
+    ({"mismatch_correction": "truncated", "mismatch_range": None}, ()),
+    ({"mismatch_correction": "masked", "mismatch_range": [0, 2], "max_staleness": 2}, ()),
+    ({"mismatch_correction": "decoupled", "mismatch_range": None}, ()),
+    ({"loss": "no_ratio"}, ()),
+    ({"loss": "no_ratio", "max_staleness": 1, "mismatch_correction": "decoupled"}, ()),
+    ({"updates_per_batch": 2, "max_staleness": 1}, ()),
     ({"train_batch_size": 3, "updates_per_batch": 3}, ()),
+    ({"train_batch_size": 3, "algorithm.name": "many"}, ()),
+    ({"train_batch_size": 3, "algorithm.name": "many", "updates_per_batch": 8}, ()),
     ({"eval_interval": 5, "eval_dataset": {"a": "hf:x"}}, ()),
     ({"seed": 14}, ()),
 ]
@@ -138,7 +172,13 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"num_generations": 1}, "a group of one"),
+        ({"num_generations": 1}, "estimator group_norm compares the completions of a prompt, so a group of one"),
+        (
+            {"train_batch_size": 3, "algorithm.name": "many"},
+            "updates_per_batch = 8 (recipe many): a batch of 3 prompts makes 3 optimizer steps, for each takes at least one prompt",
+        ),
+        ({"filter_limit": 5}, "filter_limit = 5 (Python): no filter is set"),
+        ({"filter_limit": None}, "--filter-range sets one"),
         ({"kl_coeff": 0.1}, "a reference model is loaded"),
         ({"filter_range": [0, 1]}, "--dynamic-batching"),
         ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
@@ -146,6 +186,25 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
 )
 def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
     assert any(said in note for note in plan(registry, values).notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"num_generations": 1, "estimator": "alone"}, "a group of one"),
+        ({"num_generations": 2}, "a group of one"),
+        ({"train_batch_size": 8, "algorithm.name": "many"}, "optimizer steps, for each"),
+        ({"filter_limit": 5, "filter_range": [0, 1]}, "no filter is set"),
+        ({}, "no filter is set"),
+    ],
+)
+def test_no_remark_where_there_is_nothing_to_remark(values: dict[str, Any], said: str, registry: Registry) -> None:
+    assert not any(said in note for note in plan(registry, values).notes)
+
+
+def test_one_step_for_a_single_prompt_is_on_policy_whatever_the_recipe_splits_into(registry: Registry) -> None:
+    assert plan(registry, {"train_batch_size": 1, "algorithm.name": "many"}).config.algorithm.old_logprobs == "trainer"
+    assert plan(registry, {"train_batch_size": 2, "algorithm.name": "many"}).config.algorithm.old_logprobs == "rollout"
 
 
 @pytest.mark.parametrize(("name", "flag"), [("model", "-m"), ("dataset", "-d"), ("rewards", "-rt")])

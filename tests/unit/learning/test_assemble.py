@@ -19,10 +19,12 @@ from rlcore.learning import (
     split,
 )
 
-SETTINGS = BatchSettings(temperature=0.7, max_new_tokens=8)
+SETTINGS = BatchSettings(max_new_tokens=8)
 
 
-def rollout(index: int, length: int, *, finish: Finish = Finish.STOP, kind: Kind = Kind.SAMPLED, forced: int = 0) -> Rollout:
+def rollout(
+    index: int, length: int, *, finish: Finish = Finish.STOP, kind: Kind = Kind.SAMPLED, forced: int = 0, temperature: float = 1.0
+) -> Rollout:
     total = length + forced
     segment = Segment(
         context_ids=[1, 2],
@@ -31,7 +33,7 @@ def rollout(index: int, length: int, *, finish: Finish = Finish.STOP, kind: Kind
         versions=np.zeros(total),
         policy_mask=np.arange(total) >= forced,
     )
-    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=finish, kind=kind)
+    return Rollout(prompt_id="p", index=index, segments=(segment,), text="", finish=finish, kind=kind, temperature=temperature)
 
 
 def group(rollouts: Sequence[Rollout], scores: Sequence[Score | float]) -> Group:
@@ -51,12 +53,14 @@ def test_rewards_of_ragged_groups() -> None:
 
 
 def test_the_train_batch_is_flat_over_policy_tokens() -> None:
-    groups = [group([rollout(0, 2), rollout(1, 1, forced=1)], [1.0, 0.0])]
+    groups = [group([rollout(0, 2, temperature=0.7), rollout(1, 1, forced=1, temperature=0.9)], [1.0, 0.0])]
     batch = assemble_batch(groups, np.array([2.0, -2.0]), SETTINGS, version=4)
     assert batch.advantages.tolist() == [2.0, 2.0, -2.0]
     assert batch.rollout_logprobs == pytest.approx([-1.0, -1.01, -2.01])
     assert batch.weights == pytest.approx([0.25, 0.25, 0.5])
-    assert (batch.temperature, batch.version, len(batch)) == (0.7, 4, 2)
+    assert (batch.version, len(batch)) == (4, 2)
+    assert (batch.temperatures.tolist(), batch.temperatures.dtype) == ([0.7, 0.9], np.float64)
+    assert batch.take(np.array([1])).temperatures.tolist() == [0.9]
     assert batch.old_logprobs is None
 
 
@@ -130,9 +134,16 @@ def test_a_score_that_is_not_finite_is_refused() -> None:
         assemble_rewards([group([rollout(0, 2), rollout(1, 2)], [0.0, float("nan")])], SETTINGS)
 
 
-def test_temperature_zero_cannot_be_trained_at() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        BatchSettings(temperature=0.0, max_new_tokens=8)
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_that_nothing_is_sampled_at_is_refused(temperature: float) -> None:
+    odd = group([rollout(0, 2), rollout(1, 2, temperature=temperature)], [0.0, 1.0])
+    with pytest.raises(RunError, match=rf"rollout 1 of prompt 'p' is marked as sampled, at temperature {temperature}: .* above 0"):
+        assemble_batch([odd], None, SETTINGS)
+
+
+def test_a_greedy_rollout_is_at_temperature_zero_and_in_the_way_of_nothing() -> None:
+    with_greedy = group([rollout(0, 2), rollout(1, 2, kind=Kind.GREEDY, temperature=0.0)], [0.0, 1.0])
+    assert assemble_batch([with_greedy], None, SETTINGS).temperatures.tolist() == [1.0]
 
 
 class Returns(AdvantageEstimator):
@@ -197,7 +208,7 @@ def many_groups(n: int = 7) -> TrainBatch:
 
 def test_split_deals_whole_groups_once() -> None:
     batch = many_groups()
-    steps = split(batch, SETTINGS, updates=3, seed=0)
+    steps = split(batch, SETTINGS, updates=3)
     seen = [set(step.group.tolist()) for step in steps]
     assert sorted(number for groups in seen for number in groups) == list(range(7))
     assert sum(len(step) for step in steps) == len(batch)
@@ -206,7 +217,7 @@ def test_split_deals_whole_groups_once() -> None:
 
 def test_split_normalises_each_step_by_what_it_holds() -> None:
     settings = replace(SETTINGS, variation=Variation.TOKEN_LEVEL)
-    for step in split(many_groups(), settings, updates=3, seed=0):
+    for step in split(many_groups(), settings, updates=3):
         assert step.normalisers.tokens == int(step.lengths[step.in_loss].sum())
         assert float(step.weights.sum()) == pytest.approx(1.0)
 
@@ -215,8 +226,8 @@ def test_split_is_a_function_of_seed_version_and_epoch() -> None:
     batch = many_groups()
 
     def dealt(**key: int) -> list[list[int]]:
-        version = key.pop("version", 3)
-        steps = split(replace(batch, version=version), SETTINGS, updates=2, **{"seed": 0, "epoch": 0, **key})
+        keyed = replace(batch, version=key.get("version", 3), seed=key.get("seed", 0))
+        steps = split(keyed, SETTINGS, updates=2, epoch=key.get("epoch", 0))
         return [step.group.tolist() for step in steps]
 
     assert dealt() == dealt()
@@ -226,5 +237,5 @@ def test_split_is_a_function_of_seed_version_and_epoch() -> None:
 
 def test_one_step_is_the_batch_itself() -> None:
     batch = many_groups()
-    assert split(batch, SETTINGS, updates=1, seed=0) == [batch]
-    assert len(split(many_groups(3), SETTINGS, updates=8, seed=0)) == 3
+    assert split(batch, SETTINGS, updates=1) == [batch]
+    assert len(split(many_groups(3), SETTINGS, updates=8)) == 3

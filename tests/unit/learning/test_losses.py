@@ -38,6 +38,32 @@ def test_equals_the_scalar_definition(logprob: float, old: float, advantage: flo
     assert float(values) == pytest.approx(scalar_loss(logprob, old, advantage, low, high), rel=1e-9, abs=1e-12)
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.floats(-10, 0), st.floats(-10, 0), st.floats(-3, 3), st.floats(1.01, 8))
+def test_dual_clip_equals_the_scalar_definition(logprob: float, old: float, advantage: float, dual: float) -> None:
+    """Equation 5 of arXiv 1912.09729: where A < 0 the objective is at least c A."""
+    loss = ClippedSurrogate(ClippedOptions(dual_clip=dual))
+    values, _ = loss.per_token(torch.tensor([logprob], dtype=torch.float64), loss_batch([advantage], [old]))
+    objective = -scalar_loss(logprob, old, advantage, 0.2, 0.2)
+    expected = -max(objective, dual * advantage) if advantage < 0 else -objective
+    assert float(values) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "slope", "clipped"),
+    [(2.9, -1.0, 2.9, 0), (3.1, -1.0, 0.0, 1), (3.1, 0.0, 0.0, 0), (3.1, 1.0, 0.0, 1), (0.7, -1.0, 0.0, 1), (1.1, 1.0, -1.1, 0)],
+)
+def test_dual_clip_stops_the_gradient_of_a_bad_token_that_became_much_likelier(
+    ratio: float, advantage: float, slope: float, clipped: int
+) -> None:
+    logprobs = torch.tensor([math.log(ratio)], dtype=torch.float64, requires_grad=True)
+    values, metrics = ClippedSurrogate(ClippedOptions(dual_clip=3.0)).per_token(logprobs, loss_batch([advantage], [0.0]))
+    values.sum().backward()
+    assert logprobs.grad is not None
+    assert float(logprobs.grad) == pytest.approx(slope)
+    assert int(metrics["clip_fraction"]) == clipped
+
+
 @pytest.mark.parametrize(
     ("ratio", "advantage", "slope", "clipped"),
     [(1.0, 2.0, -2.0, 0), (1.3, 2.0, 0.0, 1), (0.7, 2.0, -1.4, 0), (1.3, -2.0, 2.6, 0), (0.7, -2.0, 0.0, 1), (1.19, 2.0, -2.38, 0)],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -39,7 +41,23 @@ def make_batch(shape: Shape) -> TrainBatch:
         )
         scores = tuple(Score(value=0.0, in_loss=trains) for _, trains, _ in members)
         groups.append(Group(prompt_id=f"p{number}", episode=0, prompt_index=number, rollouts=rollouts, scores=scores))
-    return assemble_batch(groups, None, BatchSettings(temperature=1.0, max_new_tokens=64))
+    return assemble_batch(groups, None, BatchSettings(max_new_tokens=64))
+
+
+def test_a_micro_batch_of_one_temperature_has_a_number_and_one_of_several_a_value_a_token() -> None:
+    batch = make_batch([(4, [(3, True, 1), (2, True, 1)]), (5, [(4, True, 1)])])
+    heated = replace(
+        batch, rollouts=tuple(replace(rollout, temperature=0.7 if rollout.prompt_id == "p0" else 1.1) for rollout in batch.rollouts)
+    )
+    for rows, value in (([0, 1], 0.7), ([2], 1.1)):
+        assert collate(heated, np.array(rows)).temperature == value
+        assert isinstance(collate(heated, np.array(rows)).temperature, float)
+    each = collate(heated, np.array([2, 0, 1])).temperature
+    assert isinstance(each, torch.Tensor)
+    assert (each.tolist(), each.dtype) == ([1.1] * 4 + [0.7] * 5, torch.float64)
+    shared = collate(heated, np.array([0, 1, 2]), share_prompts=100)
+    assert isinstance(shared.temperature, torch.Tensor)
+    assert shared.temperature.tolist() == [0.7] * 5 + [1.1] * 4
 
 
 shapes = st.lists(

@@ -18,36 +18,62 @@ def inputs(n: int = 7, hidden: int = 5, vocabulary: int = 11, dtype: torch.dtype
 
 
 def naive(
-    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor, temperature: float
+    hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, targets: torch.Tensor, temperature: float | torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits = hidden @ weight.t() + (0 if bias is None else bias)
     log_p = (logits.to(torch.promote_types(logits.dtype, torch.float32)) / temperature).log_softmax(-1)
     return log_p.gather(1, targets[:, None]).squeeze(1), -(log_p.exp() * log_p).sum(-1)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7])
+EACH = torch.tensor([0.5, 1.0, 2.0, 0.7, 1.3, 1.0, 0.9], dtype=torch.float64)
+"""One temperature a token."""
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6, 1.7, EACH], ids=["1", "0.6", "1.7", "each"])
 @pytest.mark.parametrize("chunk", [1, 3, 7, 100, None])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_equals_naive_forward_and_backward(chunk: int | None, temperature: float, with_bias: bool) -> None:
+def test_equals_naive_forward_and_backward(chunk: int | None, temperature: float | torch.Tensor, with_bias: bool) -> None:
     hidden, weight, bias, targets = inputs()
     leaves = (hidden, weight, bias) if with_bias else (hidden, weight)
     own = token_logprobs(hidden, weight, bias if with_bias else None, targets, temperature, entropy=True, chunk=chunk)
-    reference = naive(hidden, weight, bias if with_bias else None, targets, temperature)
+    divisor = temperature[:, None] if isinstance(temperature, torch.Tensor) else temperature
+    reference = naive(hidden, weight, bias if with_bias else None, targets, divisor)
     factors = torch.linspace(-1, 2, len(targets), dtype=torch.float64)
     grads = [torch.autograd.grad((a * factors).sum() + (b.square() * factors).sum(), leaves) for a, b in (own, reference)]
     for mine, theirs in zip((*own, *grads[0]), (*reference, *grads[1]), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("temperature", [0.8, EACH[:5]], ids=["0.8", "each"])
 @pytest.mark.parametrize("chunk", [2, 7])
-def test_gradcheck(chunk: int) -> None:
+def test_gradcheck(chunk: int, temperature: float | torch.Tensor) -> None:
     hidden, weight, bias, targets = inputs(n=5, hidden=3, vocabulary=6)
 
     def function(*leaves: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return token_logprobs(*leaves, targets, 0.8, entropy=True, chunk=chunk)
+        return token_logprobs(*leaves, targets, temperature, entropy=True, chunk=chunk)
 
     assert torch.autograd.gradcheck(function, (hidden, weight, bias))
-    assert torch.autograd.gradcheck(lambda *leaves: token_logprobs(*leaves, targets, 0.8, chunk=chunk)[0], (hidden, weight, bias))
+    assert torch.autograd.gradcheck(lambda *leaves: token_logprobs(*leaves, targets, temperature, chunk=chunk)[0], (hidden, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_equal_temperatures_a_token_are_one_temperature(dtype: torch.dtype) -> None:
+    """To the bit on a CPU, and each token's as if alone."""
+    hidden, weight, bias, targets = inputs(dtype=dtype)
+    one = token_logprobs(hidden, weight, bias, targets, 0.7, entropy=True)
+    each = token_logprobs(hidden, weight, bias, targets, torch.full((7,), 0.7), entropy=True)
+    for a, b in zip(one, each, strict=True):
+        assert torch.equal(a, b)
+    grads = [torch.autograd.grad(values[0].sum() + values[1].sum(), (hidden, weight, bias)) for values in (one, each)]
+    for a, b in zip(*grads, strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7, 1), (8,)])
+def test_temperatures_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    hidden, weight, bias, targets = inputs()
+    with pytest.raises(ValueError, match=r"one a token \[7\]"):
+        token_logprobs(hidden, weight, bias, targets, torch.ones(shape))
 
 
 def test_only_what_needs_a_gradient_gets_one() -> None:

@@ -75,7 +75,7 @@ def consumer(trainer: RecordingTrainer, estimator: Seeing, **changes: Any) -> Co
         loss_name="fake",
         loss=FakeLoss(),
         objective=NoObjective(),
-        batch=BatchSettings(temperature=1.0, max_new_tokens=8),
+        batch=BatchSettings(max_new_tokens=8),
         seed=0,
     )
     return Consumer(trainer, replace(algorithm, **changes), TimeAccount())
@@ -115,6 +115,19 @@ def test_a_penalty_in_the_reward_reaches_the_estimator_per_token() -> None:
     assert seen.kl_coeff == 0.1
     assert seen.kl is not None
     np.testing.assert_allclose(seen.kl, [0.5] * 5)  # log p - log ref = -1 + 1.5 at each of 2 + 3 tokens
+
+
+def test_old_ones_are_computed_first_where_a_loss_prepares_with_them() -> None:
+    trainer = RecordingTrainer()
+    consumer(trainer, Seeing(), objective=NoObjective(frozenset({Need.OLD}))).update([group(0)], (), 0)
+    assert trainer.asked == [Which.POLICY]
+    assert all(batch.old_logprobs is not None for batch in trainer.batches)
+
+
+def test_a_batch_carries_the_seed_and_the_version_that_key_its_choices() -> None:
+    trainer = RecordingTrainer()
+    consumer(trainer, Seeing(), seed=7).update([group(0)], (), 3)
+    assert [(batch.seed, batch.version) for batch in trainer.batches] == [(7, 3)]
 
 
 def test_reference_and_proximal_are_asked_for_only_where_declared() -> None:

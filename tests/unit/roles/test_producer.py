@@ -82,6 +82,15 @@ def test_what_is_drawn_depends_neither_on_company_nor_on_pace(tmp_path: Path) ->
         assert [rollout.text for rollout in drain(alone)[key].rollouts] == texts[key]
 
 
+def test_a_rollout_carries_the_temperature_that_it_was_sampled_at(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    one = job(0, n=3, temperature=0.7)
+    made.accept([replace(one, samplings=(*one.samplings[:2], replace(one.samplings[2], temperature=0.0))), job(1, temperature=1.3)])
+    results = drain(made)
+    assert [rollout.temperature for rollout in results[0].rollouts] == [0.7, 0.7, 0.0]
+    assert {rollout.temperature for rollout in results[1].rollouts} == {1.3}
+
+
 def test_greedy_rollouts_are_marked_and_equal(tmp_path: Path) -> None:
     made = producer(tmp_path)
     made.accept([job(0, n=2, temperature=0.0)])

@@ -40,7 +40,7 @@ def learn(folder: Path, updates: int, in_flight: InFlight = InFlight.FINISH, gol
         Prompt(prompt_id=letter, index=n, messages=(Message(role="user", content=letter),), columns={"gt_answer": gold[n]})
         for n, letter in enumerate(LETTERS)
     ]
-    settings = BatchSettings(temperature=1.0, max_new_tokens=2)
+    settings = BatchSettings(max_new_tokens=2)
     means = []
     for version in range(updates):
         engine.submit([request for prompt in prompts for request in requests_of(prompt, tokenizer.render(prompt.messages), version)])

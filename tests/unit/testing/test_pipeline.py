@@ -32,7 +32,7 @@ def set_up(backend: FakePipeline | FakeTraining, folder: Path, **changes: object
     backend.setup(replace(context, **changes))  # type: ignore[arg-type]
 
 
-def batch_of_suite(temperature: float = 1.0) -> TrainBatch:
+def batch_of_suite(temperature: float | list[float] = 1.0) -> TrainBatch:
     suite = FakeTrainerSuite.__new__(type("Suite", (FakeTrainerSuite,), {}))
     batch = suite.batch(temperature)
     off = np.random.default_rng(3).normal(0, 0.2, len(batch.advantages)).astype(np.float32)
@@ -48,7 +48,7 @@ def unsplit_gradient(backend: FakePipeline, batch: TrainBatch) -> list[torch.Ten
         (segment,) = batch.rollouts[row].segments
         ids = torch.tensor(np.concatenate([segment.context_ids, segment.token_ids]), dtype=torch.int64)
         before = torch.cat([torch.tensor([vocabulary]), ids[:-1]])
-        logits = (last[ids] + pair[before * vocabulary + ids]) / batch.temperature
+        logits = (last[ids] + pair[before * vocabulary + ids]) / batch.rollouts[row].temperature
         logprobs = torch.log_softmax(logits[:-1], -1).gather(1, ids[1:, None]).squeeze(1)[len(segment.context_ids) - 1 :]
         span = slice(batch.offsets[row], batch.offsets[row + 1])
         assert batch.old_logprobs is not None
@@ -59,8 +59,8 @@ def unsplit_gradient(backend: FakePipeline, batch: TrainBatch) -> list[torch.Ten
 
 
 @pytest.mark.parametrize("rollouts", [1, 2, 64])
-@pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_the_gradient_is_that_of_the_unsplit_model(tmp_path: Path, rollouts: int, temperature: float) -> None:
+@pytest.mark.parametrize("temperature", [1.0, 0.6, [0.6, 1.4, 0.6, 1.0, 1.4, 0.8]], ids=["1", "0.6", "mixed"])
+def test_the_gradient_is_that_of_the_unsplit_model(tmp_path: Path, rollouts: int, temperature: float | list[float]) -> None:
     backend, batch = FakePipeline(), batch_of_suite(temperature)
     set_up(backend, write_fake_model(tmp_path, "abcdefgh"), rollouts_per_forward=rollouts)
     expected = unsplit_gradient(backend, batch)
@@ -70,9 +70,10 @@ def test_the_gradient_is_that_of_the_unsplit_model(tmp_path: Path, rollouts: int
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-6, atol=1e-9)
 
 
-def test_a_step_equals_the_fake_trainers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [1.0, [0.6, 1.4, 0.6, 1.0, 1.4, 0.8]], ids=["1", "mixed"])
+def test_a_step_equals_the_fake_trainers(tmp_path: Path, temperature: float | list[float]) -> None:
     """The numpy trainer derives the same gradient by hand."""
-    pipeline, plain, batch = FakePipeline(), FakeTraining(), batch_of_suite()
+    pipeline, plain, batch = FakePipeline(), FakeTraining(), batch_of_suite(temperature)
     for backend in (pipeline, plain):
         set_up(backend, write_fake_model(tmp_path, "abcdefgh"))
     ours, theirs = pipeline.update(batch, PlainObjective()), plain.update(batch, PlainObjective())
@@ -145,7 +146,7 @@ def test_it_runs_through_the_consumer(tmp_path: Path) -> None:
         loss_name="fake",
         loss=loss,
         objective=PolicyObjective(loss=loss, kl_coeff=0.01),
-        batch=BatchSettings(temperature=1.0, max_new_tokens=4),
+        batch=BatchSettings(max_new_tokens=4),
         seed=0,
         updates_per_batch=2,
     )

@@ -164,9 +164,33 @@ class ClimbsTheLoss(FakeTraining):
         return super().update(replace(batch, advantages=-batch.advantages), objective)
 
 
+def at_temperatures(batch: TrainBatch, temperatures: Iterable[float]) -> TrainBatch:
+    rollouts = zip(batch.rollouts, temperatures, strict=True)
+    return replace(batch, rollouts=tuple(replace(rollout, temperature=temperature) for rollout, temperature in rollouts))
+
+
 class TrainsAtTemperatureOne(FakeTraining):
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        return super().logprobs(replace(batch, temperature=1.0), which)
+        return super().logprobs(at_temperatures(batch, [1.0] * len(batch)), which)
+
+
+class TakesTheFirstTemperature(FakeTraining):
+    """One temperature for the batch, as where it is a setting of the run."""
+
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        return super().logprobs(at_temperatures(batch, [batch.rollouts[0].temperature] * len(batch)), which)
+
+
+class UpdatesAtTheMeanTemperature(FakeTraining):
+    """Log probabilities as they should be, the gradient not."""
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        return super().update(at_temperatures(batch, [float(batch.temperatures.mean())] * len(batch)), objective)
+
+
+class UpdatesAtTemperatureOne(FakeTraining):
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        return super().update(at_temperatures(batch, [1.0] * len(batch)), objective)
 
 
 class OffByOne(FakeTraining):

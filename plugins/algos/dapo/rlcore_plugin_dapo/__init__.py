@@ -31,8 +31,9 @@ Where others differ:
 - overlong: never better to be longer. The penalty stays at -correct_score at the limit and beyond; ColossalAI's stops at the limit.
 - TRL (loss_type "dapo") divides every optimizer step by the average number of tokens of the generation batch's steps; here every step
   divides by its own tokens, so it is a mean. verl's token-mean and OpenRLHF's token_level_loss are the same mean.
-- verl always adds a dual clip (c = 3) and adds 1e-6 to the deviation; OpenRLHF adds 1e-9, where rounding of equal rewards becomes a
-  full-size advantage. Here equal rewards give exactly 0, and so does a group of one, which verl leaves at its raw reward.
+- verl always adds a dual clip (c = 3; here --dual-clip 3) and adds 1e-6 to the deviation; OpenRLHF adds 1e-9, where rounding of equal
+  rewards becomes a full-size advantage. Here equal rewards give exactly 0, and so does a group of one, which verl leaves at its raw
+  reward.
 - ColossalAI divides token losses by its token count + 1e-8; and skip_threshold exists only there and here.
 """
 

@@ -64,7 +64,6 @@ def whole_batch() -> tuple[TrainBatch, PolicyObjective]:
     scores = (Score(value=1.0), Score(value=1.0), Score(value=0.0))
     groups = [Group(prompt_id="p", episode=0, prompt_index=0, rollouts=rollouts, scores=scores)]
     settings = BatchSettings(
-        temperature=1.0,
         max_new_tokens=8,
         variation=DEFAULTS["loss_variation"],
         filter_truncated=DEFAULTS["filter_truncated_response"],

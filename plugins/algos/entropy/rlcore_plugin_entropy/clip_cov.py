@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec, TrainBatch
+from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec, Need, TrainBatch
 from rlcore.learning import ClippedOptions, ClippedSurrogate
 from rlcore_plugin_entropy.covariance import budget, covariances, draw, marks
 
@@ -31,7 +31,6 @@ class ClipCovOptions(BaseModel):
     clip_cov_share: float = Field(default=2e-4, gt=0.0, le=1.0, description="share of a batch's tokens that is taken out, at least one")
     cov_low: float = Field(default=1.0, description="smallest covariance of a token that may be taken out")
     cov_high: float = Field(default=5.0, description="largest covariance of a token that may be taken out")
-    selection_seed: int = Field(default=0, ge=0, description="seed of the draw among these tokens")
 
     @model_validator(mode="after")
     def _ordered(self) -> ClipCovOptions:
@@ -43,6 +42,8 @@ class ClipCovOptions(BaseModel):
 class ClipCovLoss(Loss):
     """The clipped surrogate, 0 at the tokens that ``prepare`` drew; they stay in every denominator. Source: section 4.2."""
 
+    needs = frozenset({Need.OLD})
+
     def __init__(self, options: ClipCovOptions | None = None) -> None:
         self.options = options or ClipCovOptions()
         clip = ClippedOptions(clip_eps_low=self.options.clip_eps_low, clip_eps_high=self.options.clip_eps_high)
@@ -53,7 +54,7 @@ class ClipCovLoss(Loss):
         tokens, covariance = covariances(batch)
         candidates = tokens[(self.options.cov_low <= covariance) & (covariance <= self.options.cov_high)]
         count = budget(self.options.clip_cov_share, len(tokens))
-        return {"taken_out": marks(batch, draw(batch, candidates, count, self.options.selection_seed))}
+        return {"taken_out": marks(batch, draw(batch, candidates, count))}
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """[n] -> [n]; ``taken_out`` counts the drawn tokens."""
@@ -80,15 +81,15 @@ loss        sum over all tokens of the step / their number, drawn ones counted (
 
 Against GRPO: the tokens that would cost most entropy (probable and praised) are now and then left out; token level; no KL.
 
-The choice falls once a batch, before its first optimizer step, over the whole global batch, by numbers keyed with (selection_seed,
-version, prompt, rollout, token): it does not depend on micro-batches, ranks or order. Covariances are those of the old policy; with one
-optimizer step a batch the core has no old log probabilities yet, and the sampler's take their place.
+The choice falls once a batch, before its first optimizer step, over the whole global batch, by numbers keyed with (seed,
+version, prompt, rollout, token): it does not depend on micro-batches, ranks or order. Covariances are those of the old policy.
 
 Where others differ:
 - verl computes means and draw per micro-batch, with the current policy's log probabilities and an unseeded randperm, so that the result
   depends on the cut; it skips tokens that the ratio clip already stopped (not known before the forward) and uses open bounds. "At least
   one token" is its too: there one a micro-batch, here one a batch.
-- the paper writes no clip of the ratio; its authors' code, verl's and ours have it. TRL and OpenRLHF have neither loss.
+- the paper's equation 12 has no clip of the ratio; its listing 1, verl and ours have it, and the paper gives no number for it. TRL and
+  OpenRLHF have neither loss.
 """
 
 RECIPE = AlgorithmSpec(
@@ -99,9 +100,9 @@ RECIPE = AlgorithmSpec(
     loss="clip_cov",
     aliases=("clip-cov",),
     defaults={
-        "algorithm.loss_variation": ("token_level", "the authors' code and verl: mean over all tokens"),
-        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 4.3: no reference penalty"),
-        "algorithm.updates_per_batch": (8, f"{_PAPER}, section 2.3: eight policy updates a rollout batch"),
+        "algorithm.loss_variation": ("token_level", f"{_PAPER}, listing 1: the mean over all tokens"),
+        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 4.1: a penalty to the reference lowers accuracy"),
+        "algorithm.updates_per_batch": (8, f"{_PAPER}, section 4.3: eight policy updates a rollout batch"),
         "algorithm.options.clip_eps_low": (0.2, "the authors' code and verl"),
         "algorithm.options.clip_eps_high": (0.2, "the authors' code and verl"),
         "algorithm.options.clip_cov_share": (2e-4, f"{_PAPER}, section 4.3: r"),

@@ -14,18 +14,18 @@ from math import fsum
 
 import numpy as np
 
-from rlcore.api import TrainBatch
+from rlcore.api import RunError, TrainBatch
 
 
 def covariances(batch: TrainBatch) -> tuple[np.ndarray, np.ndarray]:
-    """int64[M] positions of the tokens that train, float64[M] their covariances.
+    """int64[M] positions of the tokens that train, float64[M] their covariances under the old policy.
 
-    Log probabilities are the old policy's. Where the core leaves those to the trainer's first forward (``old_logprobs`` None: one optimizer
-    step a batch), they are the sampler's: the same policy at ``max_staleness`` 0, up to the numerics of the two engines.
+    Raises RunError where the batch has no old log probabilities: the losses declare that they need them (``Need.OLD``).
     """
+    if batch.old_logprobs is None:
+        raise RunError("covariances are those of the old policy, and the batch came without its log probabilities (Need.OLD)")
     tokens = np.flatnonzero(np.repeat(batch.in_loss, batch.lengths))
-    logprobs = batch.rollout_logprobs if batch.old_logprobs is None else batch.old_logprobs
-    return tokens, _centred(batch.advantages[tokens]) * _centred(logprobs[tokens])
+    return tokens, _centred(batch.advantages[tokens]) * _centred(batch.old_logprobs[tokens])
 
 
 def budget(share: float, tokens: int) -> int:
@@ -33,13 +33,13 @@ def budget(share: float, tokens: int) -> int:
     return min(tokens, max(1, int(share * tokens)))
 
 
-def draw(batch: TrainBatch, candidates: np.ndarray, count: int, seed: int) -> np.ndarray:
+def draw(batch: TrainBatch, candidates: np.ndarray, count: int) -> np.ndarray:
     """int64[min(count, K)] of the candidates int64[K], uniformly at random: those with the smallest keyed numbers.
 
     The key of a token is (seed, version, prompt, rollout, token), so a draw is the same on every rank and for every order of rollouts.
     """
     rows = np.searchsorted(batch.offsets, candidates, side="right") - 1
-    numbers = [_number(batch, int(row), int(token), seed) for row, token in zip(rows, candidates - batch.offsets[rows], strict=True)]
+    numbers = [_number(batch, int(row), int(token)) for row, token in zip(rows, candidates - batch.offsets[rows], strict=True)]
     return candidates[sorted(range(len(candidates)), key=numbers.__getitem__)[:count]]
 
 
@@ -56,7 +56,7 @@ def _centred(values: np.ndarray) -> np.ndarray:
     return exact - fsum(exact.tolist()) / max(len(exact), 1)
 
 
-def _number(batch: TrainBatch, row: int, token: int, seed: int) -> bytes:
+def _number(batch: TrainBatch, row: int, token: int) -> bytes:
     rollout = batch.rollouts[row]
-    key = f"{seed},{batch.version},{rollout.index},{token},{rollout.prompt_id}"
+    key = f"{batch.seed},{batch.version},{rollout.index},{token},{rollout.prompt_id}"
     return hashlib.blake2b(key.encode(), digest_size=16).digest()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec, TrainBatch
+from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec, Need, TrainBatch
 from rlcore.learning import policy_ratio
 from rlcore_plugin_entropy.covariance import budget, covariances, draw, marks
 
@@ -28,11 +28,12 @@ class KlCovOptions(BaseModel):
 
     kl_cov_share: float = Field(default=2e-3, gt=0.0, le=1.0, description="share of a batch's tokens that is held, at least one")
     kl_cov_coeff: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty on these tokens")
-    selection_seed: int = Field(default=0, ge=0, description="seed of the draw among tokens of equal covariance")
 
 
 class KlCovLoss(Loss):
     """-ratio * A per token, + coeff * |logprob - old| at the tokens that ``prepare`` chose; no clip. Source: section 4.2."""
+
+    needs = frozenset({Need.OLD})
 
     def __init__(self, options: KlCovOptions | None = None) -> None:
         self.options = options or KlCovOptions()
@@ -46,7 +47,7 @@ class KlCovLoss(Loss):
         # Tokens of probability 1 in answers of one group tie exactly; taking them in order would favour the batch's first rollouts.
         last = np.partition(covariance, len(tokens) - count)[len(tokens) - count]
         above, equal = tokens[covariance > last], tokens[covariance == last]
-        return {"held": marks(batch, np.concatenate([above, draw(batch, equal, count - len(above), self.options.selection_seed)]))}
+        return {"held": marks(batch, np.concatenate([above, draw(batch, equal, count - len(above))]))}
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """[n] -> [n]; ``held`` counts the chosen tokens."""
@@ -75,12 +76,11 @@ Against GRPO: no clip; instead the tokens that would cost most entropy (probable
 them; token level; no penalty to a reference model. The penalty is 0 and flat at ratio 1, so it acts from the second optimizer step on a
 batch: hence updates_per_batch 8; with 1 and fresh data KL-Cov is a plain policy gradient.
 
-The penalty: the paper writes KL(old || policy), its authors' code and verl take the absolute log ratio as its estimate, and the
+The penalty: the paper's equation 14 has KL(old || policy), its listing 1 and verl the absolute log ratio as its estimate, and the
 coefficient 1 was tuned with that; so do we. Its gradient is +-coeff however small the deviation, where k2 or k3 would fade.
 
 The choice falls once a batch, before its first optimizer step, over the whole global batch: it does not depend on micro-batches, ranks or
-order. Covariances are those of the old policy; where the core has no old log probabilities yet (one optimizer step a batch) the
-sampler's take their place.
+order. Covariances are those of the old policy.
 
 Where others differ:
 - verl ranks within each micro-batch, by the current policy's log probabilities, so that the result depends on the cut; its default
@@ -95,9 +95,9 @@ RECIPE = AlgorithmSpec(
     loss="kl_cov",
     aliases=("kl-cov",),
     defaults={
-        "algorithm.loss_variation": ("token_level", "the authors' code and verl: mean over all tokens"),
-        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 4.3: no reference penalty"),
-        "algorithm.updates_per_batch": (8, f"{_PAPER}, section 2.3: eight policy updates a rollout batch"),
+        "algorithm.loss_variation": ("token_level", f"{_PAPER}, listing 1: the mean over all tokens"),
+        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 4.1: a penalty to the reference lowers accuracy"),
+        "algorithm.updates_per_batch": (8, f"{_PAPER}, section 4.3: eight policy updates a rollout batch"),
         "algorithm.options.kl_cov_share": (2e-3, f"{_PAPER}, section 4.3: k for the 7B model; 2e-4 for 32B"),
         "algorithm.options.kl_cov_coeff": (1.0, f"{_PAPER}, section 4.3: beta"),
     },

@@ -125,7 +125,6 @@ def test_kl_cov_pulls_back_from_both_sides_and_is_flat_at_the_old_policy() -> No
         (ClipCovOptions, {"clip_cov_share": 0.0}),
         (ClipCovOptions, {"clip_cov_share": 1.1}),
         (ClipCovOptions, {"cov_low": 5.1}),
-        (ClipCovOptions, {"selection_seed": -1}),
         (KlCovOptions, {"kl_cov_share": 0.0}),
         (KlCovOptions, {"kl_cov_share": 1.5}),
         (KlCovOptions, {"kl_cov_coeff": -0.1}),
@@ -138,18 +137,18 @@ def test_options_out_of_bounds_are_refused(model: type[BaseModel], values: dict[
 
 
 def test_options_at_their_bounds_are_taken() -> None:
-    low = {"clip_eps_low": 0.01, "clip_eps_high": 0.01, "clip_cov_share": 1e-6, "cov_low": 2.0, "cov_high": 2.0, "selection_seed": 0}
+    low = {"clip_eps_low": 0.01, "clip_eps_high": 0.01, "clip_cov_share": 1e-6, "cov_low": 2.0, "cov_high": 2.0}
     assert ClipCovOptions(**low).model_dump() == low
     assert ClipCovOptions(clip_eps_low=1.0, clip_cov_share=1.0)
-    assert KlCovOptions(kl_cov_share=1e-6, kl_cov_coeff=0.0, selection_seed=0)
+    assert KlCovOptions(kl_cov_share=1e-6, kl_cov_coeff=0.0)
     assert KlCovOptions(kl_cov_share=1.0)
 
 
 def test_defaults_are_those_of_the_paper() -> None:
-    clip = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "clip_cov_share": 2e-4, "cov_low": 1.0, "cov_high": 5.0, "selection_seed": 0}
+    clip = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "clip_cov_share": 2e-4, "cov_low": 1.0, "cov_high": 5.0}
     assert ClipCovOptions().model_dump() == ClipCovLoss().options.model_dump() == clip
     assert KlCovOptions().model_dump() == KlCovLoss().options.model_dump()
-    assert KlCovOptions().model_dump() == {"kl_cov_share": 2e-3, "kl_cov_coeff": 1.0, "selection_seed": 0}
+    assert KlCovOptions().model_dump() == {"kl_cov_share": 2e-3, "kl_cov_coeff": 1.0}
 
 
 # --- recipes -----------------------------------------------------------------------------------------------------------
@@ -207,13 +206,13 @@ WIDE = {
 
 def gradients(name: str, groups: list[Group], cut: int, updates: int) -> dict[tuple[str, int, int], float]:
     """Gradient of the steps' losses in each token's log probability, by (prompt, rollout, place)."""
-    settings = BatchSettings(temperature=1.0, max_new_tokens=16, variation=RECIPES[name].defaults["algorithm.loss_variation"][0])
+    settings = BatchSettings(max_new_tokens=16, variation=RECIPES[name].defaults["algorithm.loss_variation"][0])
     estimator = REGISTRY.load(PluginKind.ESTIMATOR, RECIPES[name].estimator)()
     batch = assemble_batch(groups, run_estimator("group_norm", estimator, assemble_rewards(groups, settings)), settings)
     batch = prepare_loss(name, WIDE[name], replace(batch, old_logprobs=batch.rollout_logprobs))
     objective = PolicyObjective(loss=WIDE[name])
     found = {}
-    for step in split(batch, settings, updates=updates, seed=1):
+    for step in split(batch, settings, updates=updates):
         policy, tokens = policy_of(step)
         rows = np.flatnonzero(step.in_loss)
         for start in range(0, len(rows), cut):

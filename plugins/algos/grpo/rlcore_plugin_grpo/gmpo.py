@@ -1,6 +1,6 @@
 """GMPO: the geometric mean over a response of the clipped token ratios.
 
-Source: Geometric-Mean Policy Optimization (arXiv 2507.20673), section 3 and its algorithm in the appendix.
+Source: Geometric-Mean Policy Optimization (arXiv 2507.20673), section 3, equation 4 and algorithm 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GmpoLoss(Loss):
     """-A * exp(mean over the response of c), c the log ratio clamped to [-low, high] on the side where the advantage would gain.
 
     The clamp is pessimistic by the sign of A: with A > 0 c = min(log w, high-clamped), with A < 0 the maximum, so a token that already
-    moved too far the right way stops, one that moved the wrong way never does. Source: GMPO, section 3.
+    moved too far the right way stops, one that moved the wrong way never does. Source: GMPO, equation 4 and algorithm 1.
     """
 
     def __init__(self, options: GmpoOptions | None = None) -> None:
@@ -82,7 +82,7 @@ RECIPE = AlgorithmSpec(
     loss="gmpo",
     defaults={
         "algorithm.loss_variation": ("sample_level", f"{_PAPER}, section 3: 1/G sum over i of a mean over the response"),
-        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 3: the objective has no penalty"),
+        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 2.2: the penalty is left out"),
         "algorithm.options.log_clip_low": (0.4, f"{_PAPER}, section 3: the ratio within (e^-0.4, e^0.4)"),
         "algorithm.options.log_clip_high": (0.4, f"{_PAPER}, section 3: the ratio within (e^-0.4, e^0.4)"),
     },

@@ -7,11 +7,14 @@ from rlcore.api import AlgorithmSpec
 _PAPER = "DeepSeekMath (arXiv 2402.03300)"
 
 _NOTES = """\
-advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), over the group of prompt; std unbiased (N - 1)
+advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), over the group of a prompt; std unbiased (N - 1)
 ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
 per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i) + kl_coeff * k3_t
 k3          exp(d) - 1 - d, with d = log p_ref(y_t) - log p(y_t)
 loss        mean over the rollouts in the loss of the mean over their tokens (sample_level)
+
+Against GRPO as published: the same formula; an epsilon in the deviation, a KL coefficient of 0.01 where the paper's runs take 0.04, and
+the mean is over all rollouts of the step, not over groups first (the same where groups are of one size).
 
 Where others differ:
 - deviation: the paper gives no epsilon; ours is 1e-4, as TRL's; verl and NeMo-RL add 1e-6, OpenRLHF 1e-9 (there equal rewards of 0.7
@@ -19,7 +22,8 @@ Where others differ:
   a group of one.
 - aggregation: TRL's loss_type "grpo" divides by all rows, fully masked ones too; here, as in verl, only rollouts with a token in the
   loss count. verl's default is token-mean, TRL's is "dapo": both are our token_level.
-- clip: no dual clip (verl always has one, c = 3); a ratio beyond exp(20) goes on along its tangent, so it is finite and never flat.
+- clip: no dual clip unless asked for (--dual-clip 3 is verl's, which always has one); a ratio beyond exp(20) goes on along its tangent,
+  so it is finite and never flat.
 - KL: k3 unclamped up to d = 10 and along its tangent beyond; TRL does not clamp; verl clamps the value at 10, which stops the gradient
   beyond d = 2.6, where it is needed most.
 """

@@ -1,6 +1,6 @@
 """MaxRL: the advantage relative to the group's mean reward, so that hard prompts weigh as in maximum likelihood.
 
-Source: Maximum Likelihood Reinforcement Learning (arXiv 2602.02710), sections 3 and 4.
+Source: Maximum Likelihood Reinforcement Learning (arXiv 2602.02710), its estimator.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class MaxRl(AdvantageEstimator):
     the mean of all. On average that is the gradient of log p, expanded in failures to order N - 1.
     Made for rewards >= 0. Rewards below 0 (a length penalty, say) can bring the mean near 0, where the quotient would explode: the divisor
     is then at least max|r| / N, which no mean of N rewards >= 0 is below.
-    Source: MaxRL, section 4.
+    Source: MaxRL, its estimator.
     """
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
@@ -45,7 +45,7 @@ ESTIMATOR = AdvantageSpec(
     name="maxrl",
     target="rlcore_plugin_grpo.maxrl:MaxRl",
     summary="Reward minus the group's mean, over the group's mean; 0 where nothing succeeded",
-    source=f"{_PAPER}, section 4",
+    source=f"{_PAPER}, its estimator",
 )
 
 _NOTES = """\
@@ -69,13 +69,13 @@ Where others differ:
 RECIPE = AlgorithmSpec(
     name="maxrl",
     summary="Advantages relative to the group's mean reward: policy gradient of (nearly) log success rate",
-    source=f"{_PAPER}, section 4",
+    source=f"{_PAPER}, its estimator",
     estimator="maxrl",
     loss="clipped",
     aliases=("max_rl",),
     defaults={
-        "algorithm.loss_variation": ("constant_length", f"{_PAPER}, section 4: the score of a whole response is a sum over its tokens"),
-        "algorithm.kl_coeff": (0.0, f"{_PAPER}, section 4: the estimator has no penalty"),
+        "algorithm.loss_variation": ("constant_length", f"{_PAPER}: the score of a whole response is a sum over its tokens"),
+        "algorithm.kl_coeff": (0.0, f"{_PAPER}: the estimator has no penalty"),
         "algorithm.options.clip_eps_low": (0.2, "PPO (arXiv 1707.06347), section 6.1; does not act on fresh data"),
         "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1; does not act on fresh data"),
     },

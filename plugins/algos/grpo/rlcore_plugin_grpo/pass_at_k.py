@@ -1,6 +1,6 @@
 """pass@k: the advantage of a response for the best of k, averaged over every k responses of its group.
 
-Source: Pass@K Policy Optimization (PKPO, arXiv 2505.15201), equations 19 and 33.
+Source: Pass@K Policy Optimization (PKPO, arXiv 2505.15201), equation 33.
 """
 
 from __future__ import annotations

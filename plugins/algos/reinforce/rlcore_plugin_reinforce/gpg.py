@@ -35,7 +35,8 @@ Where others differ:
 - F_norm = std: the paper's ablation finds 1 better; --estimator group_norm --loss gpg has the other.
 - the loss's value is not a measure of progress; its gradient is what counts. verl's loss "gpg" is the same. TRL, OpenRLHF and NeMo-RL
   have no GPG (NeMo-RL's disable_ppo_ratio is the same loss).
-- one optimizer step a batch and max_staleness 0 are part of it: the loss has no ratio that would correct for an older policy.
+- one optimizer step a batch and fresh data are part of it: the loss has no ratio that would correct for an older policy. More steps are
+  refused, and so is max_staleness above 0 without --mismatch-correction, which weighs stale tokens.
 """
 
 ESTIMATOR = AdvantageSpec(
@@ -50,6 +51,7 @@ LOSS = LossSpec(
     target="rlcore_plugin_reinforce.gpg:PolicyGradient",
     summary="Plain policy gradient: minus advantage times log probability; on-policy data only",
     source=f"{_PAPER}, objective; Williams 1992 (REINFORCE)",
+    on_policy=True,
 )
 
 RECIPE = AlgorithmSpec(

@@ -47,6 +47,7 @@ ESTIMATOR = AdvantageSpec(
     summary="Discounted reward-to-go with KL in the reward, normalised over all tokens of the batch",
     source=f"{_PAPER}, global advantage normalisation",
     accepts_kl=True,
+    group_baseline=False,
 )
 
 RECIPE = AlgorithmSpec(

@@ -32,7 +32,7 @@ Where others differ:
 - KL: the paper's later versions put k2 into the loss (here: --kl-in loss --kl-kind k2); OpenRLHF sums the penalty from the token on;
   ColossalAI takes k3 of the token. Here it is k1 of the token.
 - ColossalAI's second stage computes 1 / std and divides by it, so its advantages are multiplied by the deviation. Ours are divided.
-- whitening is over the GLOBAL batch, once, whatever the number of ranks and micro-batches.
+- whitening is over the GLOBAL batch, once, whatever the number of ranks and micro-batches. TRL has no REINFORCE++ with a baseline.
 """
 
 ESTIMATOR = AdvantageSpec(

@@ -1,6 +1,6 @@
 """ReMax: the reward of the prompt's greedy completion is the baseline.
 
-Source: ReMax (arXiv 2310.10505), algorithm 1.
+Source: ReMax (arXiv 2310.10505).
 """
 
 from __future__ import annotations
@@ -35,24 +35,25 @@ ESTIMATOR = AdvantageSpec(
     name="remax",
     target="rlcore_plugin_reinforce.remax:ReMax",
     summary="Reward minus the reward of the prompt's greedy completion",
-    source=f"{_PAPER}, algorithm 1",
+    source=_PAPER,
     accepts_kl=True,
     needs_greedy=True,
+    group_baseline=False,
 )
 
 RECIPE = AlgorithmSpec(
     name="remax",
     summary="Greedy completion as baseline, plain policy gradient summed over tokens",
-    source=f"{_PAPER}, algorithm 1",
+    source=_PAPER,
     estimator="remax",
     loss="gpg",
     defaults={
-        "algorithm.loss_variation": ("constant_length", f"{_PAPER}, algorithm 1: a sum over tokens; a constant divisor is ours"),
+        "algorithm.loss_variation": ("constant_length", f"{_PAPER}: a sum over tokens; a constant divisor is ours"),
         "algorithm.kl_kind": ("k1", f"{_PAPER}: the reward of RLHF less the log of the ratio to the reference"),
         "algorithm.kl_in": ("reward", f"{_PAPER}: the reward of RLHF less the log of the ratio to the reference"),
-        "algorithm.updates_per_batch": (1, f"{_PAPER}, algorithm 1: one gradient step on samples of the present policy"),
-        "algorithm.epochs_per_batch": (1, f"{_PAPER}, algorithm 1: one gradient step on samples of the present policy"),
-        "schedule.max_staleness": (0, f"{_PAPER}, algorithm 1: one gradient step on samples of the present policy"),
+        "algorithm.updates_per_batch": (1, f"{_PAPER}: one gradient step on samples of the present policy"),
+        "algorithm.epochs_per_batch": (1, f"{_PAPER}: one gradient step on samples of the present policy"),
+        "schedule.max_staleness": (0, f"{_PAPER}: one gradient step on samples of the present policy"),
     },
     notes=_NOTES,
 )

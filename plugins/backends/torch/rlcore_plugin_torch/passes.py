@@ -63,7 +63,7 @@ def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut) -> np.ndar
     values = np.zeros(int(batch.offsets[-1]), np.float32)
     for rows in cut.plan(batch, everything=True):
         micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
-        values[micro.index] = policy.logprobs(micro, batch.temperature)[0].float().cpu().numpy()
+        values[micro.index] = policy.logprobs(micro)[0].float().cpu().numpy()
     return values
 
 
@@ -73,7 +73,7 @@ def accumulate(policy: CausalPolicy, batch: TrainBatch, objective: Objective, cu
     for rows in cut.plan(batch):
         with clock.span("forward"):
             micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
-            logprobs, entropy = policy.logprobs(micro, batch.temperature, entropy=Need.ENTROPY in objective.needs)
+            logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
             loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
         with clock.span("backward"):
             loss.backward()  # type: ignore[no-untyped-call]

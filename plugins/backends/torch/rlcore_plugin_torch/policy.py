@@ -36,12 +36,12 @@ class CausalPolicy:
         """Where the model is."""
         return torch.device(self.model.device)
 
-    def logprobs(self, micro: MicroBatch, temperature: float, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n] log probabilities, [n] entropies or None) of the policy tokens of the micro-batch, differentiable."""
+    def logprobs(self, micro: MicroBatch, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
         # Plain rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
         inputs = {} if micro.mask is None else {"attention_mask": micro.mask, "position_ids": micro.position_ids}
         hidden = self._hidden(micro.input_ids, **inputs)
-        return self._project(hidden.index_select(0, micro.select), micro.targets, temperature, entropy)
+        return self._project(hidden.index_select(0, micro.select), micro.targets, micro.temperature, entropy)
 
     def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
         """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
@@ -55,7 +55,7 @@ class CausalPolicy:
         return flat
 
     def _project(
-        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float, entropy: bool
+        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float | torch.Tensor, entropy: bool
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         head = self.model.get_output_embeddings()
         hidden = hidden.to(self.compute or head.weight.dtype)
@@ -86,7 +86,7 @@ class CausalPolicy:
 
     def _short(self, batch: TrainBatch, share_prompts: int) -> torch.Tensor:
         micro = collate(batch, np.arange(len(batch)), share_prompts=share_prompts, device=self.device)
-        return self.logprobs(micro, 1.0)[0]
+        return self.logprobs(micro)[0]
 
     def _vocabulary(self) -> int:
         return int(self.model.get_output_embeddings().weight.shape[0])

@@ -27,7 +27,6 @@ def sample_batch(vocabulary: int) -> TrainBatch:
         rollout_logprobs=np.zeros(tokens, np.float32),
         weights=np.full(tokens, 1.0 / tokens, np.float32),
         normalisers=Normalisers(tokens=tokens, rollouts=len(lengths), length=max(lengths)),
-        temperature=1.0,
     )
 
 

@@ -77,7 +77,17 @@ def started(folder: Path, options: TorchOptions | None = None, **changes: Any) -
 def batch(**changes: Any) -> TrainBatch:
     base = sample_batch(100)
     rng = np.random.default_rng(0)
-    return replace(base, advantages=rng.normal(size=9).astype(np.float32), temperature=0.7, **changes)
+    return at(replace(base, advantages=rng.normal(size=9).astype(np.float32), **changes), 0.7, 0.7, 0.7)
+
+
+def at(data: TrainBatch, *temperatures: float) -> TrainBatch:
+    """The batch as if its rollouts had been sampled at these temperatures."""
+    return replace(
+        data, rollouts=tuple(replace(rollout, temperature=value) for rollout, value in zip(data.rollouts, temperatures, strict=True))
+    )
+
+
+TEMPERATURES = {"one": (0.7, 0.7, 0.7), "mixed": (0.7, 1.6, 1.0)}
 
 
 def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
@@ -92,37 +102,39 @@ def naive_logprobs(folder: Path, data: TrainBatch) -> list[float]:
         segment = rollout.segments[0]
         ids = torch.from_numpy(np.concatenate([segment.context_ids, segment.token_ids]).astype(np.int64))
         with torch.no_grad():
-            log_p = (model(ids[None]).logits[0] / data.temperature).log_softmax(-1)
+            log_p = (model(ids[None]).logits[0] / rollout.temperature).log_softmax(-1)
         start = len(segment.context_ids)
         values += [float(log_p[t - 1, ids[t]]) for t in range(start, len(ids))]
     return values
 
 
 @pytest.mark.parametrize("share", ["on", "off"])
-def test_log_probabilities_equal_the_models_own(folder: Path, share: Any) -> None:
-    backend = started(folder, TorchOptions(share_prompts=share))
-    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
+@pytest.mark.parametrize("temperatures", TEMPERATURES)
+def test_log_probabilities_equal_the_models_own(folder: Path, share: Any, temperatures: str) -> None:
+    backend, data = started(folder, TorchOptions(share_prompts=share)), at(batch(), *TEMPERATURES[temperatures])
+    assert backend.logprobs(data, Which.POLICY) == pytest.approx(naive_logprobs(folder, data), abs=5e-5)
 
 
 def test_probe_is_at_temperature_one(folder: Path) -> None:
     backend = started(folder)
-    data = replace(sample_batch(100), temperature=1.0)
+    data = sample_batch(100)
     segment = data.rollouts[0].segments[0]
     probe = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
     assert probe.dtype == np.float32
     assert probe[-3:] == pytest.approx(backend.logprobs(data, Which.POLICY)[:3], abs=5e-5)
 
 
-def test_one_step_equals_adamw_written_by_hand(folder: Path) -> None:
+@pytest.mark.parametrize("temperatures", TEMPERATURES)
+def test_one_step_equals_adamw_written_by_hand(folder: Path, temperatures: str) -> None:
     """Against a full log-softmax on the Hugging Face model in float64 and the update rule of AdamW, term by term."""
-    backend, data = started(folder), batch()
+    backend, data = started(folder), at(batch(), *TEMPERATURES[temperatures])
     metrics = backend.update(data, PolicyObjective(loss=ClippedSurrogate()))
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64).eval()
     start, loss = 0, torch.zeros((), dtype=torch.float64)
     for rollout in data.rollouts:
         segment = rollout.segments[0]
         ids = torch.from_numpy(np.concatenate([segment.context_ids, segment.token_ids]).astype(np.int64))
-        log_p = (model(ids[None]).logits[0] / data.temperature).log_softmax(-1)
+        log_p = (model(ids[None]).logits[0] / rollout.temperature).log_softmax(-1)
         for t in range(len(segment.context_ids), len(ids)):
             loss = loss - float(data.weights[start]) * float(data.advantages[start]) * log_p[t - 1, ids[t]]
             start += 1
