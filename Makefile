@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-help bench-schedule clean
+.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-help bench-schedule mutation clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,10 @@ bench-help: env  ## CPU seconds of `rlcore --help`
 
 bench-schedule: env  ## events a second of the coordinator
 	$(BIN)/python -m benchmarks.schedule
+
+mutation: env  ## do the tests notice wrong estimators and losses? an hour or two; goes on where it was stopped
+	@$(BIN)/python -c "import cosmic_ray" 2>/dev/null || $(BIN)/pip install --quiet --constraint constraints.txt -e '.[mutation]'
+	$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -41,7 +41,9 @@ from benchmarks.mutation_operators import operators, silent_places
 
 ROOT = Path(__file__).parents[1]
 SESSIONS = ROOT / ".mutation"
-LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".hypothesis", ".mutation", ".*_cache", "*.egg-info", "runs", "quickstart_*")
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "__pycache__", ".hypothesis", ".mutation", ".*_cache", "*.egg-info", "runs", "quickstart_*"
+)
 GREEN, RED = 0, (1, 2, 3, 4)  # pytest's exit codes; 2 to 4: a mutant that does not import, or breaks a conftest
 PYTEST = ("-x", "-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "-p", "no:anyio", "-m", "not full and not nightly")
 MEMORY = 8 << 30  # bytes a mutant may take beyond what its parent has: a wrong exponent can ask for terabytes
@@ -196,21 +198,17 @@ def _quick_hypothesis() -> None:
     """The same examples for every mutant, and none made smaller: only whether a test fails counts here."""
     from hypothesis import HealthCheck, Phase, settings
 
-    quick = settings(derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck))
+    quick = settings(
+        derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate), suppress_health_check=list(HealthCheck)
+    )
     settings.register_profile("mutation", quick)
     settings.load_profile("mutation")
 
 
 def warm() -> None:
     """What most tests import from elsewhere, once. Nothing of rlcore: children import the copy's."""
-    import hypothesis  # noqa: F401
-    import numpy  # noqa: F401
-    import pydantic  # noqa: F401
-    import pytest  # noqa: F401
-    import torch  # noqa: F401
-    import transformers  # noqa: F401
-    import transformers.models.qwen2.modeling_qwen2  # noqa: F401
-
+    for name in ("hypothesis", "numpy", "pydantic", "pytest", "torch", "transformers"):
+        importlib.import_module(name)
     sys.dont_write_bytecode = True
     gc.freeze()  # children collect their own only
 
@@ -286,10 +284,16 @@ def _survivor(module: str, mutant: Mutant, result: WorkResult) -> dict[str, obje
     return {"place": f"{module}:{mutant.start[0]}", "operator": mutant.job, "old": old, "new": new, "diff": result.diff}
 
 
+def _write(survivors: Sequence[dict[str, object]]) -> None:
+    (SESSIONS / "survivors.jsonl").write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in survivors))
+
+
 def row(name: str, counts: Counter[str]) -> str:
     done = counts["mutants"] - counts["pending"]
     score = f"{1 - counts['survived'] / done:.3f}" if done else "-"
-    return f"| {name} | " + " | ".join(str(counts[key]) for key in ("mutants", "killed", "survived", "timeout", "pending")) + f" | {score} |"
+    return (
+        f"| {name} | " + " | ".join(str(counts[key]) for key in ("mutants", "killed", "survived", "timeout", "pending")) + f" | {score} |"
+    )
 
 
 def main() -> int:
@@ -311,9 +315,8 @@ def main() -> int:
                 total.update(counts)
                 survivors += alive
                 print(row(module, counts), flush=True)
+                _write(survivors)
     print(row("**all**", total))
-    listed = SESSIONS / "survivors.jsonl"
-    listed.write_text("".join(json.dumps(survivor, ensure_ascii=False) + "\n" for survivor in survivors))
     done = total["mutants"] - total["pending"]
     score = 1 - total["survived"] / done if done else 0.0
     print(json.dumps({"score": round(score, 4), **{key: total[key] for key in ("mutants", "killed", "survived", "timeout", "pending")}}))

@@ -63,8 +63,8 @@ class TrainBatch:
     ``advantages`` float32[N]; ``rollout_logprobs`` float32[N] of the sampler; ``old_logprobs`` float32[N] or None, which means "the
     trainer's own, at the first forward" (exact where one optimizer step uses the batch); ``reference_logprobs`` float32[N] or None;
     ``proximal_logprobs`` float32[N] or None; ``weights`` float32[N]: the aggregation with its global normalisers, so that the loss of
-    any share is ``sum(weights * per_token)``, 0 outside the loss; ``extras``: what ``Loss.prepare`` returned, float32[N] each; ``seed``: the
-    run's, with ``version`` the key of every random choice on the batch.
+    any share is ``sum(weights * per_token)``, 0 outside the loss; ``extras``: what ``Loss.prepare`` returned, float32[N] each; ``seed``:
+    the run's, with ``version`` the key of every random choice on the batch.
     """
 
     rollouts: tuple[Rollout, ...]

@@ -188,7 +188,6 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
     group = np.array([number for number, _, _ in rows], np.int64)
     lengths = np.array([rollout.length for _, rollout, _ in rows], np.int64)
     kept = ~np.isin(group, np.array(sorted(masked), np.int64))
-    # An aborted rollout is an accident of the machine, whatever a judge made of its text.
     whole = np.array([rollout.finish != Finish.ABORTED for _, rollout, _ in rows], np.bool_)
     truncated = np.array([rollout.finish == Finish.LENGTH for _, rollout, _ in rows], np.bool_)
     in_loss = whole & kept & np.array([score.in_loss for _, _, score in rows], np.bool_) & (lengths > 0)
@@ -199,7 +198,7 @@ def _flatten(groups: Sequence[Group], settings: BatchSettings, masked: Collectio
         lengths=lengths,
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
         truncated=truncated,
-        in_statistics=whole & np.array([score.in_statistics for _, _, score in rows], np.bool_),
+        in_statistics=np.array([_counts(rollout, score) for _, rollout, score in rows], np.bool_),
         in_loss=in_loss & ~truncated if settings.filter_truncated else in_loss,
     )
 
@@ -219,7 +218,7 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
     values = np.full(len(groups), np.nan)
     for number, group in enumerate(groups):
         for rollout, score in zip(group.rollouts, group.scores, strict=True):
-            if rollout.kind == Kind.GREEDY and score.in_statistics:
+            if rollout.kind == Kind.GREEDY and _counts(rollout, score):
                 values[number] = _value(rollout, score)
                 if settings.overlong is not None:
                     cut = np.array([rollout.finish == Finish.LENGTH])
@@ -227,8 +226,13 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
     return values
 
 
+def _counts(rollout: Rollout, score: Score) -> bool:
+    """Whether it enters statistics. An aborted rollout is an accident of the machine, whatever a judge made of its text."""
+    return score.in_statistics and rollout.finish is not Finish.ABORTED
+
+
 def _value(rollout: Rollout, score: Score) -> float:
-    if not np.isfinite(score.value) and score.in_statistics:
+    if not np.isfinite(score.value) and _counts(rollout, score):
         raise RunError(f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} is {score.value}; it must be finite")
     return float(score.value)
 

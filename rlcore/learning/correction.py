@@ -5,9 +5,9 @@ compute one model; with stale data it is how far the policy has moved since the 
 before the update's first step are then the proximal policy of decoupled PPO. The weight multiplies the loss, not the penalties, and
 carries no gradient; what it takes out stays in every denominator.
 
-Sources: decoupled: Hilton et al. (arXiv 2110.00641) and AReaL (arXiv 2505.24298), equation 5; truncated importance sampling: Yao et al.,
-"Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025), C = 2; masked: IcePop (arXiv 2510.18855), 0.5 to 5;
-sequence level: Liu et al., "When Speed Kills Stability" (2025).
+Sources: decoupled: Hilton et al. (arXiv 2110.00641) and AReaL (arXiv 2505.24298), decoupled PPO objective; truncated importance sampling:
+Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Training" (2025), C = 2; masked: IcePop (arXiv 2510.18855),
+0.5 to 5; sequence level: Liu et al., "When Speed Kills Stability" (2025).
 """
 
 from __future__ import annotations

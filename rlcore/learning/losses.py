@@ -29,7 +29,7 @@ class ClippedSurrogate(Loss):
 
     Without it a bad token that became much likelier than it was keeps its gradient, in proportion to the ratio: that is PPO's own rule,
     and what pulls it back. Source: PPO (arXiv 1707.06347), equation 7; the two bounds apart: DAPO (arXiv 2503.14476), equation 10; dual
-    clip: Mastering Complex Control in MOBA Games (arXiv 1912.09729), equation 5, there with c = 3.
+    clip: Mastering Complex Control in MOBA Games (arXiv 1912.09729), dual-clip PPO, there with c = 3.
     """
 
     def __init__(self, options: ClippedOptions | None = None) -> None:

@@ -141,6 +141,20 @@ def test_a_temperature_that_nothing_is_sampled_at_is_refused(temperature: float)
         assemble_batch([odd], None, SETTINGS)
 
 
+def test_an_aborted_greedy_rollout_is_no_baseline_whatever_its_score() -> None:
+    for value in (7.0, float("nan")):
+        aborted = group([rollout(0, 2), rollout(1, 2, kind=Kind.GREEDY, finish=Finish.ABORTED)], [1.0, value])
+        greedy = assemble_rewards([aborted], SETTINGS, with_greedy=True).greedy
+        assert greedy is not None
+        assert np.isnan(greedy[0])
+
+
+def test_the_score_of_an_aborted_rollout_is_not_looked_at() -> None:
+    batch = assemble_rewards([group([rollout(0, 2), rollout(1, 2, finish=Finish.ABORTED)], [1.0, float("nan")])], SETTINGS)
+    assert batch.in_statistics.tolist() == [True, False]
+    assert batch.rewards.tolist() == [1.0, 0.0]
+
+
 def test_a_greedy_rollout_is_at_temperature_zero_and_in_the_way_of_nothing() -> None:
     with_greedy = group([rollout(0, 2), rollout(1, 2, kind=Kind.GREEDY, temperature=0.0)], [0.0, 1.0])
     assert assemble_batch([with_greedy], None, SETTINGS).temperatures.tolist() == [1.0]

@@ -41,7 +41,7 @@ def test_equals_the_scalar_definition(logprob: float, old: float, advantage: flo
 @settings(max_examples=80, deadline=None)
 @given(st.floats(-10, 0), st.floats(-10, 0), st.floats(-3, 3), st.floats(1.01, 8))
 def test_dual_clip_equals_the_scalar_definition(logprob: float, old: float, advantage: float, dual: float) -> None:
-    """Equation 5 of arXiv 1912.09729: where A < 0 the objective is at least c A."""
+    """Dual-clip PPO of arXiv 1912.09729: where A < 0 the objective is at least c A."""
     loss = ClippedSurrogate(ClippedOptions(dual_clip=dual))
     values, _ = loss.per_token(torch.tensor([logprob], dtype=torch.float64), loss_batch([advantage], [old]))
     objective = -scalar_loss(logprob, old, advantage, 0.2, 0.2)

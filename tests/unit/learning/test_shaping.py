@@ -37,7 +37,11 @@ def test_truncated_counts_as_the_cap_wherever_it_was_cut() -> None:
     assert penalty(40, truncated=True) == penalty(100, truncated=True) == -10.0
 
 
-@pytest.mark.parametrize("cache", [0, 101])
+def test_the_penalty_is_one_where_no_score_is_given() -> None:
+    assert penalty(100, rule=SoftOverlong(max_new_tokens=100, cache_length=20)) == -1.0
+
+
+@pytest.mark.parametrize("cache", [0, 101, -1])
 def test_a_cache_outside_the_response_is_refused(cache: int) -> None:
     with pytest.raises(ValueError, match="cache_length"):
         SoftOverlong(max_new_tokens=100, cache_length=cache)

@@ -82,6 +82,15 @@ def test_kl_cov_holds_the_highest(seed: int, share: float) -> None:
     assert held == set(sorted(expected, key=lambda token: -expected[token])[:count])
 
 
+def test_kl_cov_holds_the_highest_of_many() -> None:
+    """Enough tokens that a partial sort is partial: a bound taken at the wrong place would hold too many."""
+    batch = make_batch(1, (700, 300, 0, 900, 7, 600))
+    expected = scalar_covariances(batch)
+    for share in (0.02, 0.3, 0.9):
+        held = chosen(batch, KlCovLoss(KlCovOptions(kl_cov_share=share)).prepare(batch)["held"])
+        assert held == set(sorted(expected, key=lambda token: -expected[token])[: int(len(expected) * share)])
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("share", [1e-4, 0.1, 1.0])
 def test_clip_cov_draws_from_the_band(seed: int, share: float) -> None:

@@ -128,6 +128,11 @@ def test_equal_rewards_give_exactly_zero(estimator: AdvantageEstimator, value: f
     assert estimator.estimate(make_reward_batch([value] * size, [0] * size)).tolist() == [0.0] * size
 
 
+@pytest.mark.parametrize("estimator", [MaxRl(), PassAtK()], ids=["maxrl", "pass_at_k"])
+def test_no_rollouts_give_no_advantages(estimator: AdvantageEstimator) -> None:
+    assert estimator.estimate(make_reward_batch([], [])).shape == (0,)
+
+
 def test_maxrl_stays_bounded_where_penalties_bring_the_mean_near_zero() -> None:
     values = MaxRl().estimate(make_reward_batch([1.0, -1.0 + 1e-9, 0.0, 0.0], [0] * 4))
     assert np.abs(values).max() <= 2 * 4

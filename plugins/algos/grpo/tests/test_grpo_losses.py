@@ -211,6 +211,9 @@ def test_named_values() -> None:
     for name, values in expected.items():
         logprobs, batch = loss_batch(rows)
         assert LOSSES[name][0].per_token(logprobs, batch)[1]["clip_fraction"].tolist() == values
+    logprobs, batch = loss_batch([[(-3.0, -1.0, 1.0), (-1.0, -1.0, 1.0)]])
+    bounded = CispoLoss(CispoOptions(weight_eps_low=0.2)).per_token(logprobs, batch)[1]["clip_fraction"]
+    assert bounded.tolist() == [1.0, 0.0], "the lower bound counts too"
     logprobs, batch = loss_batch(rows)
     gate = LOSSES["sapo"][0].per_token(logprobs, batch)[1]["gate"].tolist()
     share = 1 / (1 + math.exp(-0.9 * (math.exp(2.0) - 1)))

@@ -1,4 +1,4 @@
-"""Every recipe of the family: documented, resolvable, independent of the cut, and it trains."""
+"""Every recipe of the family: documented, resolvable, and it trains. Invariances: the core's contracts, for every recipe."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_grpo import rlcore_register_algorithms, rlcore_register_losses
 
-from rlcore.api import AlgorithmSpec, PluginKind
+from rlcore.api import PluginKind
 from rlcore.testing import Registry, RunTester
 
 RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
 REGISTRY = Registry.discover()
-
-
-def default(spec: AlgorithmSpec, key: str) -> object:
-    return spec.defaults[f"algorithm.{key}"][0]
 
 
 def test_the_family() -> None:

@@ -45,7 +45,7 @@ ESTIMATOR = AdvantageSpec(
     target="rlcore_plugin_reinforce.reinforce_pp:ReinforcePlusPlus",
     config="rlcore_plugin_reinforce.options:ReinforcePlusPlusOptions",
     summary="Discounted reward-to-go with KL in the reward, normalised over all tokens of the batch",
-    source=f"{_PAPER}, global advantage normalisation",
+    source=f"{_PAPER}, version 9, equations 4 and 5",
     accepts_kl=True,
     group_baseline=False,
 )
@@ -59,9 +59,9 @@ RECIPE = AlgorithmSpec(
     defaults={
         "algorithm.loss_variation": ("token_level", f"{_PAPER}, PPO-clip objective: an expectation over tokens"),
         "algorithm.kl_coeff": (0.01, "the ColossalAI trainer's default for GRPO; the paper tunes it to the task"),
-        "algorithm.kl_kind": ("k1", f"{_PAPER}, token-level KL: log of the ratio to the reference"),
-        "algorithm.kl_in": ("reward", f"{_PAPER}, token-level KL penalty"),
-        "algorithm.options.gamma": (1.0, f"{_PAPER}: the advantage is the undiscounted sum"),
+        "algorithm.kl_kind": ("k1", f"{_PAPER}, version 9, equation 4: log of the ratio to the reference"),
+        "algorithm.kl_in": ("reward", f"{_PAPER}, version 9, equation 4: the penalty is part of the advantage"),
+        "algorithm.options.gamma": (1.0, f"{_PAPER}, version 9, equation 4: the advantage is the undiscounted sum"),
         "algorithm.options.clip_eps_low": (0.2, "PPO (arXiv 1707.06347), section 6.1"),
         "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1"),
     },

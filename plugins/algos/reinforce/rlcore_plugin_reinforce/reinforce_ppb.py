@@ -29,7 +29,7 @@ Where others differ:
   whitening. A larger group of equal rewards stays in, so that its tokens get -mean(u) / std(u) and their KL, as the paper's formula says.
 - where all rewards of the batch are equal within their groups and there is no KL, every advantage is exactly 0.
 - deviation: unbiased, as in verl; OpenRLHF and NeMo-RL take the biased one with the variance clamped at 1e-8.
-- KL: the paper's later versions put k2 into the loss (here: --kl-in loss --kl-kind k2); OpenRLHF sums the penalty from the token on;
+- KL: the paper puts k2 into the loss (version 9, equation 8; here: --kl-in loss --kl-kind k2); OpenRLHF sums the penalty from the token on;
   ColossalAI takes k3 of the token. Here it is k1 of the token.
 - ColossalAI's second stage computes 1 / std and divides by it, so its advantages are multiplied by the deviation. Ours are divided.
 - whitening is over the GLOBAL batch, once, whatever the number of ranks and micro-batches. TRL has no REINFORCE++ with a baseline.
@@ -40,7 +40,7 @@ ESTIMATOR = AdvantageSpec(
     aliases=("reinforce++-baseline",),
     target="rlcore_plugin_reinforce.reinforce_ppb:ReinforcePlusPlusBaseline",
     summary="Reward minus the group's mean, minus the token's KL, normalised over all tokens of the batch",
-    source=f"{_PAPER}, REINFORCE++ w/ baseline",
+    source=f"{_PAPER}, version 9, section 3.2, equations 6 and 7",
     accepts_kl=True,
 )
 
@@ -54,7 +54,7 @@ RECIPE = AlgorithmSpec(
     defaults={
         "algorithm.loss_variation": ("token_level", f"{_PAPER}, PPO-clip objective: an expectation over tokens, as the whitening"),
         "algorithm.kl_coeff": (0.01, "the ColossalAI trainer's default for GRPO; the paper tunes it to the task"),
-        "algorithm.kl_kind": ("k1", f"{_PAPER}, token-level KL: log of the ratio to the reference"),
+        "algorithm.kl_kind": ("k1", f"{_PAPER}, version 9, equation 4, of REINFORCE++: log of the ratio to the reference"),
         "algorithm.kl_in": ("reward", "the ColossalAI trainer: in the advantage, none in the loss"),
         "algorithm.options.clip_eps_low": (0.2, "PPO (arXiv 1707.06347), section 6.1"),
         "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1"),

@@ -29,6 +29,11 @@ def test_the_spec_says_what_the_class_says() -> None:
     assert {path.rpartition(".")[2] for path in RECIPE.defaults if ".options." in path} <= set(options.model_fields)
 
 
+def test_the_numbers_are_those_of_ppo() -> None:
+    numbers = {path: value for path, (value, _) in RECIPE.defaults.items() if not isinstance(value, str)}
+    assert numbers == {"algorithm.options.clip_eps_low": 0.2, "algorithm.options.clip_eps_high": 0.2}
+
+
 def test_show_in_any_case(tmp_path: Path) -> None:
     shown = RunTester(tmp_path, in_process=True).run("show", "algo", "RLOO").assert_ok().stdout
     assert "R_i N / (N - 1) - mean(R) N / (N - 1)" in shown
