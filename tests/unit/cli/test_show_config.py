@@ -31,7 +31,7 @@ def test_it_names_the_origin_of_each_value(tester: RunTester) -> None:
     assert origins["algorithm.options.clip_eps_high"] == ("flag", "--clip_eps_high")
     assert origins["algorithm.options.clip_eps_low"] == ("core", "default of the plugin")
     assert origins["algorithm.estimator"][0] == "auto"
-    assert found["config"]["algorithm"]["options"] == {"clip_eps_low": 0.2, "clip_eps_high": 0.3}
+    assert found["config"]["algorithm"]["options"] == {"clip_eps_low": 0.2, "clip_eps_high": 0.3, "dual_clip": None}
 
 
 def test_its_toml_resolves_to_the_same(tester: RunTester) -> None:

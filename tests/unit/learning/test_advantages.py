@@ -82,5 +82,6 @@ def test_statistics_leave_out_what_is_not_in_them() -> None:
 
 def test_an_empty_statistic_is_finite() -> None:
     batch = reward_batch([1.0, 3.0], [0, 0], [False, False])
+    assert group_mean(batch).tolist() == group_std(batch).tolist() == [0.0, 0.0]
     assert not GroupNorm().estimate(batch).any()
     assert not GroupNorm().estimate(reward_batch([], [])).any()

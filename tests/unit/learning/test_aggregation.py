@@ -49,6 +49,12 @@ def test_shares_add_up_to_the_scalar_definition(rows: list[tuple[int, bool]], va
     assert float((weights * per_token).sum()) == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize(("variation", "expected"), [("token_level", 1.0), ("sample_level", 1.0), ("constant_length", 1 / 8)])
+def test_a_single_token_carries_the_whole_step(variation: str, expected: float) -> None:
+    one, in_loss = np.array([1, 0]), np.array([True, True])
+    assert token_weights(one, in_loss, count(one, in_loss, 8), variation).tolist() == [expected]
+
+
 def test_nothing_in_the_loss_is_all_zeros() -> None:
     nothing = np.zeros(4, np.bool_)
     for variation in Variation:

@@ -81,6 +81,20 @@ def test_without_a_gap_every_weight_is_one(kind: Mismatch) -> None:
     assert not cut.any()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not Mismatch.DECOUPLED])
+@pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.5, 1.0)])
+def test_the_range_is_inclusive(kind: Mismatch, low: float, high: float) -> None:
+    weights, cut = Correction(kind=kind, low=low, high=high).weights(make([[0.0, 0.0]]))
+    assert weights.tolist() == [1.0, 1.0]
+    assert not cut.any()
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(19.5, math.exp(19.5)), (20.5, 1.5 * math.exp(20)), (25.0, 6 * math.exp(20))])
+def test_an_unbounded_weight_goes_on_along_its_tangent_beyond_20_nats(gap: float, expected: float) -> None:
+    weights, _ = Correction(kind=Mismatch.DECOUPLED).weights(make([[gap]]))
+    assert weights.tolist() == pytest.approx([expected], rel=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gap", [-1e4, -90.0, 21.0, 90.0, 1e4])
 def test_weights_are_finite_however_far_two_engines_differ(kind: Mismatch, gap: float) -> None:

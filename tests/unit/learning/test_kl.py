@@ -96,6 +96,13 @@ def test_a_penalty_has_the_value_of_its_estimate(kind: Kl) -> None:
     assert kl_penalty(policy, reference, kind).tolist() == pytest.approx(kl_estimate(policy, reference, kind).tolist(), abs=1e-15)
 
 
+def test_k1_as_a_penalty_has_the_gradient_of_k2_at_every_token() -> None:
+    """Its own, 1 at every token, is nothing in expectation, and noise on any batch."""
+    policy, reference = torch.tensor([-1.0, -0.2, -3.0]).double().requires_grad_(), torch.tensor([-1.5, -0.1, -3.0]).double()
+    (gradient,) = torch.autograd.grad(kl_penalty(policy, reference, Kl.K1).sum(), policy)
+    assert gradient.tolist() == pytest.approx([0.5, -0.1, 0.0])
+
+
 def test_an_unknown_estimate_is_refused() -> None:
     with pytest.raises(ValueError, match="k4"):
         kl_estimate(torch.zeros(1), torch.zeros(1), "k4")

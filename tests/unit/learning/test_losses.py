@@ -92,12 +92,31 @@ def test_extreme_ratios_are_finite_and_a_bad_token_is_still_pushed_down(gap: flo
         assert float(logprobs.grad) > 1e7
 
 
+@pytest.mark.parametrize(
+    ("nats", "expected"), [(19.5, math.exp(19.5)), (20.0, math.exp(20)), (20.5, 1.5 * math.exp(20)), (25.0, 6 * math.exp(20))]
+)
+def test_the_ratio_goes_on_along_its_tangent_beyond_20_nats(nats: float, expected: float) -> None:
+    old = torch.zeros(1, dtype=torch.float64)
+    assert float(policy_ratio(old + nats, old)) == pytest.approx(expected, rel=1e-12)
+
+
 def test_ratio_is_exactly_one_on_policy() -> None:
     values = torch.tensor([-3.7, -0.1])
     assert policy_ratio(values, values).tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("bad", [{"clip_eps_low": 0.0}, {"clip_eps_low": 1.5}, {"clip_eps_high": -0.1}, {"clip": 0.2}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"clip_eps_low": 0.0},
+        {"clip_eps_low": 1.5},
+        {"clip_eps_high": -0.1},
+        {"clip_eps_high": math.inf},
+        {"dual_clip": 1.0},
+        {"dual_clip": math.inf},
+        {"clip": 0.2},
+    ],
+)
 def test_options_refuse(bad: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         ClippedOptions(**bad)

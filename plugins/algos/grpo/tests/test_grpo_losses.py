@@ -220,6 +220,14 @@ def test_named_values() -> None:
     assert gate == pytest.approx([4 * share * (1 - share), 1.0, 1.0])
 
 
+def test_clip_fraction_counts_what_lost_its_gradient_and_nothing_else() -> None:
+    """Moved far down and far up, praised, blamed and neither: only praise up and blame down are stopped."""
+    rows: list[Row] = [[(nats - 2.0, -2.0, advantage)] for advantage in (1.0, -1.0, 0.0) for nats in (-1.0, 1.0)]
+    for name in ("gspo", "gmpo"):
+        logprobs, batch = loss_batch(rows)
+        assert LOSSES[name][0].per_token(logprobs, batch)[1]["clip_fraction"].tolist() == [0.0, 1.0, 1.0, 0.0, 0.0, 0.0]
+
+
 def test_options_at_their_bounds_are_taken() -> None:
     assert GspoOptions(sequence_eps_low=1e-6, sequence_eps_high=1e-6)
     assert GspoOptions(sequence_eps_low=1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from rlcore_plugin_reinforce import rlcore_register_algorithms
+from rlcore_plugin_reinforce import rlcore_register_algorithms, rlcore_register_losses
 from rlcore_plugin_reinforce.options import ReinforcePlusPlusOptions
 
 RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
@@ -45,3 +45,8 @@ def test_options_have_their_default_and_their_bounds(
     for value in refused:
         with pytest.raises(ValidationError, match=field):
             model(**{field: value})
+
+
+def test_gpg_is_for_fresh_data() -> None:
+    """The core refuses stale data and several steps where a loss has no ratio; without this mark it would not know."""
+    assert {spec.name: spec.on_policy for spec in rlcore_register_losses()} == {"gpg": True}
