@@ -56,7 +56,7 @@ bench-help: env  ## CPU seconds of `rlcore --help`
 bench-schedule: env  ## events a second of the coordinator
 	$(BIN)/python -m benchmarks.schedule
 
-mutation: env  ## do the tests notice wrong estimators and losses? an hour or two; goes on where it was stopped
+mutation: env  ## do the tests notice wrong estimators and losses? half an hour; goes on where it was stopped
 	@$(BIN)/python -c "import cosmic_ray" 2>/dev/null || $(BIN)/pip install --quiet --constraint constraints.txt -e '.[mutation]'
 	$(BIN)/python -m benchmarks.mutation $(ARGS)
 

@@ -49,6 +49,10 @@ PYTEST = ("-x", "-q", "--assert=plain", "--tb=line", "-p", "no:cacheprovider", "
 MEMORY = 8 << 30  # bytes a mutant may take beyond what its parent has: a wrong exponent can ask for terabytes
 
 
+class Refused(Exception):
+    """A setting or a test that makes the figures meaningless."""
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change of one module."""
@@ -71,7 +75,7 @@ def guards() -> tuple[float, dict[str, list[str]]]:
     for pattern, tests in settings["guards"].items():
         modules = [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob(pattern))]
         if not modules:
-            raise SystemExit(f"mutation.toml names {pattern}, and no such file exists")
+            raise Refused(f"mutation.toml names {pattern}, and no such file exists")
         for module in modules:
             files = [file for test in tests for file in _test_files(test)]
             chosen.setdefault(module, sorted(dict.fromkeys(files), key=lambda file, stem=Path(module).stem: stem not in Path(file).stem))
@@ -81,7 +85,7 @@ def guards() -> tuple[float, dict[str, list[str]]]:
 def _test_files(name: str) -> list[str]:
     path = ROOT / name
     if not path.exists():
-        raise SystemExit(f"mutation.toml names {name}, and no such file exists")
+        raise Refused(f"mutation.toml names {name}, and no such file exists")
     return [name] if path.is_file() else [str(file.relative_to(ROOT)) for file in sorted(path.glob("test_*.py"))]
 
 
@@ -126,12 +130,14 @@ def run_tests(tree: Path, tests: Sequence[str], limit: float) -> tuple[int | Non
     if child == 0:
         _child(tree, tests, log)
     status: int | None = None
-    while status is None and time.monotonic() - start < limit:
-        done, code = os.waitpid(child, os.WNOHANG)
-        status = os.waitstatus_to_exitcode(code) if done else time.sleep(0.01)
+    try:
+        while status is None and time.monotonic() - start < limit:
+            done, code = os.waitpid(child, os.WNOHANG)
+            status = os.waitstatus_to_exitcode(code) if done else time.sleep(0.01)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)  # what the tests left running, or all of it
     seconds = time.monotonic() - start
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what the tests left running, or all of it
     if status is None:
         os.waitpid(child, 0)
     return status, log.read_text(errors="replace")[-4000:], seconds
@@ -225,7 +231,7 @@ def session_of(module: str, found: Sequence[Mutant], source: str, fresh: bool) -
         session.add_work_items(
             WorkItem.single(
                 mutant.job,
-                MutationSpec(module, mutant.operator.split("#")[0], mutant.occurrence, start_pos=mutant.start, end_pos=mutant.end),
+                MutationSpec(module, mutant.operator, mutant.occurrence, start_pos=mutant.start, end_pos=mutant.end),
             )
             for mutant in found
         )
@@ -241,7 +247,7 @@ def judge(tree: Path, module: str, tests: Sequence[str], mutant: Mutant, source:
     finally:
         place.write_text(source)
     if code is not None and code > 0 and code not in RED:
-        raise SystemExit(f"{module}, {mutant.job}: pytest ended with {code}\n{output}")
+        raise Refused(f"{module}, {mutant.job}: pytest ended with {code}\n{output}")
     diff = "".join(difflib.unified_diff(source.splitlines(True), mutant.source.splitlines(True), module, module, n=1))
     outcome = TestOutcome.SURVIVED if code == GREEN else TestOutcome.KILLED
     ending = WorkerOutcome.ABNORMAL if code is None else WorkerOutcome.NORMAL  # abnormal: over the time limit
@@ -259,7 +265,7 @@ def run_module(tree: Path, module: str, tests: Sequence[str], options: argparse.
     if todo and not options.report:
         code, output, seconds = run_tests(tree, tests, 600)
         if code != GREEN:
-            raise SystemExit(f"{module}: its tests must pass before anything is mutated; pytest ended with {code}\n{output}")
+            raise Refused(f"{module}: its tests must pass before anything is mutated; pytest ended with {code}\n{output}")
         warm_like_the_last_child(tree)
         for mutant in todo:
             session.set_result(mutant.job, judge(tree, module, tests, mutant, source, 10 + 4 * seconds))
@@ -324,4 +330,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Refused as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

@@ -67,8 +67,7 @@ def _centred(batch: RewardBatch) -> np.ndarray:
 
 def _sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
     """[R] -> float64[R]: the sum over the rollout's group, of what is in the statistics."""
-    groups = int(batch.group.max()) + 1 if len(batch.group) else 0
-    sums = np.bincount(batch.group, weights=np.where(batch.in_statistics, values, 0.0), minlength=groups)
+    sums = np.bincount(batch.group, weights=np.where(batch.in_statistics, values, 0.0))
     spread: np.ndarray = np.asarray(sums, np.float64)[batch.group]
     return spread
 
@@ -76,7 +75,7 @@ def _sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
 def _first(batch: RewardBatch) -> np.ndarray:
     """float64[R]: the reward of the first rollout of the group that is in the statistics, 0 where there is none."""
     groups, first = np.unique(batch.group[batch.in_statistics], return_index=True)
-    table = np.zeros(int(batch.group.max()) + 1 if len(batch.group) else 0)
+    table = np.zeros(batch.group.max(initial=-1) + 1)
     table[groups] = batch.rewards[batch.in_statistics][first]
     spread: np.ndarray = table[batch.group]
     return spread

@@ -64,6 +64,14 @@ def test_dual_clip_stops_the_gradient_of_a_bad_token_that_became_much_likelier(
     assert int(metrics["clip_fraction"]) == clipped
 
 
+def test_a_ratio_at_the_dual_bound_keeps_its_gradient() -> None:
+    logprobs = torch.tensor([1.0], dtype=torch.float64, requires_grad=True)
+    bound = float(logprobs.detach().exp())
+    values, metrics = ClippedSurrogate(ClippedOptions(dual_clip=bound)).per_token(logprobs, loss_batch([-1.0], [0.0]))
+    (gradient,) = torch.autograd.grad(values.sum(), logprobs)
+    assert (float(values.detach()), float(gradient), int(metrics["clip_fraction"])) == (bound, bound, 0)
+
+
 @pytest.mark.parametrize(
     ("ratio", "advantage", "slope", "clipped"),
     [(1.0, 2.0, -2.0, 0), (1.3, 2.0, 0.0, 1), (0.7, 2.0, -1.4, 0), (1.3, -2.0, 2.6, 0), (0.7, -2.0, 0.0, 1), (1.19, 2.0, -2.38, 0)],

@@ -189,6 +189,68 @@ def test_a_diverged_model_is_not_blamed_on_the_loss() -> None:
         PolicyObjective(loss=ClippedSurrogate())(policy() * float("nan"), batch())
 
 
-def test_a_threshold_that_is_no_ratio_is_refused() -> None:
+@pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan")])
+def test_a_threshold_that_is_no_ratio_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match="skip_threshold"):
-        PolicyObjective(loss=ClippedSurrogate(), skip_threshold=0.0)
+        PolicyObjective(loss=ClippedSurrogate(), skip_threshold=threshold)
+
+
+def test_a_ratio_at_the_threshold_is_not_beyond_it() -> None:
+    """Also a threshold below 1 is one: everything on policy is then skipped."""
+    old = torch.zeros(6, dtype=torch.float64)
+    moved = torch.full_like(old, math.log(2.0))
+    for threshold, skipped in ((2.0, 0), (1.99, 3), (0.5, 3)):
+        objective = PolicyObjective(loss=ClippedSurrogate(), skip_threshold=threshold)
+        assert int(objective(moved.clone().requires_grad_(), batch(old_logprobs=old))[1]["skipped_rollouts"]) == skipped
+
+
+class WantsReference(ClippedSurrogate):
+    needs = frozenset({Need.REFERENCE, Need.ENTROPY})
+
+
+def test_what_both_loss_and_penalty_need_is_needed() -> None:
+    assert PolicyObjective(loss=WantsReference(), kl_coeff=0.1, entropy_coeff=0.1).needs == {Need.REFERENCE, Need.ENTROPY}
+
+
+def test_what_is_only_watched_never_reaches_the_loss() -> None:
+    """Coefficients of 0 are no penalty, whatever the watched values are."""
+    watched = batch(reference_logprobs=tensor([-math.inf] * 6), entropy=tensor([math.inf] * 6))
+    total, _ = PolicyObjective(loss=ClippedSurrogate())(policy(), watched)
+    assert float(total.detach()) == pytest.approx(scalar_total(MOVED, 0.0, "k3", 0.0, None), rel=1e-12)
+
+
+def test_one_token_that_is_not_finite_is_a_diverged_model() -> None:
+    logprobs = tensor([math.nan, *OLD[1:]]).requires_grad_()
+    with pytest.raises(RunError, match="diverged"):
+        PolicyObjective(loss=ClippedSurrogate())(logprobs, batch())
+
+
+def test_the_first_token_that_is_not_finite_is_named() -> None:
+    bad = Answers(lambda lp: lp * tensor([1.0, 1.0, math.inf, 1.0, math.nan, 1.0]))
+    words = r"returned -inf for a token with log probability -0\.1, old -0\.5 and advantage 1;"
+    with pytest.raises(RunError, match=words):
+        PolicyObjective(loss=bad)(policy(), batch())
+
+
+def test_metrics_carry_no_gradient_and_the_mean_ratio_is_bounded() -> None:
+    logprobs = (tensor(OLD) + 25.0).requires_grad_()
+    given = batch(entropy=tensor(ENTROPY).requires_grad_())
+    _, metrics = PolicyObjective(loss=ClippedSurrogate(), entropy_coeff=0.1)(logprobs, given)
+    assert not any(value.requires_grad for value in metrics.values())
+    assert float(metrics["ratio_mean"]) == pytest.approx(math.exp(20))
+
+
+@pytest.mark.parametrize(("tokens", "expected"), [(1, 0.5), (0, 0.0)])
+def test_metrics_of_one_token_and_of_none(tokens: int, expected: float) -> None:
+    empty = torch.zeros(tokens, dtype=torch.float64)
+    given = LossBatch(
+        row=torch.zeros(tokens, dtype=torch.int64),
+        lengths=torch.tensor([tokens]),
+        advantages=empty,
+        old_logprobs=empty,
+        rollout_logprobs=empty - 0.5,
+        weights=empty,
+        normalisers=Normalisers(tokens=tokens, rollouts=tokens, length=8),
+    )
+    _, metrics = PolicyObjective(loss=ClippedSurrogate())(empty.clone().requires_grad_(), given)
+    assert float(metrics["sampler_gap"]) == expected
