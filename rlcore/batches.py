@@ -26,7 +26,8 @@ class RewardBatch:
     """What an advantage estimator sees, once, of the whole global batch. All arrays float64 or integer numpy.
 
     ``rewards`` float64[R]; ``group`` int64[R], the number of the rollout's group, 0 … G-1; ``in_statistics`` bool[R]: only these may
-    enter a mean or a deviation; ``lengths`` int64[R] policy tokens; ``offsets`` int64[R + 1] into the flat token axis.
+    enter a mean or a deviation; ``in_loss`` bool[R]: these train, and make up the denominators of the loss; ``lengths`` int64[R] policy
+    tokens; ``offsets`` int64[R + 1] into the flat token axis.
     ``kl`` float64[N], the per-token KL estimate, and its coefficient ``kl_coeff``: only where the estimator declares it and the run asks
     for KL in the reward. ``greedy`` float64[G], the reward of each group's greedy rollout (NaN where it has none): only where the
     estimator declares that it needs one.
@@ -35,6 +36,7 @@ class RewardBatch:
     rewards: np.ndarray
     group: np.ndarray
     in_statistics: np.ndarray
+    in_loss: np.ndarray
     lengths: np.ndarray
     offsets: np.ndarray
     kl: np.ndarray | None = None

@@ -51,6 +51,7 @@ class Need(StrEnum):
     """Old log probabilities already in ``prepare``; ``per_token`` always has them."""
     REFERENCE = "reference"
     PROXIMAL = "proximal"
+    """The trainer's log probabilities before the update's first step, for a loss that takes old ones from the sampler and wants both."""
     ENTROPY = "entropy"
 
 

@@ -103,9 +103,10 @@ class AdvantageSpec(Spec):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec(Spec):
     """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
-    data only."""
+    data only. ``sequence_ratio``: it has one ratio a response, which a weight for stale data must then be too."""
 
     on_policy: bool = False
+    sequence_ratio: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from rlcore.config.chosen import training_name
 from rlcore.config.model import RunConfig
 from rlcore.specs import AlgorithmSpec
 
-__all__ = ["Resolved", "one_step_on_policy", "resolve"]
+__all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,14 @@ def _reward_workers(config: RunConfig) -> tuple[int, str]:
     return max(1, cores - 1), f"{cores} cores - 1, at least 1"
 
 
-def one_step_on_policy(config: RunConfig) -> bool:
-    """True where a batch is trained by the policy that sampled it, in one optimizer step: every ratio is then 1."""
-    splits = min(config.algorithm.updates_per_batch, config.training.train_batch_size)
-    return config.schedule.max_staleness == 0 and splits * config.algorithm.epochs_per_batch == 1
+def _one_step(config: RunConfig) -> bool:
+    """True where a batch makes a single optimizer step."""
+    return min(config.algorithm.updates_per_batch, config.training.train_batch_size) * config.algorithm.epochs_per_batch == 1
+
+
+def ratio_is_one(config: RunConfig) -> bool:
+    """True where the policy is its own old policy in every forward that trains; of a resolved configuration."""
+    return config.algorithm.old_logprobs == "trainer" and _one_step(config)
 
 
 def _old_logprobs(config: RunConfig) -> tuple[str, str]:
@@ -74,14 +78,14 @@ def _old_logprobs(config: RunConfig) -> tuple[str, str]:
         return "trainer", "mismatch_correction compares them with the sampler's"
     if sampling.top_p < 1.0 or sampling.top_k > 0:
         return "trainer", "top-p or top-k truncates the sampler, whose log probabilities are not the policy's"
-    if one_step_on_policy(config):
+    if config.schedule.max_staleness == 0 and _one_step(config):
         return "trainer", "free with one optimizer step per batch and max_staleness 0"
     if config.schedule.max_staleness == 0:
         return "rollout", "the sampler's are those of the policy before the first of several optimizer steps"
     return "rollout", "the policy that sampled may be older than the one that trains"
 
 
-_USUAL_RANGES = {
+USUAL_RANGES = {
     "truncated": ((0.0, 2.0), "truncated importance sampling, Yao et al. 2025"),
     "masked": ((0.5, 5.0), "IcePop, arXiv 2510.18855"),
     "sequence_truncated": ((0.0, 2.0), "as for truncated"),
@@ -91,7 +95,7 @@ _USUAL_RANGES = {
 
 def _mismatch_range(config: RunConfig) -> tuple[tuple[float, float] | None, str]:
     kind = config.algorithm.mismatch_correction
-    return _USUAL_RANGES.get(kind, (None, f"mismatch_correction {kind} has no bounds"))
+    return USUAL_RANGES.get(kind, (None, f"mismatch_correction {kind} has no bounds"))
 
 
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (

@@ -34,6 +34,7 @@ Whole = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+AboveOne = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
@@ -182,7 +183,7 @@ class AlgorithmSection(Section):
     )
     dynamic_batching: bool = setting(False, help="replace filtered groups until the batch is full")
     filter_limit: Count | None = setting(10, help="filtered groups that one update may cost, in batches; more ends the run; none: no limit")
-    skip_threshold: Positive | None = setting(None, help="drop rollouts whose probability ratio exceeds it")
+    skip_threshold: AboveOne | None = setting(None, help="drop rollouts with a token whose probability ratio exceeds it; none: keep all")
     soft_over_length_punishment: bool = setting(False, help="lower the reward of responses near the length limit")
     cache_length: Whole | Auto = setting("auto", help="tokens before the limit that are punished; auto: min(1024, max_new_tokens / 4)")
     filter_truncated_response: bool = setting(False, help="do not train on truncated responses")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.auto import one_step_on_policy
+from rlcore.config.auto import USUAL_RANGES, ratio_is_one
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig
@@ -177,18 +177,32 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
     kind, bounds = algorithm.mismatch_correction, algorithm.mismatch_range
     if not isinstance(bounds, tuple):
         if kind in ("masked", "sequence_masked") and bounds is None:
-            return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range 0.5 5"
+            usual = "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+            return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range {usual}"
         return None
     if kind in ("none", "decoupled"):
         return (
             f"{facts.cite('algorithm.mismatch_range')} has nothing to bound with {facts.cite('algorithm.mismatch_correction')}; type "
             "--mismatch-correction truncated, or leave the range out"
         )
-    if bounds[0] < bounds[1]:
+    if bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]:
         return None
     low, high = sorted(bounds)
-    example = f"{low:g} {high:g}" if low < high else "0.5 2"
-    return f"{facts.cite('algorithm.mismatch_range')} is empty: the low end must be below the high end; type --mismatch-range {example}"
+    example = f"{low:g} {high:g}" if low <= 1.0 <= high and low < high else "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+    return (
+        f"{facts.cite('algorithm.mismatch_range')} must reach from a low end to a high end with 1, the weight of fresh data, between them; "
+        f"type --mismatch-range {example}"
+    )
+
+
+def _correction_of_a_sequence(facts: Facts) -> str | None:
+    spec, kind = facts.chosen.spec("algorithm.loss"), facts.config.algorithm.mismatch_correction
+    if not isinstance(spec, LossSpec) or not spec.sequence_ratio or kind == "none" or kind.startswith("sequence"):
+        return None
+    return (
+        f"{facts.cite('algorithm.mismatch_correction')} weighs tokens, and the loss {spec.name} has one ratio for a whole response; type "
+        f"--mismatch-correction sequence_{'masked' if kind == 'masked' else 'truncated'}"
+    )
 
 
 def _loss_without_ratio(facts: Facts) -> str | None:
@@ -289,6 +303,7 @@ RULES: tuple[Rule, ...] = (
     _trainers_divisible,
     _correction_has_two_policies,
     _mismatch_range_acts,
+    _correction_of_a_sequence,
     _loss_without_ratio,
     _truncated_sampler,
     _splits_within_batch,
@@ -339,8 +354,21 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
     if config.algorithm.kl_coeff > 0:
         yield f"{facts.cite('algorithm.kl_coeff')}: a reference model is loaded"
-    if config.algorithm.skip_threshold is not None and one_step_on_policy(config):
-        yield f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: on-policy with one optimizer step every ratio is 1"
+    if config.algorithm.skip_threshold is not None and ratio_is_one(config):
+        yield (
+            f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: one optimizer step a batch, with the trainer's own log "
+            "probabilities as the old ones, makes every ratio 1"
+        )
+    if ratio_is_one(config) and config.schedule.max_staleness > 0 and config.algorithm.mismatch_correction == "none":
+        yield (
+            f"{facts.cite('schedule.max_staleness')}: stale data is trained as if it were fresh, for one optimizer step with "
+            f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; --mismatch-correction decoupled weighs it"
+        )
+    if config.algorithm.dynamic_batching and config.run.max_steps is None:
+        yield (
+            "learning rate and temperature_end are laid out over as many updates as there are prompts for, and replaced groups use "
+            "prompts up, so the run ends before they do; --max-steps sets the number of updates"
+        )
     ranks = config.training.data_parallel_size
     if ranks > 1:
         batch = config.training.train_batch_size

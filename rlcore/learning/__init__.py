@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.learning.advantages import GroupMean, GroupNorm, group_mean, group_size, group_std
+    from rlcore.learning.advantages import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
     from rlcore.learning.aggregation import Variation, count, token_weights
     from rlcore.learning.assemble import (
         BatchSettings,
@@ -53,6 +53,7 @@ _HOME = {
     "group_mean": "advantages",
     "group_size": "advantages",
     "group_std": "advantages",
+    "group_sum": "advantages",
     "kl_estimate": "kl",
     "kl_penalty": "kl",
     "learning_rate": "lr_schedule",
@@ -87,6 +88,7 @@ __all__ = [
     "group_mean",
     "group_size",
     "group_std",
+    "group_sum",
     "kl_estimate",
     "kl_penalty",
     "learning_rate",

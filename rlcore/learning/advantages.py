@@ -12,7 +12,7 @@ import numpy as np
 from rlcore.batches import RewardBatch
 from rlcore.interfaces import AdvantageEstimator
 
-__all__ = ["GroupMean", "GroupNorm", "group_mean", "group_size", "group_std"]
+__all__ = ["GroupMean", "GroupNorm", "group_mean", "group_size", "group_std", "group_sum"]
 
 
 class GroupNorm(AdvantageEstimator):
@@ -41,7 +41,7 @@ class GroupMean(AdvantageEstimator):
 
 def group_size(batch: RewardBatch) -> np.ndarray:
     """int64[R]: how many rollouts of the rollout's group are in the statistics."""
-    return _sum(batch, np.ones(len(batch.rewards))).astype(np.int64)
+    return group_sum(batch, np.ones(len(batch.rewards))).astype(np.int64)
 
 
 def group_mean(batch: RewardBatch) -> np.ndarray:
@@ -50,13 +50,13 @@ def group_mean(batch: RewardBatch) -> np.ndarray:
     Taken around the group's first reward, so that the mean of equal rewards is that reward bit for bit.
     """
     base = _first(batch)
-    mean: np.ndarray = base + _sum(batch, batch.rewards - base) / np.maximum(group_size(batch), 1)
+    mean: np.ndarray = base + group_sum(batch, batch.rewards - base) / np.maximum(group_size(batch), 1)
     return mean
 
 
 def group_std(batch: RewardBatch) -> np.ndarray:
     """float64[R]: unbiased standard deviation of the rollout's group; 0 for a group of one."""
-    squares = _sum(batch, np.square(batch.rewards - group_mean(batch)))
+    squares = group_sum(batch, np.square(batch.rewards - group_mean(batch)))
     std: np.ndarray = np.sqrt(squares / np.maximum(group_size(batch) - 1, 1))
     return std
 
@@ -65,7 +65,7 @@ def _centred(batch: RewardBatch) -> np.ndarray:
     return np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
 
 
-def _sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
+def group_sum(batch: RewardBatch, values: np.ndarray) -> np.ndarray:
     """[R] -> float64[R]: the sum over the rollout's group, of what is in the statistics."""
     sums = np.bincount(batch.group, weights=np.where(batch.in_statistics, values, 0.0))
     spread: np.ndarray = np.asarray(sums, np.float64)[batch.group]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -56,6 +56,7 @@ def assemble_rewards(
         rewards=_read_only(np.where(flat.in_statistics, rewards, 0.0)),
         group=_read_only(flat.group),
         in_statistics=_read_only(flat.in_statistics),
+        in_loss=_read_only(flat.in_loss),
         lengths=_read_only(flat.lengths),
         offsets=_read_only(flat.offsets),
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
@@ -127,8 +128,8 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
 
     Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
     """
-    for array in (batch.advantages, batch.rollout_logprobs, batch.weights, batch.old_logprobs, batch.reference_logprobs):
-        if array is not None:
+    for array in (getattr(batch, field.name) for field in fields(batch)):
+        if isinstance(array, np.ndarray):
             array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
     extras = {}
     chosen = loss.prepare(batch)

@@ -18,15 +18,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
-from rlcore.learning.kl import bounded_exp
+from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = ["Correction", "Mismatch"]
-
-_TANGENT = 20.0
-"""Nats beyond which an unbounded weight continues as a straight line: finite, whatever an engine reports."""
 
 
 class Mismatch(StrEnum):
@@ -58,7 +55,7 @@ class Correction:
         gap = (batch.old_logprobs - batch.rollout_logprobs).detach()
         if self.kind in (Mismatch.SEQUENCE_TRUNCATED, Mismatch.SEQUENCE_MASKED):
             gap = batch.row_sum(gap)
-        free = bounded_exp(gap, _TANGENT)
+        free = bounded_exp(gap, RATIO_TANGENT)  # finite, whatever an engine reports
         cut = (free < self.low) | (free > self.high)
         if self.kind in (Mismatch.MASKED, Mismatch.SEQUENCE_MASKED):
             return free.masked_fill(cut, 0.0), cut

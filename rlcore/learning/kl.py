@@ -18,10 +18,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["K3_TANGENT", "Kl", "bounded_exp", "kl_estimate", "kl_penalty"]
+__all__ = ["K3_TANGENT", "RATIO_TANGENT", "Kl", "bounded_exp", "kl_estimate", "kl_penalty"]
 
 K3_TANGENT = 10.0
 """Nats beyond which k3 continues as a straight line of slope exp(10) - 1."""
+
+
+RATIO_TANGENT = 20.0
+"""The same for ratios of probabilities, which are no penalty and may go further: slope exp(20)."""
 
 
 class Kl(StrEnum):

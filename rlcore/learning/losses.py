@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
 from rlcore.interfaces import Loss
-from rlcore.learning.kl import bounded_exp
+from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
 from rlcore.learning.options import ClippedOptions
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["RATIO_TANGENT", "ClippedSurrogate", "policy_ratio"]
-
-RATIO_TANGENT = 20.0
-"""Nats beyond which a policy ratio continues as a straight line of slope exp(20)."""
+__all__ = ["ClippedSurrogate", "policy_ratio"]
 
 
 def policy_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:

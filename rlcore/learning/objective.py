@@ -50,8 +50,8 @@ class PolicyObjective:
     """The loss's own needs, the reference for a KL penalty, the entropy for a bonus."""
 
     def __post_init__(self) -> None:
-        if self.skip_threshold is not None and not self.skip_threshold > 0:
-            raise ValueError(f"skip_threshold {self.skip_threshold} must be above 0: it bounds a ratio of probabilities")
+        if self.skip_threshold is not None and not self.skip_threshold > 1:
+            raise ValueError(f"skip_threshold {self.skip_threshold} must be above 1: fresh data have a ratio of 1 and must train")
         reference = {Need.REFERENCE} if self.kl_coeff else set()
         entropy = {Need.ENTROPY} if self.entropy_coeff else set()
         self.needs = frozenset(self.loss.needs | reference | entropy)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["reward_kl"]
+from rlcore.learning.kl import K3_TANGENT
 
-_LARGEST = 10.0
-"""Nats beyond which k3 goes on as a straight line, as in ``kl.py``: one token that drifted cannot overflow the reward."""
+__all__ = ["reward_kl"]
 
 
 def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndarray:
@@ -20,7 +19,7 @@ def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndar
         case "k2":
             return 0.5 * difference**2
         case "k3":
-            inside = np.minimum(difference, _LARGEST)
+            inside = np.minimum(difference, K3_TANGENT)
             return np.exp(inside) * (1.0 + difference - inside) - 1.0 - difference
         case "absolute":
             return np.abs(difference)

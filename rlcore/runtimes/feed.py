@@ -120,7 +120,7 @@ class Feed:
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
             self.watch.saw(delivery, verdict)
             if verdict is Verdict.FAILED:
-                self._failures.append(_failure(groups[delivery.lease_id]))
+                self._failures.append(_failure(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
             if verdict.kept:
                 self._groups[delivery.lease_id] = groups[delivery.lease_id]
             self._jobs.close(delivery.lease_id)
@@ -144,9 +144,11 @@ class Feed:
             self._producer.load(snapshot)
 
 
-def _failure(group: Group) -> dict[str, Any]:
+def _failure(group: Group, filter_by: str) -> dict[str, Any]:
+    """``filter_by``: the reward that gave no accuracy to filter by, "" where the group failed before."""
     reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
-    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": max(set(reasons), key=reasons.count)}
+    reason = f"no accuracy to filter by (filter_by {filter_by})" if filter_by else max(set(reasons), key=reasons.count)
+    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": reason}
 
 
 class SequentialFeed(Feed):

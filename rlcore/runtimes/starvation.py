@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from rlcore.config.model import AlgorithmSection
 from rlcore.errors import StarvationError
 from rlcore.schedule import Delivery, Status, Verdict
 
 __all__ = ["FilterWatch", "Seen", "refuse_an_empty_run"]
 
-USUAL_LIMIT = 10
-"""Batches by which an update counts as starved where the limit is none; the default of ``filter_limit``."""
+USUAL_LIMIT = AlgorithmSection().filter_limit or 10
+"""Batches by which an update counts as starved where the limit is none: the setting's default."""
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ class FilterWatch:
             return ""
         return (
             f"{self.run.filtered} of {self.run.groups} groups were taken out by {self.observed()}: most of what was generated trained "
-            f"nothing; {self._advice(self.run)}"
+            f"nothing; {self.advice()}"
         )
 
     def observed(self, tally: Seen | None = None) -> str:
@@ -151,7 +152,7 @@ class FilterWatch:
         if self.limit is not None and cost > self.limit * self.batch_size and not self._error:
             self._error = (
                 f"the group filter starves the run: {self._taken()}, and filter_limit {self.limit} allows "
-                f"{self.limit * self.batch_size} (batches of {self.batch_size}); {self._advice(self._since)}; --filter-limit none goes on "
+                f"{self.limit * self.batch_size} (batches of {self.batch_size}); {self.advice(self._since)}; --filter-limit none goes on "
                 "whatever it costs"
             )
 
@@ -159,14 +160,16 @@ class FilterWatch:
         most = (
             "there is no limit" if self.limit is None else f"the run ends beyond {self.limit * self.batch_size} (filter_limit {self.limit})"
         )
-        times = "the first update" if self.starved_updates == 1 else f"update number {self.starved_updates}"
-        return f"warning: {self._taken()}; {most}; it is {times} of this run to cost so much"
+        times = "the first update" if self.starved_updates == 1 else f"one of {self.starved_updates} updates"
+        return f"warning: {self._taken()}; {most}; it is {times} to cost so much"
 
     def _taken(self) -> str:
         tally = self._since
         return f"for one update {tally.filtered} of {tally.groups} groups were taken out by {self.observed(tally)}"
 
-    def _advice(self, tally: Seen) -> str:
+    def advice(self, tally: Seen | None = None) -> str:
+        """What to type, by what was seen: of the whole run unless another tally is given."""
+        tally = tally or self.run
         if tally.unjudged > tally.too_hard + tally.too_easy:
             return "filter by a reward that gives an accuracy (--filter-by), or type --filter-range none"
         kind = "easier" if tally.too_hard > tally.too_easy else "harder" if tally.too_easy > tally.too_hard else "other"
@@ -197,6 +200,6 @@ def refuse_an_empty_run(status: Status, watch: FilterWatch) -> None:
     filtered = f"{status.filtered} filtered by {watch.observed()}" if status.filtered else ""
     failed = f"{status.failed} failed (failures.jsonl in the run folder says why)" if status.failed else ""
     raise StarvationError(
-        f"nothing was trained: of {status.filtered + status.failed} prompts, {' and '.join(filter(None, (filtered, failed)))}; "
-        "widen --filter-range, raise -g, or try easier prompts"
+        f"nothing was trained: of {status.filtered + status.failed} prompts, {' and '.join(filter(None, (filtered, failed)))}"
+        + (f"; {watch.advice()}" if watch.run.groups else "")
     )

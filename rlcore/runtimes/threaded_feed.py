@@ -19,6 +19,7 @@ from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.snapshots import Snapshot
+from rlcore.types import Group
 from rlcore.weights import LocalChannel
 
 __all__ = ["ThreadedFeed"]
@@ -158,6 +159,14 @@ class ThreadedFeed(Feed):
             self._deliver(sorted(groups, key=lambda produced: produced.job.key))
             self.watch.check()
             self._changed.notify_all()
+
+    def take_scored(self) -> list[Group]:
+        with self._changed:
+            return super().take_scored()
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        with self._changed:
+            return super().take_failures()
 
     def _evaluated(self, produced: Produced) -> bool:
         if self._evaluation is None or not self._evaluation[1].collect(produced):

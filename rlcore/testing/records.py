@@ -57,17 +57,20 @@ def make_reward_batch(
     group: Sequence[int],
     *,
     in_statistics: Sequence[bool] | None = None,
+    in_loss: Sequence[bool] | None = None,
     lengths: Sequence[int] | None = None,
     kl: Sequence[float] | None = None,
     kl_coeff: float = 0.0,
     greedy: Sequence[float] | None = None,
 ) -> RewardBatch:
-    """Every rollout in statistics and three tokens long unless told otherwise; ``kl`` per token."""
+    """Every rollout in statistics and three tokens long unless told otherwise; what is in them is in the loss; ``kl`` per token."""
     counts = np.array(lengths if lengths is not None else [3] * len(rewards), np.int64)
+    counted = np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_)
     return RewardBatch(
         rewards=np.array(rewards, np.float64),
         group=np.array(group, np.int64),
-        in_statistics=np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_),
+        in_statistics=counted,
+        in_loss=counted if in_loss is None else np.array(in_loss, np.bool_),
         lengths=counts,
         offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         kl=None if kl is None else np.array(kl, np.float64),

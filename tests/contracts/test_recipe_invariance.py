@@ -85,8 +85,9 @@ EVERYTHING: dict[str, Any] = {
 VARIANTS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "everything": EVERYTHING,
-    **{kind: {"mismatch_correction": kind, "old_logprobs": "trainer", "skip_threshold": 3.5} for kind in MISMATCH if kind != "none"},
+    **{kind: {"mismatch_correction": kind, "old_logprobs": "trainer", "skip_threshold": 3.5} for kind in MISMATCH},
 }
+"""``none`` is the same without a correction, so that the difference is the correction's."""
 
 
 def specs(kind: PluginKind) -> list[Any]:
@@ -112,6 +113,10 @@ def algorithm(case: str, variant: str = "defaults", updates: int = 0) -> Algorit
     chosen: dict[str, Any] = {**CASES[case], **VARIANTS[variant]}
     if chosen.get("kl_coeff") and accepts_kl(case):
         chosen["kl_in"] = "reward"
+    kind = chosen.get("mismatch_correction", "none")
+    loss: LossSpec = part(case, PluginKind.LOSS, "loss")
+    if loss.sequence_ratio and kind in ("decoupled", "truncated", "masked"):  # refused for these
+        chosen["mismatch_correction"] = "sequence_masked" if kind == "masked" else "sequence_truncated"
     model = REGISTRY.options_model(PluginKind.LOSS, loss_name(case))
     if variant == "everything" and model is not None and "dual_clip" in model.model_fields:
         chosen["options"] = {"dual_clip": 1.5}
@@ -163,8 +168,11 @@ def test_what_should_act_does(case: str) -> None:
         rollout.prompt_id: in_loss for part in done.trainer.parts for rollout, in_loss in zip(part.rollouts, part.in_loss, strict=True)
     }
     assert not trained[FILTERED]
-    for kind in VARIANTS.keys() - {"defaults", "everything"}:
-        assert differs(reference(case, kind), reference(case, "defaults")), f"{kind} changed nothing"
+    for kind in VARIANTS.keys() - {"defaults", "everything", "none"}:
+        corrected = reference(case, kind)
+        assert differs(corrected, reference(case, "none")), f"{kind} changed nothing"
+        assert abs(corrected.metrics["mismatch_weight"] - 1.0) > 1e-3
+        assert kind == "decoupled" or corrected.metrics["mismatch_cut"] > 0.0, f"the range of {kind} acts on nothing"
 
 
 # --- how the work is cut -----------------------------------------------------------------------------------------------

@@ -136,9 +136,9 @@ def test_warnings_of_starved_updates_are_counted_and_become_rare(tmp_path: Path)
     said = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
     assert [line.rpartition("it is ")[2].split(" of this run")[0] for line in said] == [
         "the first update",
-        "update number 2",
-        "update number 4",
-        "update number 8",
+        "one of 2 updates",
+        "one of 4 updates",
+        "one of 8 updates",
     ]
 
 

@@ -45,7 +45,11 @@ def rlcore_register_algorithms():
 
 @hookimpl
 def rlcore_register_losses():
-    return [LossSpec(name="no_ratio", target="rlcore.learning.losses:ClippedSurrogate", summary="", on_policy=True)]
+    target = "rlcore.learning.losses:ClippedSurrogate"
+    return [
+        LossSpec(name="no_ratio", target=target, summary="", on_policy=True),
+        LossSpec(name="whole", target=target, summary="", sequence_ratio=True),
+    ]
 
 @hookimpl
 def rlcore_check_run(config):
@@ -92,8 +96,13 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"mismatch_range": [0.5, 2]}, (), "mismatch_range = 0.5 2"),
     ({"mismatch_range": [0.5, 2], "mismatch_correction": "decoupled"}, (), "type --mismatch-correction truncated"),
     ({"mismatch_range": [2, 0.5], "mismatch_correction": "truncated"}, (), "type --mismatch-range 0.5 2"),
-    ({"mismatch_range": [2, 2], "mismatch_correction": "masked"}, (), "type --mismatch-range 0.5 2"),
-    ({"mismatch_range": None, "mismatch_correction": "sequence_masked"}, (), "type --mismatch-range 0.5 5"),
+    ({"mismatch_range": [2, 2], "mismatch_correction": "masked"}, (), "type --mismatch-range 0.5 5"),
+    ({"mismatch_range": [1.1, 5], "mismatch_correction": "masked"}, (), "type --mismatch-range 0.5 5"),
+    ({"mismatch_range": [0, 0.9], "mismatch_correction": "truncated"}, (), "type --mismatch-range 0 2"),
+    ({"mismatch_range": None, "mismatch_correction": "sequence_masked"}, (), "type --mismatch-range 0 2"),
+    ({"loss": "whole", "mismatch_correction": "truncated"}, (), "type --mismatch-correction sequence_truncated"),
+    ({"loss": "whole", "mismatch_correction": "masked"}, (), "type --mismatch-correction sequence_masked"),
+    ({"skip_threshold": 1.0}, (), "above 1"),
     ({"loss": "no_ratio", "updates_per_batch": 2}, (), "type --updates-per-batch 1"),
     ({"loss": "no_ratio", "epochs_per_batch": 2}, (), "type --epochs-per-batch 1"),
     ({"loss": "no_ratio", "max_staleness": 1}, (), "type --max-staleness 0"),
@@ -129,6 +138,10 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"mismatch_correction": "masked", "mismatch_range": [0, 2], "max_staleness": 2}, ()),
     ({"mismatch_correction": "decoupled", "mismatch_range": None}, ()),
     ({"loss": "no_ratio"}, ()),
+    ({"loss": "whole", "mismatch_correction": "sequence_masked"}, ()),
+    ({"mismatch_range": [1, 5], "mismatch_correction": "masked"}, ()),
+    ({"mismatch_range": [0, 1], "mismatch_correction": "truncated"}, ()),
+    ({"skip_threshold": 1.1}, ()),
     ({"loss": "no_ratio", "max_staleness": 1, "mismatch_correction": "decoupled"}, ()),
     ({"updates_per_batch": 2, "max_staleness": 1}, ()),
     ({"train_batch_size": 3, "updates_per_batch": 3}, ()),
@@ -180,6 +193,11 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"filter_limit": 5}, "filter_limit = 5 (Python): no filter is set"),
         ({"filter_limit": None}, "--filter-range sets one"),
         ({"kl_coeff": 0.1}, "a reference model is loaded"),
+        ({"skip_threshold": 20.0}, "makes every ratio 1"),
+        ({"skip_threshold": 20.0, "max_staleness": 2, "mismatch_correction": "truncated"}, "clipping cannot act"),
+        ({"max_staleness": 2, "top_p": 0.9}, "stale data is trained as if it were fresh"),
+        ({"max_staleness": 2, "old_logprobs": "trainer"}, "--mismatch-correction decoupled weighs it"),
+        ({"filter_range": [0, 1], "dynamic_batching": True}, "--max-steps sets the number of updates"),
         ({"filter_range": [0, 1]}, "--dynamic-batching"),
         ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
     ],
@@ -196,6 +214,12 @@ def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
         ({"train_batch_size": 8, "algorithm.name": "many"}, "optimizer steps, for each"),
         ({"filter_limit": 5, "filter_range": [0, 1]}, "no filter is set"),
         ({}, "no filter is set"),
+        ({"skip_threshold": 20.0, "old_logprobs": "rollout"}, "clipping cannot act"),
+        ({"skip_threshold": 20.0, "old_logprobs": "trainer", "epochs_per_batch": 2}, "clipping cannot act"),
+        ({"max_staleness": 2}, "as if it were fresh"),
+        ({"max_staleness": 2, "mismatch_correction": "decoupled"}, "as if it were fresh"),
+        ({"max_staleness": 2, "old_logprobs": "trainer", "updates_per_batch": 2}, "as if it were fresh"),
+        ({"filter_range": [0, 1], "dynamic_batching": True, "max_steps": 9}, "--max-steps sets"),
     ],
 )
 def test_no_remark_where_there_is_nothing_to_remark(values: dict[str, Any], said: str, registry: Registry) -> None:

@@ -34,7 +34,7 @@ CONFIGS = section(
     training=section(
         train_minibatch_size=AUTO, betas=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)), learning_rate=POSITIVE, options=OPTIONS
     ),
-    algorithm=section(filter_range=st.none() | st.tuples(SHARE, SHARE), skip_threshold=st.none() | POSITIVE, options=OPTIONS),
+    algorithm=section(filter_range=st.none() | st.tuples(SHARE, SHARE), skip_threshold=st.none() | st.floats(1.01, 1e6), options=OPTIONS),
     rewards=st.lists(st.fixed_dictionaries({"name": TEXT, "weight": st.floats(-9, 9), "options": OPTIONS}), max_size=2),
     eval=section(eval_dataset=st.dictionaries(TEXT, TEXT, max_size=2)),
     log=section(trackers=st.lists(TEXT, max_size=2)),

@@ -9,18 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import RewardBatch
-from rlcore.learning import GroupMean, GroupNorm, group_mean, group_size, group_std
+from rlcore.learning import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
+from rlcore.testing import make_reward_batch
 
 
 def reward_batch(rewards: Sequence[float], group: Sequence[int], in_statistics: Sequence[bool] | None = None) -> RewardBatch:
-    lengths = np.full(len(rewards), 2)
-    return RewardBatch(
-        rewards=np.asarray(rewards, np.float64),
-        group=np.array(group, np.int64),
-        in_statistics=np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_),
-        lengths=lengths,
-        offsets=np.concatenate([[0], np.cumsum(lengths)]),
-    )
+    return make_reward_batch(rewards, group, in_statistics=in_statistics)
 
 
 def scalar_group_norm(rewards: Sequence[float], group: Sequence[int], usable: Sequence[bool]) -> list[float]:
@@ -85,3 +79,8 @@ def test_an_empty_statistic_is_finite() -> None:
     assert group_mean(batch).tolist() == group_std(batch).tolist() == [0.0, 0.0]
     assert not GroupNorm().estimate(batch).any()
     assert not GroupNorm().estimate(reward_batch([], [])).any()
+
+
+def test_group_sum_is_over_what_is_in_the_statistics() -> None:
+    batch = reward_batch([0.0, 0.0, 0.0, 0.0], [1, 0, 1, 1], [True, True, False, True])
+    assert group_sum(batch, np.array([1.0, 20.0, 300.0, 4000.0])).tolist() == [4001.0, 20.0, 4001.0, 4001.0]

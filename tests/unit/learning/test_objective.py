@@ -189,17 +189,16 @@ def test_a_diverged_model_is_not_blamed_on_the_loss() -> None:
         PolicyObjective(loss=ClippedSurrogate())(policy() * float("nan"), batch())
 
 
-@pytest.mark.parametrize("threshold", [0.0, -1.0, float("nan")])
-def test_a_threshold_that_is_no_ratio_is_refused(threshold: float) -> None:
+@pytest.mark.parametrize("threshold", [0.0, -1.0, 0.5, 1.0, float("nan")])
+def test_a_threshold_that_would_skip_fresh_data_is_refused(threshold: float) -> None:
     with pytest.raises(ValueError, match="skip_threshold"):
         PolicyObjective(loss=ClippedSurrogate(), skip_threshold=threshold)
 
 
 def test_a_ratio_at_the_threshold_is_not_beyond_it() -> None:
-    """Also a threshold below 1 is one: everything on policy is then skipped."""
     old = torch.zeros(6, dtype=torch.float64)
     moved = torch.full_like(old, math.log(2.0))
-    for threshold, skipped in ((2.0, 0), (1.99, 3), (0.5, 3)):
+    for threshold, skipped in ((2.0, 0), (1.99, 3), (1.001, 3)):
         objective = PolicyObjective(loss=ClippedSurrogate(), skip_threshold=threshold)
         assert int(objective(moved.clone().requires_grad_(), batch(old_logprobs=old))[1]["skipped_rollouts"]) == skipped
 

@@ -123,6 +123,7 @@ def test_functions_are_wrapped(my: Path, registry: Registry) -> None:
         rewards=np.array([1.0, 3.0]),
         group=np.zeros(2, np.int64),
         in_statistics=np.ones(2, bool),
+        in_loss=np.ones(2, bool),
         lengths=np.ones(2, np.int64),
         offsets=np.arange(3),
     )

@@ -117,6 +117,22 @@ def test_a_penalty_in_the_reward_reaches_the_estimator_per_token() -> None:
     np.testing.assert_allclose(seen.kl, [0.5] * 5)  # log p - log ref = -1 + 1.5 at each of 2 + 3 tokens
 
 
+def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() -> None:
+    trainer = RecordingTrainer()
+    consumer(trainer, Seeing(), updates_per_batch=3, epochs_per_batch=4).update([group(number) for number in range(6)], (), 0)
+    assert trainer.asked == [Which.POLICY]
+    deals = [tuple(sorted(set(batch.group.tolist())) for batch in trainer.batches[3 * epoch : 3 * epoch + 3]) for epoch in range(4)]
+    assert all(sorted(number for share in deal for number in share) == list(range(6)) for deal in deals)
+    assert len({str(deal) for deal in deals}) > 1
+
+
+def test_one_step_an_epoch_has_old_log_probabilities_too() -> None:
+    trainer = RecordingTrainer()
+    consumer(trainer, Seeing(), epochs_per_batch=2).update([group(0)], (), 0)
+    assert trainer.asked == [Which.POLICY]
+    assert [batch.old_logprobs is not None for batch in trainer.batches] == [True, True]
+
+
 def test_old_ones_are_computed_first_where_a_loss_prepares_with_them() -> None:
     trainer = RecordingTrainer()
     consumer(trainer, Seeing(), objective=NoObjective(frozenset({Need.OLD}))).update([group(0)], (), 0)

@@ -122,7 +122,7 @@ def test_warnings_are_counted_and_become_rare() -> None:
     assert "3 of 3 groups" in said[8][0]
     assert "filter_range 0.1 0.9" in said[8][0]
     assert "beyond 6 (filter_limit 3)" in said[8][0]
-    assert "update number 8" in said[8][0]
+    assert "one of 8 updates" in said[8][0]
     assert "the first update" in said[1][0]
 
 

@@ -23,7 +23,7 @@ class GspoOptions(BaseModel):
     """The sequence ratio is held within ``[1 - sequence_eps_low, 1 + sequence_eps_high]``. Named apart from the token clip of other
     losses, whose values are a thousand times larger."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     sequence_eps_low: float = Field(default=3e-4, gt=0.0, le=1.0, description="how far the sequence ratio may fall below 1")
     sequence_eps_high: float = Field(default=4e-4, gt=0.0, description="how far the sequence ratio may rise above 1")
@@ -53,6 +53,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_grpo.gspo:GspoOptions",
     summary="Length-normalised sequence ratio times advantage, clipped to [1 - sequence_eps_low, 1 + sequence_eps_high]",
     source=f"{_PAPER}, equations 5 and 7",
+    sequence_ratio=True,
 )
 
 _NOTES = """\

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PAPER = "GPG (arXiv 2504.02546)"
 
 _NOTES = """\
-signal      B rollouts count; M of them are in groups whose rewards are all equal, which have no gradient; alpha = B / (B - M)
+signal      B rollouts train; M of them are in groups whose rewards are all equal, which have no gradient; alpha = B / (B - M)
 advantage   A_i = alpha * (r_i - mean(r)), over the group of a prompt (F_norm = 1)
 per token   l_t = -A_i log p(y_t), at the sampling temperature; no ratio, no clip, no KL penalty, no reference model
 loss        sum of l_t over every token in the loss / number of those tokens (token_level)
@@ -77,8 +77,9 @@ class GroupPolicyGradient(AdvantageEstimator):
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[R]; 0 outside the statistics."""
         centred = np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
-        with_signal = int((batch.in_statistics & (group_std(batch) > 0)).sum())
-        alpha = int(batch.in_statistics.sum()) / max(with_signal, 1)
+        # Of what trains: where the group filter masks groups, they are out of the loss's denominators already.
+        counted = batch.in_statistics & batch.in_loss
+        alpha = int(counted.sum()) / max(int((counted & (group_std(batch) > 0)).sum()), 1)
         advantages: np.ndarray = alpha * centred
         return advantages
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlcore.api import AdvantageEstimator, AdvantageSpec, AlgorithmSpec, RewardBatch
-from rlcore.learning import group_mean
+from rlcore.learning import group_mean, group_sum
 
 _PAPER = "OPO (arXiv 2505.23585)"
 
@@ -63,13 +63,7 @@ class OptimalBaseline(AdvantageEstimator):
         """float64[R]."""
         # Around the group's mean, which is exact where rewards are equal, so that these give exactly 0.
         around = np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
-        weight = np.where(batch.in_statistics, batch.lengths, 0).astype(np.float64)
-        total = _group_sum(weight, batch)
-        advantages = around - _group_sum(weight * around, batch) / np.where(total > 0, total, 1.0)
+        weight = batch.lengths.astype(np.float64)
+        total = group_sum(batch, weight)
+        advantages = around - group_sum(batch, weight * around) / np.where(total > 0, total, 1.0)
         return np.where(batch.in_statistics & (total > 0), advantages, 0.0)
-
-
-def _group_sum(values: np.ndarray, batch: RewardBatch) -> np.ndarray:
-    """[R] -> float64[R]: the sum over the rollout's group."""
-    sums: np.ndarray = np.bincount(batch.group, weights=values).astype(np.float64)[batch.group]
-    return sums

@@ -69,6 +69,16 @@ def test_no_rollouts() -> None:
     assert GroupPolicyGradient().estimate(make_reward_batch([], [])).shape == (0,)
 
 
+def test_masked_groups_do_not_enlarge_the_step() -> None:
+    """They are out of the loss's denominator already: half of the groups masked, the gradient of each token is that without them."""
+    rewards, group = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0], [0, 0, 1, 1, 2, 2, 3, 3]
+    masked = make_reward_batch(rewards, group, in_loss=[number in (0, 2) for number in group])
+    alone = make_reward_batch([1.0, 0.0, 0.0, 1.0], [0, 0, 1, 1])
+    advantages = GroupPolicyGradient().estimate(masked)
+    assert advantages[[0, 1, 4, 5]].tolist() == GroupPolicyGradient().estimate(alone).tolist() == [0.5, -0.5, -0.5, 0.5]
+    assert GroupPolicyGradient().estimate(make_reward_batch(rewards, group))[[0, 1]].tolist() == [1.0, -1.0]
+
+
 def loss_batch(advantages: list[float], old: list[float], weights: list[float]) -> LossBatch:
     values = torch.tensor(old, dtype=torch.float64)
     return LossBatch(

@@ -12,7 +12,7 @@ __all__ = ["TorchOptions"]
 class TorchOptions(BaseModel):
     """Options of the ``torch`` training backend."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none leaves them as they are")
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")

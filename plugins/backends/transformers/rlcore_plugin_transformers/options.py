@@ -12,7 +12,7 @@ __all__ = ["TransformersOptions"]
 class TransformersOptions(BaseModel):
     """Options of the transformers inference backend."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; None leaves torch's own setting")
     attention: Literal["sdpa", "eager"] = Field(

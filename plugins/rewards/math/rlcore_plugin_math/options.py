@@ -12,7 +12,7 @@ __all__ = ["BoxedOptions", "MathOptions", "ThinkAnswerOptions"]
 class MathOptions(BaseModel):
     """Common to both rewards."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     correct_score: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="value of a correct answer")
     format_score: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="value of a wrong answer in the right format")
