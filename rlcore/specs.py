@@ -54,6 +54,8 @@ class Spec:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
+            if name == "auto":
+                raise ValueError(f"{type(self).__name__} name 'auto' is taken: it means what the recipe or the core chooses")
         for label, value in (("target", self.target), ("config", self.config)):
             if value and not _TARGET.fullmatch(value):
                 raise ValueError(f"{type(self).__name__} {self.name!r}: {label} {value!r} must read 'package.module:attribute'")
@@ -122,6 +124,14 @@ class AlgorithmSpec(Spec):
     loss: str
     defaults: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
     notes: str = ""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)  # super() without arguments does not work in a class with slots
+        for path, default in self.defaults.items():
+            if "." not in path or path in ("algorithm.name", "algorithm.estimator", "algorithm.loss"):
+                raise ValueError(f"AlgorithmSpec {self.name!r}: defaults are for settings such as 'algorithm.kl_coeff', not for {path!r}")
+            if not (isinstance(default, tuple) and len(default) == 2 and isinstance(default[1], str)):
+                raise ValueError(f"AlgorithmSpec {self.name!r}: the default of {path!r} must be a pair (value, where it comes from)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

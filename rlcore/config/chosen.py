@@ -85,12 +85,10 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
         (PluginKind.INFERENCE, "inference.name", config.inference.name),
         (PluginKind.TRAINING, "training.name", training_name(config)),
     ]
-    for kind, key, of_recipe in (
-        (PluginKind.ESTIMATOR, "estimator", recipe.estimator if recipe else "auto"),
-        (PluginKind.LOSS, "loss", recipe.loss if recipe else "auto"),
-    ):
-        name = getattr(config.algorithm, key)
-        wanted.append((kind, f"algorithm.{key}", of_recipe if name == "auto" else name))
+    of_recipe = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss} if recipe else {}
+    for kind, key in ((PluginKind.ESTIMATOR, "estimator"), (PluginKind.LOSS, "loss")):
+        name, path = getattr(config.algorithm, key), f"algorithm.{key}"
+        wanted.append((kind, path, of_recipe.get(path, "auto") if name == "auto" else name))
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
     wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
     parts: dict[str, Part] = {}
@@ -98,7 +96,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     for kind, path, name in wanted:
         if name == "auto" and kind in (PluginKind.ESTIMATOR, PluginKind.LOSS):
             continue
-        found = _find(kind, name, path, registry, draft)
+        by = recipe.name if recipe and name == of_recipe.get(path) else ""
+        found = _find(kind, name, path, registry, draft, by)
         if isinstance(found, Missing):
             missing.append(found)
             continue
@@ -107,16 +106,19 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     return Chosen(parts=parts, missing=tuple(missing))
 
 
-def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft) -> Part | Missing:
+def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
+    """``recipe``: the one that names the part, "" where the user does."""
     try:
         spec = registry.spec(kind, name)
         model = None if kind is PluginKind.ALGORITHM else registry.options_model(kind, name)
         owner = registry.owner(kind, name)
     except NotInstalledError as error:
-        return Missing(f"{LABELS[kind]} {name} is not installed", error.pip)
+        named = f", which recipe {recipe} names," if recipe else ""
+        return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip)
     except PluginError as error:
         layer = draft.owner(path)
-        raise PluginError(f"{layer.place(path)}: {error}" if layer else str(error)) from error
+        where = layer.place(path) if layer else f"recipe {recipe}" if recipe else ""
+        raise PluginError(f"{where}: {error}" if where else str(error)) from error
     return Part(kind=kind, path=path, name=name, options_path=_options_path(path), spec=spec, owner=owner, model=model)
 
 

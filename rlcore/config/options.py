@@ -12,13 +12,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from rlcore.blame import closest
 from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, Layer, Typed, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import model_settings
 from rlcore.config.values import from_text
-from rlcore.errors import ConfigError
+from rlcore.errors import ConfigError, PluginError
 
 __all__ = ["Options", "gather_options", "spread_reward_flags"]
 
@@ -67,12 +68,15 @@ def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft
     names = [f"{path.rpartition('.')[0]}.name", *(part.path for part in parts)]
     names_rank = max(draft.rank(name) for name in names)
     who = " or ".join(part.label for part in parts)
+    replaced = any(layer is not None and layer.name != "recipe" for layer in (draft.owner(part.path) for part in parts))
     dropped: list[str] = []
     for key, value in given.items():
         here = f"{path}.{key}"
         origin = draft.origin(here)
         if key in fields or keep:
             kept[key] = value
+        elif origin.layer == "recipe" and not replaced:
+            raise PluginError(f"{origin} sets the option {key}, and {who}, its own parts, have no such option{closest(key, fields)}")
         elif origin.layer == "recipe" or (draft.rank(here) < names_rank and origin.layer != "flag"):
             dropped.append(f"{key} ({origin})")
         else:

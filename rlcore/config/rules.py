@@ -71,6 +71,8 @@ def _forward_within_slice(facts: Facts) -> str | None:
 
 def _filter_range_order(facts: Facts) -> str | None:
     bounds = facts.config.algorithm.filter_range
+    if bounds is not None and bounds[0] < bounds[1] and (bounds[0] >= 1.0 or bounds[1] <= 0.0):
+        return f"{facts.cite('algorithm.filter_range')} lets no group pass: an accuracy lies from 0 to 1; type --filter-range 0.01 0.99"
     if bounds is None or bounds[0] < bounds[1]:
         return None
     low, high = sorted(bounds)
@@ -83,6 +85,8 @@ def _filter_range_order(facts: Facts) -> str | None:
 def _cache_within_response(facts: Facts) -> str | None:
     algorithm, limit = facts.config.algorithm, facts.config.sampling.max_new_tokens
     cache = int(algorithm.cache_length)
+    if limit == 1 and (cache >= limit or algorithm.soft_over_length_punishment):
+        return f"{facts.cite('sampling.max_new_tokens')} leaves no token before the limit to punish; type -mnt 4 or more"
     if cache >= limit:
         return (
             f"{facts.cite('algorithm.cache_length')} is not below {facts.cite('sampling.max_new_tokens')}: only the last tokens before the "
@@ -90,8 +94,8 @@ def _cache_within_response(facts: Facts) -> str | None:
         )
     if algorithm.soft_over_length_punishment and cache < 1:
         return (
-            f"{facts.cite('algorithm.soft_over_length_punishment')} needs a cache_length of at least 1, and it is {cache} with "
-            f"{facts.cite('sampling.max_new_tokens')}; type --max-new-tokens 4 or more"
+            f"{facts.cite('algorithm.soft_over_length_punishment')} needs a cache_length of at least 1, and "
+            f"{facts.cite('algorithm.cache_length')} is less; type --cache-length {max(1, limit // 4)}"
         )
     return None
 
@@ -120,7 +124,10 @@ def _dynamic_needs_filter(facts: Facts) -> str | None:
     algorithm = facts.config.algorithm
     if not algorithm.dynamic_batching or algorithm.filter_range is not None:
         return None
-    return f"{facts.cite('algorithm.dynamic_batching')} replaces filtered groups, and no filter is set; add --filter-range 0.01 0.99"
+    return (
+        f"{facts.cite('algorithm.dynamic_batching')} replaces filtered groups, and no filter is set; type --filter-range 0.01 0.99, or "
+        "--no-dynamic-batching"
+    )
 
 
 def _filter_has_accuracy(facts: Facts) -> str | None:
@@ -210,16 +217,18 @@ def _loss_without_ratio(facts: Facts) -> str | None:
     if not isinstance(spec, LossSpec) or not spec.on_policy:
         return None
     for path in ("algorithm.updates_per_batch", "algorithm.epochs_per_batch"):
-        if get_path(facts.config, path) > 1:
+        steps = get_path(facts.config, path)
+        if (min(steps, facts.config.training.train_batch_size) if path.endswith("updates_per_batch") else steps) > 1:
             flag = "--" + path.partition(".")[2].replace("_", "-")
             return (
                 f"{facts.cite(path)}: the loss {spec.name} has no ratio to the policy that sampled, so every optimizer step after the "
                 f"first would be wrong; type {flag} 1, or choose another --loss"
             )
     if facts.config.schedule.max_staleness > 0 and algorithm.mismatch_correction == "none":
+        cut = facts.config.sampling.top_p < 1.0 or facts.config.sampling.top_k > 0  # which no correction can mend
         return (
             f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "
-            "wrong; type --max-staleness 0, or --mismatch-correction truncated"
+            f"wrong; type --max-staleness 0{'' if cut else ', or --mismatch-correction truncated'}"
         )
     return None
 
@@ -334,6 +343,21 @@ def check_required(facts: Facts) -> None:
         raise ConfigError("no reward is given: type -rt and its name (rlcore plugins lists them), or add [[rewards]]")
 
 
+def _weighing(facts: Facts) -> str:
+    """Which correction would be accepted."""
+    sampling, spec = facts.config.sampling, facts.chosen.spec("algorithm.loss")
+    if sampling.top_p < 1.0 or sampling.top_k > 0:
+        return "a sampler without top-p and top-k could be corrected for (--mismatch-correction)"
+    kind = "sequence_truncated" if isinstance(spec, LossSpec) and spec.sequence_ratio else "decoupled"
+    return f"--mismatch-correction {kind} weighs it"
+
+
+def _reachable(config: RunConfig) -> bool:
+    """Whether some number of right answers in a group passes the filter."""
+    group, bounds = config.sampling.num_generations, config.algorithm.filter_range
+    return bounds is None or any(bounds[0] < right / group < bounds[1] for right in range(group + 1))
+
+
 def remarks(facts: Facts) -> Iterator[str]:
     """What is legal and worth saying."""
     config = facts.config
@@ -350,6 +374,11 @@ def remarks(facts: Facts) -> Iterator[str]:
         )
     if config.algorithm.filter_range is None and config.algorithm.filter_limit != AlgorithmSection().filter_limit:
         yield f"{facts.cite('algorithm.filter_limit')}: no filter is set, so nothing counts towards it; --filter-range sets one"
+    if config.algorithm.filter_range is not None and not _reachable(config):
+        yield (
+            f"{facts.cite('algorithm.filter_range')}: where every answer is right or wrong, no group of "
+            f"{config.sampling.num_generations} lies between; -g {config.sampling.num_generations + 2} or a wider range"
+        )
     if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
         yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
     if config.algorithm.kl_coeff > 0:
@@ -362,7 +391,7 @@ def remarks(facts: Facts) -> Iterator[str]:
     if ratio_is_one(config) and config.schedule.max_staleness > 0 and config.algorithm.mismatch_correction == "none":
         yield (
             f"{facts.cite('schedule.max_staleness')}: stale data is trained as if it were fresh, for one optimizer step with "
-            f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; --mismatch-correction decoupled weighs it"
+            f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; {_weighing(facts)}"
         )
     if config.algorithm.dynamic_batching and config.run.max_steps is None:
         yield (

@@ -16,6 +16,7 @@ from rlcore.batches import RewardBatch, TrainBatch
 from rlcore.errors import RunError
 from rlcore.interfaces import AdvantageEstimator, Loss
 from rlcore.learning.aggregation import Variation, count, token_weights
+from rlcore.learning.needs import undeclared
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
 from rlcore.types import Finish, Group, Kind, Rollout, Score
 
@@ -132,7 +133,12 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
         if isinstance(array, np.ndarray):
             array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
     extras = {}
-    chosen = loss.prepare(batch)
+    try:
+        chosen = loss.prepare(batch)
+    except (TypeError, AttributeError) as error:
+        if not (hint := undeclared(error)):
+            raise
+        raise RunError(f"loss {name!r} failed in prepare: {type(error).__name__}: {error}{hint}") from error
     if not isinstance(chosen, Mapping):
         raise RunError(f"loss {name!r}: prepare returned a {type(chosen).__name__}; it must return a mapping of names to arrays")
     for key, value in chosen.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
 from rlcore.batches import LossBatch
@@ -16,6 +16,7 @@ from rlcore.errors import RlcoreError, RunError
 from rlcore.interfaces import Loss, Need
 from rlcore.learning.correction import Correction
 from rlcore.learning.kl import Kl, kl_estimate, kl_penalty
+from rlcore.learning.needs import undeclared
 
 if TYPE_CHECKING:
     import torch
@@ -82,13 +83,17 @@ class PolicyObjective:
         return total
 
     def _per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        lent, tensors = _lend(batch)
         try:
-            # A copy of the weights: what a loss does to its batch must not reach the sum below.
-            result = self.loss.per_token(logprobs, replace(batch, weights=batch.weights.clone()))
+            result = self.loss.per_token(logprobs, lent)
         except RlcoreError:
             raise
         except (Exception, SystemExit) as error:
-            raise RunError(f"loss {self.name!r} failed in per_token: {type(error).__name__}: {error}") from error
+            raise RunError(f"loss {self.name!r} failed in per_token: {type(error).__name__}: {error}{undeclared(error)}") from error
+        if written := [name for name, tensor in tensors.items() if tensor._version]:
+            raise RunError(
+                f"loss {self.name!r} wrote into {', '.join(written)} of its batch, which is only lent to it; compute with copies"
+            )
         values, reported = result if isinstance(result, tuple) else (result, {})
         for label, tensor in {"its loss": values, **reported}.items():
             if getattr(tensor, "shape", None) != logprobs.shape:
@@ -116,9 +121,18 @@ class PolicyObjective:
             Need.PROXIMAL: batch.proximal_logprobs,
             Need.ENTROPY: batch.entropy,
         }
+        if self.correction is not None and not batch.rollout_logprobs.isfinite().all():
+            raise RunError("the sampler's log probabilities are not finite, so mismatch_correction has nothing to compare with")
         for need in sorted(self.needs):
             if given[need] is None:
                 raise RunError(f"the objective with loss {self.name!r} needs {need.value} values, and the batch came without them")
+
+
+def _lend(batch: LossBatch) -> tuple[LossBatch, dict[str, torch.Tensor]]:
+    """A copy for the loss to see, and its tensors by name: what is done to them cannot reach the sum, and shows in their versions."""
+    tensors = {item.name: value.clone() for item in fields(batch) if hasattr(value := getattr(batch, item.name), "clone")}
+    extras = {name: value.clone() for name, value in batch.extras.items()}
+    return replace(batch, **tensors, extras=extras), {**tensors, **{f"extras[{name!r}]": value for name, value in extras.items()}}
 
 
 def _skipped(logprobs: torch.Tensor, batch: LossBatch, threshold: float | None) -> torch.Tensor:

@@ -49,13 +49,7 @@ betas = [0.9, 0.95]
 min_lr_ratio = 0.5          # the run is short: the rate need not fall far
 
 [algorithm]
-name = "grpo"
-kl_coeff = 0.0              # no reference model
-loss_variation = "token_level"
-
-[algorithm.options]
-clip_eps_low = 0.2
-clip_eps_high = 0.28
+name = "grpo"               # with its own defaults: rlcore show algo grpo; any other by --algo NAME
 
 [[rewards]]
 name = "boxed"              # the answer in \\boxed{{}} must equal gt_answer

@@ -68,6 +68,12 @@ def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
         raise PluginError(f"{kind} {name!r} of {owner} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(made, base):
         raise PluginError(f"{kind} {name!r} of {owner} is a {type(made).__name__}; it must be a subclass of rlcore.api.{base.__name__}")
+    spec = plan.registry.spec(kind, name)
+    for declared in ("accepts_kl", "needs_greedy"):
+        in_spec, in_class = getattr(spec, declared, None), getattr(made, declared, None)
+        if in_spec != in_class:
+            said = f"{declared} is {in_class} on its class and {in_spec} in its spec"
+            raise PluginError(f"{kind} {name!r} of {owner}: {said}; they must agree")
     return made
 
 

@@ -56,6 +56,8 @@ class Feed:
     ) -> None:
         self.coordinator = coordinator
         self.watch = watch
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Asked while a batch is waited for: a filter that lets nothing pass must not keep a user who wants to stop."""
         self._say = say
         self._producer = producer
         self._jobs = jobs
@@ -71,7 +73,7 @@ class Feed:
         self._scored: list[Group] = []
 
     def next_batch(self) -> Batch | None:
-        """The next update's groups; None at the end of the run. Blocks until the coordinator has them."""
+        """The next update's groups; None at the end of the run, or where the run is ``interrupted`` before they are there. Blocks."""
         raise NotImplementedError
 
     def updated(self) -> int:
@@ -157,7 +159,7 @@ class SequentialFeed(Feed):
     def next_batch(self) -> Batch | None:
         self._load_newest()
         while (order := self.coordinator.next_batch()) is None:
-            if self.coordinator.finished:
+            if self.coordinator.finished or self.interrupted():
                 return None
             jobs = self._new_jobs()
             self._deliver(self._run(jobs))

@@ -60,6 +60,7 @@ class LocalRun:
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, parts.schedule.horizon)
             with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
+                parts.feed.interrupted = lambda: interrupt.requested
                 # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
                 parts.feed.profile = self._profile("producer") if sys.version_info < (3, 12) else None
                 timing = self._trained(parts, interrupt)
@@ -158,7 +159,8 @@ class LocalRun:
         allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
         gap = figures.get("sampler_gap", 0.0)
         fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
-        if fresh and gap > allowed and not self._gap_told:
+        whole = self._config.sampling.top_p == 1.0 and self._config.sampling.top_k == 0  # a cut sampler's are others by intention
+        if fresh and whole and gap > allowed and not self._gap_told:
             self._gap_told = True
             self._progress.note(
                 f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "

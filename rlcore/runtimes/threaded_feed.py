@@ -60,7 +60,7 @@ class ThreadedFeed(Feed):
             while (order := self.coordinator.next_batch()) is None:
                 self._warn()
                 self._raise_from_thread()
-                if self.coordinator.finished:
+                if self.coordinator.finished or self.interrupted():
                     return None
                 self._changed.wait()
             self._changed.notify_all()

@@ -80,6 +80,21 @@ class AdvantageSuite(ABC):
             values = self.make().estimate(self.declared(batch))
             assert np.isfinite(values).all(), f"{name}: {values}"
 
+    def test_finite_without_a_greedy_reward(self) -> None:
+        """A greedy rollout that was not judged leaves NaN for its group: an estimator that takes greedy rewards stays finite."""
+        batch = self.batch()
+        if batch.greedy is None:
+            return
+        for missing in ([0], [1], [2], [0, 1, 2]):
+            greedy = batch.greedy.copy()
+            greedy[missing] = np.nan
+            values = self.per_token(replace(batch, greedy=greedy))
+            bad = sorted(set(np.repeat(batch.group, batch.lengths)[~np.isfinite(values)].tolist()))
+            assert not bad, (
+                f"groups {missing} came without a greedy reward (batch.greedy is NaN there), and the advantages of groups {bad} are not "
+                "finite: give such rollouts 0"
+            )
+
     def test_deterministic(self) -> None:
         """Every rank runs it on the same batch and must get the same bits."""
         assert np.array_equal(self.make().estimate(self.batch()), self.make().estimate(self.batch())), "two estimates of one batch differ"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ __all__ = ["LossSuite"]
 
 LENGTHS = (3, 1, 5, 2, 4)
 EXTREMES = (-1e4, -200.0, -90.0, -30.0, -1.0, 0.0, 1.0, 30.0, 90.0, 200.0, 1e4)
+DECLARED = {Need.OLD: "old_logprobs", Need.REFERENCE: "reference_logprobs", Need.PROXIMAL: "proximal_logprobs"}
+"""What ``prepare`` finds in its batch only where the loss declares it."""
 
 
 class LossSuite(ABC):
@@ -33,25 +35,81 @@ class LossSuite(ABC):
         """A fresh loss."""
 
     def train_batch(self) -> TrainBatch:
-        """Five rollouts of 15 tokens in two groups, old log probabilities off the policy's by 0.3 or so."""
+        """Five rollouts of 15 tokens in two groups, old log probabilities off the policy's by 0.3 or so.
+
+        All kinds of log probabilities are in it; the suite takes out what the loss does not declare before it calls the loss.
+        """
         draw = np.random.default_rng(0)
-        rollouts = [make_rollout([1, 2], list(draw.integers(0, 9, length)), index=row) for row, length in enumerate(LENGTHS)]
+        rollouts = [
+            make_rollout([1, 2], list(draw.integers(0, 9, length)), prompt_id=f"p{int(row > 2)}", index=row - 3 * (row > 2))
+            for row, length in enumerate(LENGTHS)
+        ]
         tokens = sum(LENGTHS)
         sampled = draw.uniform(-3.0, -0.1, tokens).astype(np.float32)
         batch = make_train_batch(rollouts, [1.5, -0.5, -1.0, 0.75, -2.0], group=[0, 0, 0, 1, 1])
         off = [draw.normal(0, 0.3, tokens).astype(np.float32) for _ in range(3)]
-        needs = self.make().needs
-        return replace(
-            batch,
-            rollout_logprobs=sampled,
-            old_logprobs=sampled + off[0],
-            reference_logprobs=sampled + off[1] if Need.REFERENCE in needs else None,
-            proximal_logprobs=sampled + off[2] if Need.PROXIMAL in needs else None,
+        given: dict[str, Any] = {name: sampled + moved for name, moved in zip(DECLARED.values(), off, strict=True)}
+        return replace(batch, rollout_logprobs=sampled, **given)
+
+    def wide_batch(self) -> TrainBatch:
+        """Sixty groups of four rollouts, some 900 tokens; many of them tie in advantage and log probability, and one rollout in nine does
+        not train: what a choice over the batch must cope with."""
+        draw = np.random.default_rng(1)
+        groups, size = 60, 4
+        lengths = draw.integers(1, 7, groups * size)
+        rollouts = [
+            make_rollout([1, 2], list(draw.integers(0, 9, length)), prompt_id=f"p{row // size}", index=row % size)
+            for row, length in enumerate(lengths)
+        ]
+        batch = make_train_batch(
+            rollouts,
+            list(draw.choice([1.5, -0.5, -1.0, 0.75, -2.0], len(rollouts))),
+            group=[row // size for row in range(len(rollouts))],
+            in_loss=[row % 9 != 4 for row in range(len(rollouts))],
         )
+        shape = int(lengths.sum())
+        sampled = -draw.integers(0, 12, shape).astype(np.float32) / 4
+        given: dict[str, Any] = {name: sampled + draw.integers(-1, 2, shape).astype(np.float32) / 4 for name in DECLARED.values()}
+        return replace(batch, rollout_logprobs=sampled, **given)
+
+    def prepared(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+        """What ``prepare`` chooses over the batch, lent as a run lends it: read-only, and without what the loss does not declare."""
+        needs = self.make().needs
+        lent = _lent(batch, needs)
+        try:
+            chosen = self.make().prepare(lent)
+        except Exception as error:
+            written = self._written(batch)
+            if isinstance(error, ValueError) and written:
+                raise AssertionError(f"prepare writes into {written} of its batch, which is shared: work on a copy") from error
+            missing = [need for need in DECLARED if need not in needs and self._prepares(batch, needs | {need})]
+            if missing:
+                raise AssertionError(_undeclared(missing[0])) from error
+            raise
+        # Once more after the fact: an array may be reached around its flag, as torch.from_numpy does.
+        changed = _changed(lent, _lent(batch, needs))
+        assert not changed, f"prepare writes into {changed} of its batch, which is shared: work on a copy"
+        return chosen
+
+    def _prepares(self, batch: TrainBatch, needs: frozenset[Need]) -> bool:
+        try:
+            self.make().prepare(_lent(batch, needs))
+        except Exception:
+            return False
+        return True
+
+    def _written(self, batch: TrainBatch) -> str:
+        """Names of the arrays that ``prepare`` writes into where it can; all log probabilities are there, so that it runs to its end."""
+        own = _lent(batch, frozenset(DECLARED), writeable=True)
+        try:
+            self.make().prepare(own)
+        except Exception:
+            return ""
+        return _changed(own, _lent(batch, frozenset(DECLARED)))
 
     def micro_batch(self, batch: TrainBatch, rows: Sequence[int] | None = None, dtype: torch.dtype = torch.float64) -> LossBatch:
         """The given rollouts (default all) of the batch as the loss sees them, with what it declares that it needs."""
-        prepared = {name: np.asarray(value) for name, value in self.make().prepare(batch).items()}
+        prepared = {name: np.asarray(value) for name, value in self.prepared(batch).items()}
         order = np.array(range(len(batch)) if rows is None else rows, np.int64)
         index = token_index(batch.offsets, order)
         lengths = batch.lengths[order]
@@ -168,17 +226,22 @@ class LossSuite(ABC):
         assert torch.equal(torch.sign(-gradient), signs), "the gradient step does not follow the sign of the advantage"
 
     def test_inputs_are_not_changed(self) -> None:
-        """The tensors of the batch stay as they were: the core uses them after the loss."""
+        """``per_token`` writes nothing in place, neither before nor after use: the core and the gradient use the tensors after it."""
         full = self.train_batch()
         batch, same = self.micro_batch(full), self.micro_batch(full)
-        logprobs = self.policy(full)
-        before = logprobs.detach().clone()
-        self.gradient(logprobs, batch)
-        assert torch.equal(logprobs, before), "per_token changed logprobs"
-        for item in fields(batch):
-            value = getattr(batch, item.name)
-            if isinstance(value, torch.Tensor):
-                assert torch.equal(value, getattr(same, item.name)), f"per_token changed {item.name}"
+        # No leaf: torch itself refuses to write into one, with a message about leaves; in a run it is no leaf either.
+        leaf = self.policy(full)
+        logprobs = leaf.clone()
+        lent = {"logprobs": logprobs, **_tensors(batch)}
+        # torch counts the writes into a tensor, also those that happen to change no value here.
+        counts = {name: tensor._version for name, tensor in lent.items()}
+        self.values(logprobs, batch)
+        before = {"logprobs": leaf.detach(), **_tensors(same)}
+        now = {"logprobs": logprobs, **_tensors(batch)}
+        assert now.keys() == before.keys(), f"per_token changed the names in extras: {sorted(batch.extras)}, not {sorted(same.extras)}"
+        for name, tensor in now.items():
+            written = tensor is not lent[name] or tensor._version != counts[name] or not torch.equal(tensor.detach(), before[name])
+            assert not written, f"per_token writes into {name} in place; it is shared: work on a new tensor (x * 2, not x.mul_(2))"
 
     def test_deterministic_and_stateless(self) -> None:
         """The same tokens give the same loss, whatever the loss saw before: random choices are keyed (section 4)."""
@@ -191,11 +254,72 @@ class LossSuite(ABC):
         assert torch.equal(*pair), "a second call gave another loss"
 
     def test_prepare_gives_arrays_per_token(self) -> None:
-        """``prepare`` returns float32[N] arrays, the same ones each time, and leaves the batch alone."""
-        batch, same = self.train_batch(), self.train_batch()
-        prepared, again = self.make().prepare(batch), self.make().prepare(batch)
+        """``prepare`` returns finite float32[N] arrays, the same ones each time, and leaves every array of the batch alone."""
+        batch = self.train_batch()
+        prepared, again = self.prepared(batch), self.prepared(batch)
         for name, value in prepared.items():
             assert value.shape == batch.advantages.shape, f"prepared {name!r} has shape {value.shape}, not one a token"
             assert value.dtype == np.float32, f"prepared {name!r} is {value.dtype}, not float32"
-            assert np.array_equal(value, again[name], equal_nan=True), f"prepared {name!r} differs at a second call"
-        assert np.array_equal(batch.advantages, same.advantages), "prepare changed the advantages"
+            assert np.isfinite(value).all(), f"prepared {name!r} is not finite"
+            assert np.array_equal(value, again[name]), f"prepared {name!r} differs at a second call: key what is random (section 4)"
+
+    def test_prepare_reads_what_is_declared(self) -> None:
+        """Log probabilities that the loss does not declare are there in one run and not in the next: they make no difference."""
+        batch, needs = self.wide_batch(), self.make().needs
+        prepared = self.prepared(batch)
+        for need in (need for need in DECLARED if need not in needs):
+            more = self.make().prepare(_lent(batch, needs | {need}))
+            same = more.keys() == prepared.keys() and all(np.array_equal(more[name], prepared[name]) for name in prepared)
+            assert same, _undeclared(need)
+
+    def test_prepare_does_not_look_at_places(self) -> None:
+        """Rollouts in another order, groups renumbered: each token keeps its value. A choice is keyed by (seed, version, prompt, rollout,
+        token), and ties are broken by such a key too, never by where a token stands (section 4)."""
+        batch = self.wide_batch()
+        orders = [np.arange(len(batch))[::-1], np.random.default_rng(0).permutation(len(batch))]
+        for order in orders:
+            tokens = token_index(batch.offsets, order)
+            moved = batch.take(order)
+            moved = replace(moved, group=int(batch.group.max()) - moved.group)
+            for seed in range(10):  # a rare choice falls nowhere under most seeds
+                here, there = (self.prepared(replace(one, seed=seed, version=seed)) for one in (batch, moved))
+                assert here.keys() == there.keys(), f"prepare gave {sorted(here)}, and {sorted(there)} after a permutation of the rollouts"
+                for name, value in here.items():
+                    off = ~np.isclose(there[name], value[tokens], rtol=1e-5, atol=1e-6)
+                    assert not off.any(), (
+                        f"prepared {name!r} depends on where a token stands: a permutation of the rollouts changed it at {int(off.sum())} "
+                        f"of {len(off)} tokens; key choices and ties by (seed, version, prompt_id, rollout.index, token)"
+                    )
+
+
+def _lent(batch: TrainBatch, needs: frozenset[Need], *, writeable: bool = False) -> TrainBatch:
+    """A copy of the batch, read-only as in a run, without the log probabilities that are not among ``needs``."""
+    arrays = {name: value.copy() for name, value in _arrays(batch).items()}
+    for array in arrays.values():
+        array.setflags(write=writeable)
+    changes: dict[str, Any] = {**arrays, **{name: None for need, name in DECLARED.items() if need not in needs}}
+    return replace(batch, **changes)
+
+
+def _arrays(batch: TrainBatch) -> dict[str, np.ndarray]:
+    values = {item.name: getattr(batch, item.name) for item in fields(batch)}
+    return {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+
+
+def _changed(batch: TrainBatch, same: TrainBatch) -> str:
+    """Names of the arrays that differ."""
+    before = _arrays(same)
+    return ", ".join(name for name, value in _arrays(batch).items() if name in before and not np.array_equal(value, before[name]))
+
+
+def _undeclared(need: Need) -> str:
+    return (
+        f"prepare uses batch.{DECLARED[need]} and the loss does not declare it: add Need.{need.name} to its needs "
+        f"(needs = frozenset({{Need.{need.name}}})), or a run may come without it"
+    )
+
+
+def _tensors(batch: LossBatch) -> dict[str, torch.Tensor]:
+    values = {item.name: getattr(batch, item.name) for item in fields(batch)}
+    values |= {f"extras[{name!r}]": value for name, value in batch.extras.items()}
+    return {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,14 +56,28 @@ def test_the_loss_is_blamed_by_name(per_token: Any, words: str) -> None:
         objective(per_token)(logprobs(), batch())
 
 
-def test_what_a_loss_writes_into_the_weights_does_not_reach_the_sum() -> None:
-    def greedy(values: torch.Tensor, batch: LossBatch) -> torch.Tensor:
-        batch.weights.fill_(100.0)
-        return -values * batch.advantages
+@pytest.mark.parametrize("name", ["weights", "advantages", "old_logprobs", "rollout_logprobs", "extras['mine']"])
+def test_a_loss_that_writes_into_its_batch_is_named_with_what_it_wrote(name: str) -> None:
+    def writes(values: torch.Tensor, lent: LossBatch) -> torch.Tensor:
+        loss = -values * lent.advantages
+        (lent.extras["mine"] if "mine" in name else getattr(lent, name)).fill_(100.0)
+        return loss
 
-    honest, _ = objective(lambda values, batch: -values * batch.advantages)(logprobs(), batch())
-    found, _ = objective(greedy)(logprobs(), batch())
-    assert found.item() == honest.item()
+    whole = replace(batch(), extras={"mine": torch.zeros_like(batch().advantages)})
+    with pytest.raises(RunError, match=f"wrote into {re.escape(name)} of its batch"):
+        objective(writes)(logprobs(), whole)
+    assert not whole.extras["mine"].any(), "the batch itself stays as it is"
+
+
+def test_a_loss_that_reads_what_it_did_not_declare_is_told_so() -> None:
+    with pytest.raises(RunError, match="a loss declares what it reads in `needs`"):
+        objective(lambda values, lent: -values * lent.entropy)(logprobs(), replace(batch(), entropy=None))
+
+
+def test_other_errors_of_a_loss_say_nothing_of_needs() -> None:
+    with pytest.raises(RunError) as raised:
+        objective(lambda values, lent: values + "x")(logprobs(), batch())
+    assert "needs" not in str(raised.value)
 
 
 def test_prepare_is_lent_the_batch_read_only_and_must_return_a_mapping() -> None:

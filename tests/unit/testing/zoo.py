@@ -43,29 +43,47 @@ from zoo_methods import (
     AcceptsSubstring,
     Ascends,
     BlamesItself,
+    BreaksTiesByPlace,
     CentresInPlace,
     ChangesColumns,
+    ClampsWide,
+    ClipsWhatItIsLent,
     CountsCalls,
     CountsMasked,
     DetachesTheRatio,
     DividesByZero,
+    DrawsByPlace,
+    DrawsRarelyByPlace,
     DropsTokens,
     GroupOutOfOrder,
+    KeysByGroupNumber,
+    NeedsOldInSilence,
+    NeedsReferenceInSilence,
     NeedsSortedGroups,
     NoAccuracy,
     NotANumber,
     Overflows,
+    OverwritesExtras,
+    OverwritesLogprobs,
+    OverwritesOld,
+    PreparesNan,
     PreparesPerRollout,
     RaisesOnEmpty,
     ReadsUndeclared,
+    ReplacesExtras,
     RoundsOff,
     RunningBaseline,
     ScalesInPlace,
     SinglePrecision,
     SumsUp,
+    TakesEverySecond,
+    TakesGreedyAsItIs,
+    TurnsNoneIntoNan,
     UpsideDown,
     WeighsByGroupNumber,
     WhitensPerMicroBatch,
+    WritesAfterUse,
+    WritesAroundTheFlag,
 )
 
 from rlcore.interfaces import InFlight, Reward
@@ -74,23 +92,24 @@ from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
 
 @dataclass(frozen=True)
 class Specimen:
-    """A suite pointed at a bug, and the rule that must fail."""
+    """A suite pointed at a bug, the rule that must fail, and a pattern that its message must contain."""
 
     name: str
     suite: Any
     rule: str
+    says: str = ""
 
 
 def _reward(bug: type[Reward], rule: str) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeRewardSuite,), {"make": lambda self: bug()}), rule)
 
 
-def _estimator(bug: type[FakeEstimator], rule: str) -> Specimen:
-    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEstimatorSuite,), {"make": lambda self: bug()}), rule)
+def _estimator(bug: type[FakeEstimator], rule: str, says: str = "") -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEstimatorSuite,), {"make": lambda self: bug()}), rule, says)
 
 
-def _loss(bug: type[FakeLoss], rule: str) -> Specimen:
-    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeLossSuite,), {"make": lambda self: bug()}), rule)
+def _loss(bug: type[FakeLoss], rule: str, says: str = "") -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeLossSuite,), {"make": lambda self: bug()}), rule, says)
 
 
 def _engine(bug: type[FakeInference], rule: str, in_flight: InFlight = InFlight.FINISH) -> Specimen:
@@ -124,15 +143,34 @@ ZOO = [
     _estimator(SinglePrecision, "test_shape_and_type"),
     _estimator(UpsideDown, "test_better_reward_is_not_worse"),
     _estimator(CentresInPlace, "test_inputs_are_not_changed"),
+    _estimator(TakesGreedyAsItIs, "test_finite_without_a_greedy_reward", "without a greedy reward"),
     _loss(WhitensPerMicroBatch, "test_micro_batches_add_up"),
     _loss(WhitensPerMicroBatch, "test_rollouts_do_not_influence_each_other"),
     _loss(Overflows, "test_finite_at_extreme_ratios"),
     _loss(Ascends, "test_follows_the_advantage"),
     _loss(SumsUp, "test_shape_and_type"),
     _loss(DetachesTheRatio, "test_gradient_is_the_derivative"),
-    _loss(ScalesInPlace, "test_inputs_are_not_changed"),
+    _loss(ScalesInPlace, "test_inputs_are_not_changed", "writes into advantages"),
+    _loss(WritesAfterUse, "test_inputs_are_not_changed", "writes into advantages"),
+    _loss(ClampsWide, "test_inputs_are_not_changed", "writes into advantages"),
+    _loss(OverwritesOld, "test_inputs_are_not_changed", "writes into old_logprobs"),
+    _loss(OverwritesLogprobs, "test_inputs_are_not_changed", "writes into logprobs"),
+    _loss(OverwritesExtras, "test_inputs_are_not_changed", r"writes into extras\['keep'\]"),
+    _loss(ReplacesExtras, "test_inputs_are_not_changed", r"writes into extras\['keep'\]"),
     _loss(DropsTokens, "test_deterministic_and_stateless"),
     _loss(PreparesPerRollout, "test_prepare_gives_arrays_per_token"),
+    _loss(PreparesNan, "test_prepare_gives_arrays_per_token", "not finite"),
+    _loss(ClipsWhatItIsLent, "test_prepare_gives_arrays_per_token", "writes into weights"),
+    _loss(WritesAroundTheFlag, "test_prepare_gives_arrays_per_token", "writes into rollout_logprobs"),
+    _loss(TakesEverySecond, "test_prepare_does_not_look_at_places", "where a token stands"),
+    _loss(DrawsByPlace, "test_prepare_does_not_look_at_places", "where a token stands"),
+    _loss(DrawsRarelyByPlace, "test_prepare_does_not_look_at_places", "where a token stands"),
+    _loss(KeysByGroupNumber, "test_prepare_does_not_look_at_places", "where a token stands"),
+    _loss(BreaksTiesByPlace, "test_prepare_does_not_look_at_places", "where a token stands"),
+    _loss(NeedsOldInSilence, "test_prepare_reads_what_is_declared", r"Need\.OLD to its needs"),
+    _loss(NeedsOldInSilence, "test_shape_and_type", r"Need\.OLD to its needs"),
+    _loss(TurnsNoneIntoNan, "test_prepare_reads_what_is_declared", r"Need\.OLD to its needs"),
+    _loss(NeedsReferenceInSilence, "test_prepare_reads_what_is_declared", r"Need\.REFERENCE to its needs"),
     _engine(RunsToTheEnd, "test_streams"),
     _engine(LogprobsBeforeTemperature, "test_logprobs_are_at_the_sampling_temperature"),
     _engine(SharesNoise, "test_noise_does_not_depend_on_batching"),

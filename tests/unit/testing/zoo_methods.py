@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -9,6 +11,7 @@ import numpy as np
 import torch
 
 from rlcore.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.interfaces import Need
 from rlcore.testing import FakeEstimator, FakeLoss, FakeReward
 from rlcore.types import Outcome, RewardInput, Score
 
@@ -142,6 +145,16 @@ class CentresInPlace(FakeEstimator):
         return result
 
 
+class TakesGreedyAsItIs(FakeEstimator):
+    """A prompt whose greedy completion was not judged has NaN for a baseline."""
+
+    needs_greedy = True
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        assert batch.greedy is not None
+        return np.where(batch.in_statistics, batch.rewards - batch.greedy[batch.group], 0.0)
+
+
 # --- losses ------------------------------------------------------------------------------------------------------------
 
 
@@ -192,3 +205,155 @@ class DropsTokens(FakeLoss):
 class PreparesPerRollout(FakeLoss):
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
         return {"rank": np.arange(len(batch.advantages))}
+
+
+class Prepares(FakeLoss):
+    """Weighs tokens by what ``choose`` says; the bugs below choose wrongly."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        raise NotImplementedError
+
+    def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+        return {"keep": np.asarray(self.choose(batch)).astype(np.float32)}
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        return super().per_token(logprobs, batch) * (0.5 + batch.extras["keep"])
+
+
+class TakesEverySecond(Prepares):
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return np.arange(len(batch.advantages)) % 2
+
+
+class DrawsByPlace(Prepares):
+    """Seeded, so that every rank agrees; still the n-th number goes to whatever token comes n-th."""
+
+    share = 0.5
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return np.random.default_rng(batch.seed).uniform(size=len(batch.advantages)) < self.share
+
+
+class DrawsRarelyByPlace(DrawsByPlace):
+    share = 1e-3
+
+
+class KeysByGroupNumber(Prepares):
+    """A group's number is its place in this batch, not its prompt."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return np.repeat(batch.group % 2, batch.lengths)
+
+
+class BreaksTiesByPlace(Prepares):
+    """The tenth with the largest advantages, which many tokens share: the first of them in the batch."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        chosen = np.argsort(-batch.advantages, kind="stable")[: len(batch.advantages) // 10]
+        return np.isin(np.arange(len(batch.advantages)), chosen)
+
+
+class ChoosesByKey(Prepares):
+    """No bug: the tenth with the lowest old log probabilities, ties broken by what a token is."""
+
+    needs = frozenset({Need.OLD})
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        assert batch.old_logprobs is not None
+        keys = [
+            (old, zlib.crc32(f"{batch.seed},{batch.version},{rollout.prompt_id},{rollout.index},{token}".encode()), place)
+            for rollout, start, length in zip(batch.rollouts, batch.offsets, batch.lengths, strict=False)
+            for token, (old, place) in enumerate(
+                zip(batch.old_logprobs[start : start + length].tolist(), range(start, start + length), strict=True)
+            )
+        ]
+        chosen = [place for _, _, place in sorted(keys)[: len(keys) // 10]]
+        return np.isin(np.arange(len(keys)), chosen)
+
+
+class NeedsOldInSilence(Prepares):
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        assert batch.old_logprobs is not None
+        return batch.old_logprobs < -1.0
+
+
+class TurnsNoneIntoNan(Prepares):
+    """None becomes NaN, NaN is below nothing, and nothing is chosen without a word."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return np.broadcast_to(np.asarray(batch.old_logprobs, np.float64) < -1.0, batch.advantages.shape)
+
+
+class NeedsReferenceInSilence(Prepares):
+    needs = frozenset({Need.OLD})
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        assert batch.old_logprobs is not None
+        assert batch.reference_logprobs is not None
+        return batch.old_logprobs < batch.reference_logprobs
+
+
+class ClipsWhatItIsLent(Prepares):
+    """In ``prepare``: the weights of the whole update, halved on the way."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        batch.weights[:] = batch.weights / 2
+        return batch.weights > 0
+
+
+class WritesAroundTheFlag(Prepares):
+    """Torch on the array's memory does not ask whether it may."""
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.from_numpy(batch.rollout_logprobs).sub_(1.0)
+        return batch.advantages > 0
+
+
+class PreparesNan(Prepares):
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return np.where(batch.advantages > 0, 1.0, np.nan)
+
+
+class WritesAfterUse(FakeLoss):
+    """The gradient still needs what is overwritten: torch would refuse, far from here."""
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        values = super().per_token(logprobs, batch)
+        batch.advantages.zero_()
+        return values
+
+
+class OverwritesOld(FakeLoss):
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        batch.old_logprobs.clamp_(min=-1.0)
+        return super().per_token(logprobs, batch)
+
+
+class ClampsWide(FakeLoss):
+    """Changes nothing at the advantages of the suite, and a good deal in a run."""
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        batch.advantages.clamp_(-50.0, 50.0)
+        return super().per_token(logprobs, batch)
+
+
+class OverwritesExtras(Prepares):
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        return batch.advantages > 0
+
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        batch.extras["keep"].add_(1.0)
+        return super().per_token(logprobs, batch)
+
+
+class ReplacesExtras(OverwritesExtras):
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        batch.extras["keep"] = batch.extras["keep"] + 1.0  # type: ignore[index]
+        return Prepares.per_token(self, logprobs, batch)
+
+
+class OverwritesLogprobs(FakeLoss):
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
+        return super().per_token(logprobs.clamp_(min=-2.0), batch)

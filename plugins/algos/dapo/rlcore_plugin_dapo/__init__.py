@@ -29,8 +29,9 @@ Where others differ:
 - the paper filters truncated responses first and then punishes length softly instead; both are on here, as in the ColossalAI trainer,
   so that a truncated response moves the baseline of its group and is not itself trained on.
 - overlong: never better to be longer. The penalty stays at -correct_score at the limit and beyond; ColossalAI's stops at the limit.
-- TRL (loss_type "dapo") divides every optimizer step by the average number of tokens of the generation batch's steps; here every step
-  divides by its own tokens, so it is a mean. verl's token-mean and OpenRLHF's token_level_loss are the same mean.
+- TRL (loss_type "dapo") divides every optimizer step by the average number of tokens of the generation batch's steps: our token_level
+  where a generation batch makes one step, no mean where it makes several. Here every step divides by its own tokens. verl's token-mean
+  and OpenRLHF's token_level_loss are our mean.
 - verl always adds a dual clip (c = 3; here --dual-clip 3) and adds 1e-6 to the deviation; OpenRLHF adds 1e-9, where rounding of equal
   rewards becomes a full-size advantage. Here equal rewards give exactly 0, and so does a group of one, which verl leaves at its raw
   reward.

@@ -24,7 +24,7 @@ _PAPER = "Clip-Cov (arXiv 2505.22617)"
 class ClipCovOptions(BaseModel):
     """Options of Clip-Cov: the clip of the ratio, and which tokens are taken out beside it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     clip_eps_low: float = Field(default=0.2, gt=0.0, le=1.0, description="how far the ratio may fall below 1 before its gradient stops")
     clip_eps_high: float = Field(default=0.2, gt=0.0, description="how far the ratio may rise above 1 before its gradient stops")

@@ -24,7 +24,7 @@ _PAPER = "KL-Cov (arXiv 2505.22617)"
 class KlCovOptions(BaseModel):
     """Options of KL-Cov: which tokens are held, and how strongly."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     kl_cov_share: float = Field(default=2e-3, gt=0.0, le=1.0, description="share of a batch's tokens that is held, at least one")
     kl_cov_coeff: float = Field(default=1.0, ge=0.0, description="coefficient of the penalty on these tokens")

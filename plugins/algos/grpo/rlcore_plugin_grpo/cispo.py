@@ -23,7 +23,7 @@ class CispoOptions(BaseModel):
     """The weight is held within ``[1 - weight_eps_low, 1 + weight_eps_high]``: distances from 1, as in the paper. A ratio is above 0, so
     ``weight_eps_low`` 1 is no lower bound."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     weight_eps_low: float = Field(default=1.0, gt=0.0, le=1.0, description="how far the weight may fall below 1; 1: no lower bound")
     weight_eps_high: float = Field(default=4.0, gt=0.0, description="how far the weight may rise above 1")
@@ -56,7 +56,7 @@ LOSS = LossSpec(
 
 _NOTES = """\
 advantage   A_i = (r_i - mean(r)) / (std(r) + 1e-4), as grpo
-weight      w_t = sg(clip(exp(log p(y_t) - log p_old(y_t)), 1 - weight_eps_low, 1 + weight_eps_high))
+weight      w_t = sg(clip(exp(log p(y_t) - log p_old(y_t)), 1 - weight_eps_low, 1 + weight_eps_high)); sg: stop gradient
 per token   l_t = -w_t A_i log p(y_t)
 loss        sum over all tokens of the step / their number (token_level)
 

@@ -22,7 +22,7 @@ _PAPER = "GMPO (arXiv 2507.20673)"
 class GmpoOptions(BaseModel):
     """A token's LOG ratio is held within ``[-log_clip_low, log_clip_high]`` nats, so its ratio within [exp(-low), exp(high)]."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     log_clip_low: float = Field(default=0.4, gt=0.0, description="nats that a token may fall below its old log probability")
     log_clip_high: float = Field(default=0.4, gt=0.0, description="nats that a token may rise above its old log probability")

@@ -21,7 +21,8 @@ Where others differ:
   turn into advantages of almost 1 by rounding). Here equal rewards and groups of one give exactly 0; verl keeps the raw reward of
   a group of one.
 - aggregation: TRL's loss_type "grpo" divides by all rows, fully masked ones too; here, as in verl, only rollouts with a token in the
-  loss count. verl's default is token-mean, TRL's is "dapo": both are our token_level.
+  loss count. verl's default is token-mean, our token_level. TRL's is "dapo", which divides every optimizer step by the average number
+  of tokens of the generation batch's steps: our token_level where a generation batch makes one step, no mean where it makes several.
 - clip: no dual clip unless asked for (--dual-clip 3 is verl's, which always has one); a ratio beyond exp(20) goes on along its tangent,
   so it is finite and never flat.
 - KL: k3 unclamped up to d = 10 and along its tangent beyond; TRL does not clamp; verl clamps the value at 10, which stops the gradient

@@ -23,7 +23,7 @@ class GspoOptions(BaseModel):
     """The sequence ratio is held within ``[1 - sequence_eps_low, 1 + sequence_eps_high]``. Named apart from the token clip of other
     losses, whose values are a thousand times larger."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     sequence_eps_low: float = Field(default=3e-4, gt=0.0, le=1.0, description="how far the sequence ratio may fall below 1")
     sequence_eps_high: float = Field(default=4e-4, gt=0.0, description="how far the sequence ratio may rise above 1")
@@ -66,9 +66,9 @@ gradient    through s_i: every token of response i moves by s_i A_i / |o_i|
 Against GRPO: one ratio a response; bounds of 3e-4 and 4e-4, not 0.2, for s_i is a geometric mean; no KL. With one optimizer step on fresh
 data s_i is 1 and GSPO is GRPO without its penalty, hence updates_per_batch 4.
 
-GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t). Where A is one number a response it has the same value and
-gradient. Where A varies over tokens (KL in the reward) the two differ: here, as in TRL, OpenRLHF and NeMo-RL, the sequence ratio is
-differentiated, so tokens share mean(A_t); verl's "gspo" is the token form, each token with its own A_t.
+GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t), w_t the ratio of a token; sg: stop gradient. Where A is one number
+a response it has the same value and gradient. Where A varies over tokens (KL in the reward) the two differ: here, as in TRL, OpenRLHF and
+NeMo-RL, the sequence ratio is differentiated, so tokens share mean(A_t); verl's "gspo" is the token form, each token with its own A_t.
 
 Where others differ:
 - verl: the token form; the log ratio capped at 10; the January 2026 snapshot ignores loss_agg_mode. Ours continues along the tangent

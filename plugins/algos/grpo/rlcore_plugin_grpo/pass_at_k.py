@@ -16,7 +16,7 @@ from rlcore.api import AdvantageEstimator, AdvantageSpec, RewardBatch
 class PassAtKOptions(BaseModel):
     """``k``: how many responses the best is taken of; at most the group's size counts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     k: int = Field(default=4, ge=2, description="responses that the best is taken of; k = 1 is plain reward: use rloo or group_mean")
 

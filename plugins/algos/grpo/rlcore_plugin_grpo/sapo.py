@@ -22,7 +22,7 @@ _PAPER = "SAPO (arXiv 2511.20347)"
 class SapoOptions(BaseModel):
     """Temperatures of the gate: the larger, the sooner the gradient fades as the ratio leaves 1."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     tau_pos: float = Field(default=1.0, gt=0.0, description="gate temperature of tokens with a positive advantage")
     tau_neg: float = Field(default=1.05, gt=0.0, description="gate temperature of the other tokens")

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
 _PAPER = "GPG (arXiv 2504.02546)"
+_ROUNDING = 1e-12
+"""Deviation of a group, as a share of its mean, below which its rewards count as equal."""
 
 _NOTES = """\
 signal      B rollouts train; M of them are in groups whose rewards are all equal, which have no gradient; alpha = B / (B - M)
@@ -79,7 +81,9 @@ class GroupPolicyGradient(AdvantageEstimator):
         centred = np.where(batch.in_statistics, batch.rewards - group_mean(batch), 0.0)
         # Of what trains: where the group filter masks groups, they are out of the loss's denominators already.
         counted = batch.in_statistics & batch.in_loss
-        alpha = int(counted.sum()) / max(int((counted & (group_std(batch) > 0)).sum()), 1)
+        # Sums of weighted rewards that are meant to be equal differ by a rounding error, which is no signal.
+        signal = group_std(batch) > _ROUNDING * np.abs(group_mean(batch))
+        alpha = int(counted.sum()) / max(int((counted & signal).sum()), 1)
         advantages: np.ndarray = alpha * centred
         return advantages
 

@@ -10,6 +10,6 @@ __all__ = ["ReinforcePlusPlusOptions"]
 class ReinforcePlusPlusOptions(BaseModel):
     """Options of REINFORCE++."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     gamma: float = Field(default=1.0, gt=0.0, le=1.0, description="discount per token of the reward that comes at the end")

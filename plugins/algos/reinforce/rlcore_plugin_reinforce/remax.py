@@ -14,7 +14,8 @@ _PAPER = "ReMax (arXiv 2310.10505)"
 
 _NOTES = """\
 baseline    b = reward of one greedy completion of the prompt, generated beside the sampled ones; it never trains
-reward      x_t = -kl_coeff * KL_t, plus r_i at the last token; KL_t = log p_old(y_t) - log p_ref(y_t) (k1)
+reward      x_t = -kl_coeff * KL_t, plus r_i at the last token: KL in the reward where kl_coeff > 0, and by default it is 0
+KL          KL_t = log p_old(y_t) - log p_ref(y_t) (k1)
 advantage   A_t = (sum of x from t on) - b; without KL: r_i - b at every token
 per token   l_t = -A_t log p(y_t), at the sampling temperature
 loss        mean over the rollouts in the loss of (sum over their tokens / max_new_tokens) (constant_length)
@@ -43,13 +44,14 @@ ESTIMATOR = AdvantageSpec(
 
 RECIPE = AlgorithmSpec(
     name="remax",
-    summary="Greedy completion as baseline, plain policy gradient summed over tokens",
+    summary="Greedy completion as baseline, plain policy gradient summed over tokens; KL in the reward where kl_coeff > 0",
     source=_PAPER,
     estimator="remax",
     loss="gpg",
     defaults={
         "algorithm.loss_variation": ("constant_length", f"{_PAPER}: a sum over tokens; a constant divisor is ours"),
         "algorithm.kl_kind": ("k1", f"{_PAPER}: the reward of RLHF less the log of the ratio to the reference"),
+        "algorithm.kl_coeff": (0.0, "ours: off, for a reward that can be verified needs no anchor; the paper tunes it to the task"),
         "algorithm.kl_in": ("reward", f"{_PAPER}: the reward of RLHF less the log of the ratio to the reference"),
         "algorithm.updates_per_batch": (1, f"{_PAPER}: one gradient step on samples of the present policy"),
         "algorithm.epochs_per_batch": (1, f"{_PAPER}: one gradient step on samples of the present policy"),

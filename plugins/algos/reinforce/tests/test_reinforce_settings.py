@@ -14,7 +14,7 @@ RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
 NUMBERS: dict[str, dict[str, float]] = {
     "reinforce++": {"kl_coeff": 0.01, "options.gamma": 1.0, "options.clip_eps_low": 0.2, "options.clip_eps_high": 0.2},
     "reinforce_ppb": {"kl_coeff": 0.01, "options.clip_eps_low": 0.2, "options.clip_eps_high": 0.2},
-    "remax": {"updates_per_batch": 1, "epochs_per_batch": 1, "schedule.max_staleness": 0},
+    "remax": {"kl_coeff": 0.0, "updates_per_batch": 1, "epochs_per_batch": 1, "schedule.max_staleness": 0},
     "opo": {"kl_coeff": 0.0, "entropy_coeff": 0.0, "updates_per_batch": 1, "epochs_per_batch": 1, "schedule.max_staleness": 0},
     "gpg": {"kl_coeff": 0.0, "updates_per_batch": 1, "epochs_per_batch": 1, "schedule.max_staleness": 0},
 }

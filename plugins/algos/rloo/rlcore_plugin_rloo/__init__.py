@@ -11,14 +11,15 @@ rlcore_api = "1.0"
 _PAPER = "Back to Basics (arXiv 2402.14740)"
 
 _NOTES = """\
-reward      R_i = r_i - kl_coeff * sum over t of KL_t, where the penalty goes into the reward (kl_in); KL_t = log p(y_t) - log p_ref(y_t)
+reward      R_i = r_i - kl_coeff * sum over t of KL_t: KL in the reward where kl_coeff > 0, and by default it is 0
+KL          KL_t = log p_old(y_t) - log p_ref(y_t) (k1)
 advantage   A_i = R_i - mean of the other N - 1 rewards = R_i N / (N - 1) - mean(R) N / (N - 1), over the group of a prompt
 ratio       w_t = exp(log p(y_t) - log p_old(y_t)), at the sampling temperature
 per token   l_t = -min(w_t A_i, clip(w_t, 1 - clip_eps_low, 1 + clip_eps_high) A_i)
 loss        mean over the rollouts in the loss of (sum over their tokens / max_new_tokens) (constant_length)
 
 What differs from GRPO: the baseline does not hold the rollout's own reward, so it is unbiased; no deviation; a sum over tokens rather
-than their mean, for the paper's gradient is that of the whole completion; KL in the reward rather than in the loss.
+than their mean, for the paper's gradient is that of the whole completion; KL in the reward where kl_coeff > 0, not in the loss.
 
 Where others differ:
 - N is the number of rollouts of that group that count, so groups may be ragged. A group of one has no others: 0, as in TRL; verl's loop
@@ -33,6 +34,7 @@ Where others differ:
 _DEFAULTS = {
     "algorithm.loss_variation": ("constant_length", f"{_PAPER}: the gradient of log p(y|x), a sum over tokens; a constant divisor is ours"),
     "algorithm.kl_kind": ("k1", f"{_PAPER}: R(x, y) = r(x, y) - beta log(p(y|x) / p_ref(y|x))"),
+    "algorithm.kl_coeff": (0.0, "ours: off, for a reward that can be verified needs no anchor; the paper tunes it to the task"),
     "algorithm.kl_in": ("reward", f"{_PAPER}: R(x, y) = r(x, y) - beta log(p(y|x) / p_ref(y|x))"),
     "algorithm.options.clip_eps_low": (0.2, "PPO (arXiv 1707.06347), section 6.1; without effect at one optimizer step a batch"),
     "algorithm.options.clip_eps_high": (0.2, "PPO (arXiv 1707.06347), section 6.1; without effect at one optimizer step a batch"),
@@ -59,7 +61,7 @@ def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:
     return [
         AlgorithmSpec(
             name="rloo",
-            summary="Leave-one-out baseline, clipped surrogate summed over tokens, KL in the reward",
+            summary="Leave-one-out baseline, clipped surrogate summed over tokens; KL in the reward where kl_coeff > 0",
             source=f"{_PAPER}, RLOO",
             estimator="rloo",
             loss="clipped",

@@ -31,7 +31,7 @@ def test_the_spec_says_what_the_class_says() -> None:
 
 def test_the_numbers_are_those_of_ppo() -> None:
     numbers = {path: value for path, (value, _) in RECIPE.defaults.items() if not isinstance(value, str)}
-    assert numbers == {"algorithm.options.clip_eps_low": 0.2, "algorithm.options.clip_eps_high": 0.2}
+    assert numbers == {"algorithm.kl_coeff": 0.0, "algorithm.options.clip_eps_low": 0.2, "algorithm.options.clip_eps_high": 0.2}
 
 
 def test_show_in_any_case(tmp_path: Path) -> None:
