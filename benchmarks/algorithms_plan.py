@@ -23,6 +23,7 @@ OFF_POLICY = ("grpo", "dapo", "gspo", "cispo", "gmpo", "sapo")
 CORRECTED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "grpo + decoupled": ("grpo", {"algorithm.mismatch_correction": "decoupled"}),
     "grpo + truncated": ("grpo", {"algorithm.mismatch_correction": "truncated"}),
+    "sapo + truncated": ("sapo", {"algorithm.mismatch_correction": "truncated"}),
 }
 """Label -> recipe and further settings. Stale data only: on fresh data of one engine the weights are 1."""
 LEARNING_RATE: Mapping[str, tuple[float, str]] = {}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +15,7 @@ import pytest
 from rlcore.interfaces import OptimizerSettings
 from rlcore.learning import learning_rate
 from rlcore.testing import RunOutcome, RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
 
 REWARDS = """
 from rlcore.api import Reward, Score
@@ -135,10 +140,10 @@ def test_warnings_of_starved_updates_are_counted_and_become_rare(tmp_path: Path)
     assert done.json["filter"]["starved_updates"] == 8  # the first update has the letter a before all others
     said = [line for line in done.stderr.splitlines() if line.startswith("warning:")]
     assert [line.rpartition("it is ")[2].split(" of this run")[0] for line in said] == [
-        "the first update",
-        "one of 2 updates",
-        "one of 4 updates",
-        "one of 8 updates",
+        "the first update to cost so much",
+        "one of 2 updates to cost so much",
+        "one of 4 updates to cost so much",
+        "one of 8 updates to cost so much",
     ]
 
 
@@ -227,3 +232,27 @@ def test_a_recipe_s_steps_per_batch_are_as_many_as_the_batch_has_prompts_and_the
         assert record["learning_rate"] == pytest.approx(sum(rates) / 3)
     again = tester.run("train", str(Path(done.json["run"]) / "run.toml"), "--dry-run").assert_ok()  # what was run can be run again
     assert "makes 3 optimizer steps" in again.stdout
+
+
+@STALENESS
+def test_ctrl_c_ends_a_run_that_only_waits(tmp_path: Path, staleness: int) -> None:
+    """No batch ever comes, and no limit ends it: the user does, once."""
+    tester, config = project(tmp_path, run=ENDLESS)
+    flags = [*filtered_by("wrong"), "--dynamic-batching", "--filter-limit", "none", "--max-staleness", str(staleness)]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "train", config, *flags],
+        cwd=tmp_path,
+        env={**os.environ, **tester.plugins.environment, **QUIET},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "warning: for one update" in line:
+                process.send_signal(signal.SIGINT)
+    said = "".join(lines)
+    assert process.returncode == 130, said
+    assert "nothing was trained" not in said
