@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.api import LossBatch, Normalisers
+from rlcore.api import LossBatch, Normalisers, RunError
 from rlcore.learning import ClippedSurrogate, Correction, Mismatch, PolicyObjective
 
 KINDS = [kind for kind in Mismatch if kind is not Mismatch.NONE]
@@ -142,3 +142,12 @@ def test_a_weight_carries_no_gradient() -> None:
     assert gradient.tolist() == pytest.approx(expected, rel=1e-12)
     weights, _ = Correction(kind=Mismatch.DECOUPLED).weights(own)
     assert not weights.requires_grad
+
+
+def test_a_sampler_that_is_not_finite_is_an_error_of_its_own_and_only_where_it_is_compared_with() -> None:
+    batch = make([[0.4, -0.3]])
+    broken = replace(batch, rollout_logprobs=tensor([math.nan, -1.0]))
+    with pytest.raises(RunError, match="the sampler's log probabilities are not finite"):
+        PolicyObjective(loss=ClippedSurrogate(), correction=Correction(kind=Mismatch.MASKED))(batch.old_logprobs, broken)
+    total, _ = PolicyObjective(loss=ClippedSurrogate())(batch.old_logprobs, broken)
+    assert math.isfinite(float(total))

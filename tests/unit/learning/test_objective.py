@@ -253,3 +253,11 @@ def test_metrics_of_one_token_and_of_none(tokens: int, expected: float) -> None:
     )
     _, metrics = PolicyObjective(loss=ClippedSurrogate())(empty.clone().requires_grad_(), given)
     assert float(metrics["sampler_gap"]) == expected
+
+
+def test_metrics_of_a_share_are_divided_by_the_tokens_of_the_whole_step() -> None:
+    whole = PolicyObjective(loss=ClippedSurrogate())(policy(), batch())[1]
+    share = PolicyObjective(loss=ClippedSurrogate())(policy(), batch(normalisers=Normalisers(tokens=24, rollouts=12, length=8)))[1]
+    alone = PolicyObjective(loss=ClippedSurrogate())(policy(), batch(normalisers=None))[1]
+    assert float(share["ratio_mean"]) == pytest.approx(float(whole["ratio_mean"]) / 4)
+    assert float(alone["ratio_mean"]) == float(whole["ratio_mean"])
