@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from rlcore_plugin_grpo import rlcore_register_algorithms
+from rlcore_plugin_grpo import rlcore_register_algorithms, rlcore_register_losses
 from rlcore_plugin_grpo.cispo import CispoOptions
 from rlcore_plugin_grpo.gmpo import GmpoOptions
 from rlcore_plugin_grpo.gspo import GspoOptions
@@ -59,3 +59,12 @@ def test_options_have_their_default_and_their_bounds(
     for value in refused:
         with pytest.raises(ValidationError, match=field):
             model(**{field: value})
+
+
+def test_the_losses_with_one_ratio_a_response_say_so() -> None:
+    assert {spec.name: spec.sequence_ratio for spec in rlcore_register_losses()} == {
+        "gspo": True,
+        "gmpo": True,
+        "cispo": False,
+        "sapo": False,
+    }

@@ -69,6 +69,19 @@ def test_no_rollouts() -> None:
     assert GroupPolicyGradient().estimate(make_reward_batch([], [])).shape == (0,)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 35.0, 1e5])
+def test_rewards_that_differ_by_rounding_are_equal_and_say_nothing(scale: float) -> None:
+    """Sums of weighted rewards: half of the rollouts are without signal, so alpha is 2."""
+    equal = [scale * (0.1 + 0.2), scale * 0.3, scale * 0.3, scale * (0.1 + 0.2)]
+    advantages = GroupPolicyGradient().estimate(make_reward_batch([*equal, 1.0, 0.0, 0.0, 1.0], [0, 0, 0, 0, 1, 1, 1, 1]))
+    assert advantages[4:].tolist() == [1.0, -1.0, -1.0, 1.0]
+
+
+def test_a_small_difference_of_large_rewards_is_a_signal() -> None:
+    advantages = GroupPolicyGradient().estimate(make_reward_batch([1e6, 1e6 + 1e-3, 1.0, 0.0], [0, 0, 1, 1]))
+    assert advantages[2:].tolist() == [0.5, -0.5]
+
+
 def test_masked_groups_do_not_enlarge_the_step() -> None:
     """They are out of the loss's denominator already: half of the groups masked, the gradient of each token is that without them."""
     rewards, group = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0], [0, 0, 1, 1, 2, 2, 3, 3]
