@@ -73,10 +73,9 @@ def ratio_is_one(config: RunConfig) -> bool:
 
 
 def _old_logprobs(config: RunConfig) -> tuple[str, str]:
-    sampling = config.sampling
     if config.algorithm.mismatch_correction != "none":
         return "trainer", "mismatch_correction compares them with the sampler's"
-    if sampling.top_p < 1.0 or sampling.top_k > 0:
+    if config.sampling.truncates:
         return "trainer", "top-p or top-k truncates the sampler, whose log probabilities are not the policy's"
     if config.schedule.max_staleness == 0 and _one_step(config):
         return "trainer", "free with one optimizer step per batch and max_staleness 0"

@@ -117,6 +117,11 @@ class SamplingSection(Section):
     max_new_tokens: Count = setting(512, "-mnt", help="longest response, in tokens")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
 
+    @property
+    def truncates(self) -> bool:
+        """True where the sampler's distribution is not the policy's."""
+        return self.top_p < 1.0 or self.top_k > 0
+
 
 class InferenceSection(Section):
     """[inference]: the producers."""

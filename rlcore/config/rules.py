@@ -27,6 +27,10 @@ class Facts:
         """The setting and its value as the user knows them."""
         return self.draft.cite(path, get_path(self.config, path))
 
+    def cite_cut(self) -> str:
+        """The setting that truncates the sampler, where one does."""
+        return self.cite("sampling.top_p" if self.config.sampling.top_p < 1.0 else "sampling.top_k")
+
     @property
     def estimator(self) -> AdvantageSpec | None:
         """The estimator's spec, None where it is not installed."""
@@ -165,10 +169,10 @@ def _correction_has_two_policies(facts: Facts) -> str | None:
     algorithm, sampling = facts.config.algorithm, facts.config.sampling
     if algorithm.mismatch_correction == "none":
         return None
-    if sampling.top_p < 1.0 or sampling.top_k > 0:
-        cut, whole = ("sampling.top_p", "-topp 1") if sampling.top_p < 1.0 else ("sampling.top_k", "-topk 0")
+    if sampling.truncates:
+        whole = "-topp 1" if sampling.top_p < 1.0 else "-topk 0"
         return (
-            f"{facts.cite(cut)} truncates the sampler, whose log probabilities are then not the policy's, and "
+            f"{facts.cite_cut()} truncates the sampler, whose log probabilities are then not the policy's, and "
             f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {whole} or --mismatch-correction none"
         )
     if algorithm.old_logprobs == "rollout":
@@ -225,7 +229,7 @@ def _loss_without_ratio(facts: Facts) -> str | None:
                 f"first would be wrong; type {flag} 1, or choose another --loss"
             )
     if facts.config.schedule.max_staleness > 0 and algorithm.mismatch_correction == "none":
-        cut = facts.config.sampling.top_p < 1.0 or facts.config.sampling.top_k > 0  # which no correction can mend
+        cut = facts.config.sampling.truncates  # which no correction can mend
         return (
             f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "
             f"wrong; type --max-staleness 0{'' if cut else ', or --mismatch-correction truncated'}"
@@ -234,12 +238,10 @@ def _loss_without_ratio(facts: Facts) -> str | None:
 
 
 def _truncated_sampler(facts: Facts) -> str | None:
-    sampling = facts.config.sampling
-    if facts.config.algorithm.old_logprobs != "rollout" or (sampling.top_p >= 1.0 and sampling.top_k == 0):
+    if facts.config.algorithm.old_logprobs != "rollout" or not facts.config.sampling.truncates:
         return None
-    cut = "sampling.top_p" if sampling.top_p < 1.0 else "sampling.top_k"
     return (
-        f"{facts.cite(cut)} truncates the sampler, so that its log probabilities are not the policy's and "
+        f"{facts.cite_cut()} truncates the sampler, so that its log probabilities are not the policy's and "
         f"{facts.cite('algorithm.old_logprobs')} would be wrong; type --old-logprobs trainer"
     )
 
@@ -345,8 +347,8 @@ def check_required(facts: Facts) -> None:
 
 def _weighing(facts: Facts) -> str:
     """Which correction would be accepted."""
-    sampling, spec = facts.config.sampling, facts.chosen.spec("algorithm.loss")
-    if sampling.top_p < 1.0 or sampling.top_k > 0:
+    spec = facts.chosen.spec("algorithm.loss")
+    if facts.config.sampling.truncates:
         return "a sampler without top-p and top-k could be corrected for (--mismatch-correction)"
     kind = "sequence_truncated" if isinstance(spec, LossSpec) and spec.sequence_ratio else "decoupled"
     return f"--mismatch-correction {kind} weighs it"

@@ -159,7 +159,7 @@ class LocalRun:
         allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
         gap = figures.get("sampler_gap", 0.0)
         fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
-        whole = self._config.sampling.top_p == 1.0 and self._config.sampling.top_k == 0  # a cut sampler's are others by intention
+        whole = not self._config.sampling.truncates  # a cut sampler's are others by intention
         if fresh and whole and gap > allowed and not self._gap_told:
             self._gap_told = True
             self._progress.note(

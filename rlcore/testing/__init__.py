@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlcore.testing.plugins import PluginFolder
     from rlcore.testing.policy import FakePolicy
     from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_tokenizer
+    from rlcore.testing.recipes import assert_option, recipe_numbers
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
@@ -55,12 +56,14 @@ __all__ = [
     "RunOutcome",
     "RunTester",
     "TrainingBackendSuite",
+    "assert_option",
     "load_fake_tokenizer",
     "load_tokenizer",
     "make_request",
     "make_reward_batch",
     "make_rollout",
     "make_train_batch",
+    "recipe_numbers",
     "write_fake_model",
 ]
 
@@ -91,12 +94,14 @@ _HOME = {
     "RunOutcome": "run_tester",
     "RunTester": "run_tester",
     "TrainingBackendSuite": "suites.training",
+    "assert_option": "recipes",
     "load_fake_tokenizer": "tokens",
     "load_tokenizer": "real",
     "make_request": "records",
     "make_reward_batch": "records",
     "make_rollout": "records",
     "make_train_batch": "records",
+    "recipe_numbers": "recipes",
     "write_fake_model": "tokens",
 }
 

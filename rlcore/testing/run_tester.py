@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,27 @@ class RunTester:
         after = self._files()
         written = sorted(path for path, stamp in after.items() if before.get(path) != stamp)
         return RunOutcome(argv=argv, exit_code=code, stdout=stdout, stderr=stderr, written=tuple(written))
+
+    def interrupt(self, *argv: str, on: Callable[[str], bool], signals: int = 1) -> RunOutcome:
+        """Run ``rlcore argv`` in a process of its own and press Ctrl-C, ``signals`` times, each at the next line for which ``on`` is true.
+
+        ``stdout`` holds both streams, in the order of their lines.
+        """
+        with subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *argv],
+            cwd=self.folder,
+            env={**self.plugins.environment, **QUIET},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+        ) as process:
+            lines = []
+            for line in process.stdout or ():
+                lines.append(line)
+                if signals and on(line):
+                    process.send_signal(signal.SIGINT)
+                    signals -= 1
+        return RunOutcome(argv=argv, exit_code=process.returncode, stdout="".join(lines), stderr="", written=())
 
     def _outside(self, argv: tuple[str, ...], stdin: str, timeout: float, env: Mapping[str, str]) -> tuple[int, str, str]:
         done = subprocess.run(

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,6 @@ import pytest
 from rlcore.interfaces import OptimizerSettings
 from rlcore.learning import learning_rate
 from rlcore.testing import RunOutcome, RunTester
-from rlcore.testing.run_tester import PROGRAM, QUIET
 
 REWARDS = """
 from rlcore.api import Reward, Score
@@ -239,20 +234,6 @@ def test_ctrl_c_ends_a_run_that_only_waits(tmp_path: Path, staleness: int) -> No
     """No batch ever comes, and no limit ends it: the user does, once."""
     tester, config = project(tmp_path, run=ENDLESS)
     flags = [*filtered_by("wrong"), "--dynamic-batching", "--filter-limit", "none", "--max-staleness", str(staleness)]
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "train", config, *flags],
-        cwd=tmp_path,
-        env={**os.environ, **tester.plugins.environment, **QUIET},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if "warning: for one update" in line:
-                process.send_signal(signal.SIGINT)
-    said = "".join(lines)
-    assert process.returncode == 130, said
-    assert "nothing was trained" not in said
+    done = tester.interrupt("train", config, *flags, on=lambda line: "warning: for one update" in line)
+    assert done.exit_code == 130, done.stdout
+    assert "nothing was trained" not in done.stdout

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.testing import RunOutcome, RunTester
-from rlcore.testing.run_tester import PROGRAM, QUIET
 
 OBSERVER = """
 from rlcore.api import hookimpl
@@ -157,27 +152,10 @@ def test_an_observer_that_raises_is_switched_off_and_named_and_the_run_goes_on(t
 def interrupted(tmp_path: Path, signals: int, generations: int) -> tuple[int, str, Path]:
     tester = RunTester(tmp_path).with_fakes()
     config = tester.fake_run(run={"num_episodes": 100000, "max_steps": 100000}, sampling={"num_generations": generations})
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "train", config],
-        cwd=tmp_path,
-        env={**os.environ, **tester.plugins.environment, **QUIET},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if line.startswith("step 2/") or "interrupted:" in line:
-                # Signals that come together would be one: the second waits for the answer to the first.
-                process.send_signal(signal.SIGINT)
-                signals -= 1
-            if not signals:
-                break
-        rest = process.stdout.read()
+    # Signals that come together would be one: the second waits for the answer to the first.
+    done = tester.interrupt("train", config, on=lambda line: line.startswith("step 2/") or "interrupted:" in line, signals=signals)
     (root,) = (tmp_path / "runs" / "rlcore").iterdir()
-    return process.returncode, "".join(lines) + rest, root
+    return done.exit_code, done.stdout, root
 
 
 def test_ctrl_c_once_finishes_the_step_saves_and_says_so(tmp_path: Path) -> None:

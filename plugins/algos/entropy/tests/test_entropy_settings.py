@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rlcore_plugin_entropy import rlcore_register_algorithms
 from rlcore_plugin_entropy.clip_cov import ClipCovOptions
 from rlcore_plugin_entropy.kl_cov import KlCovOptions
+
+from rlcore.testing import assert_option, recipe_numbers
 
 RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
 
@@ -43,17 +43,11 @@ def test_every_recipe_has_its_numbers_here() -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_numbers_are_those_of_the_paper(name: str) -> None:
-    given: dict[str, Any] = {path: value for path, (value, _) in RECIPES[name].defaults.items() if not isinstance(value, str)}
-    assert {path.removeprefix("algorithm."): value for path, value in given.items()} == NUMBERS[name]
+    assert recipe_numbers(RECIPES[name]) == NUMBERS[name]
 
 
 @pytest.mark.parametrize(("model", "field", "default", "taken", "refused"), BOUNDS, ids=[f"{row[0].__name__}.{row[1]}" for row in BOUNDS])
 def test_options_have_their_default_and_their_bounds(
     model: type[BaseModel], field: str, default: float, taken: tuple[float, ...], refused: tuple[float, ...]
 ) -> None:
-    assert getattr(model(), field) == default
-    for value in taken:
-        assert getattr(model(**{field: value}), field) == value
-    for value in refused:
-        with pytest.raises(ValidationError, match=field):
-            model(**{field: value})
+    assert_option(model, field, default, taken, refused)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from rlcore_plugin_grpo import rlcore_register_algorithms, rlcore_register_losses
 from rlcore_plugin_grpo.cispo import CispoOptions
 from rlcore_plugin_grpo.gmpo import GmpoOptions
 from rlcore_plugin_grpo.gspo import GspoOptions
 from rlcore_plugin_grpo.pass_at_k import PassAtKOptions
 from rlcore_plugin_grpo.sapo import SapoOptions
+
+from rlcore.testing import assert_option, recipe_numbers
 
 RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
 
@@ -45,20 +45,14 @@ def test_every_recipe_has_its_numbers_here() -> None:
 
 @pytest.mark.parametrize("name", NUMBERS)
 def test_the_numbers_are_those_of_the_paper(name: str) -> None:
-    given: dict[str, Any] = {path: value for path, (value, _) in RECIPES[name].defaults.items() if not isinstance(value, str)}
-    assert {path.removeprefix("algorithm."): value for path, value in given.items()} == NUMBERS[name]
+    assert recipe_numbers(RECIPES[name]) == NUMBERS[name]
 
 
 @pytest.mark.parametrize(("model", "field", "default", "taken", "refused"), BOUNDS, ids=[f"{row[0].__name__}.{row[1]}" for row in BOUNDS])
 def test_options_have_their_default_and_their_bounds(
     model: type[BaseModel], field: str, default: float, taken: tuple[float, ...], refused: tuple[float, ...]
 ) -> None:
-    assert getattr(model(), field) == default
-    for value in taken:
-        assert getattr(model(**{field: value}), field) == value
-    for value in refused:
-        with pytest.raises(ValidationError, match=field):
-            model(**{field: value})
+    assert_option(model, field, default, taken, refused)
 
 
 def test_the_losses_with_one_ratio_a_response_say_so() -> None:
