@@ -9,10 +9,12 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "DataError",
+    "InfrastructureError",
     "PluginError",
     "RewardBudgetError",
     "RlcoreError",
     "RunError",
+    "SandboxError",
     "StarvationError",
     "UsageError",
     "WeightsError",
@@ -49,6 +51,17 @@ class RunError(RlcoreError):
 
 class WeightsError(RunError):
     """A snapshot arrived damaged, or a backend serves other weights than it says."""
+
+
+class InfrastructureError(RlcoreError):
+    """The machine around a reward failed (a sandbox, a network), not the judged text and not the reward's own code.
+
+    A reward that raises it gets outcome ``infra``: the rollout is tried once more, then masked, counted and budgeted.
+    """
+
+
+class SandboxError(InfrastructureError):
+    """A sandbox died, twice, or cannot be made here; says what was tried and what to install."""
 
 
 class RewardBudgetError(RunError):

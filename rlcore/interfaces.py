@@ -284,6 +284,10 @@ class Reward(ABC):
         """A reason why this row cannot be judged (an unparseable gold answer), None where it can; called before training."""
         return None
 
+    def notice(self) -> str:
+        """One line on how this reward judges on this machine (the level of its sandbox), printed once at the start; "" for none."""
+        return ""
+
     @abstractmethod
     def score(self, item: RewardInput) -> Score:
         """A verdict. What the text did wrong is a verdict too; raise only where the reward itself is at fault (outcome ``error``)."""

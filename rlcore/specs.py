@@ -65,13 +65,17 @@ class Spec:
 class RewardSpec(Spec):
     """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
     ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
-    answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1)."""
+    answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1). ``deadline``: seconds that it has for
+    one response where the user sets none. ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
+    runs it on; imported by that command only."""
 
     requires: tuple[str, ...] = ()
     gives_accuracy: bool = True
     system_prompt: str = ""
     stop: tuple[str, ...] = ()
     full_value_option: str = ""
+    deadline: float = 10.0
+    audit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

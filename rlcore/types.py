@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "AuditCase",
     "Completion",
     "Finish",
     "Group",
@@ -267,6 +268,23 @@ class Score:
     def failed(cls, outcome: Outcome, reason: str) -> Score:
         """A score for an accident of the judge or the machine: counted, and masked everywhere."""
         return cls(value=0.0, outcome=outcome, reason=reason, in_statistics=False, in_loss=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditCase:
+    """One completion that ``rlcore audit`` shows a reward, with what is right: ``accept`` True (a right answer), False (must earn nothing
+    that a right answer earns), None (either will do, if only it ends). ``columns`` are those of the data row.
+
+    >>> AuditCase(name="anagram", columns={"gt_answer": "live"}, text="\\\\boxed{evil}", accept=False)
+    """
+
+    name: str
+    columns: Mapping[str, Any]
+    text: str
+    accept: bool | None
+    messages: tuple[Message, ...] = (Message(role="user", content="?"),)
+    finish: Finish = Finish.STOP
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

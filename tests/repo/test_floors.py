@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [
     ("errors", "types", "batches", "snapshots"),
-    ("interfaces", "specs", "hookspecs", "api"),
+    ("sandbox", "interfaces", "specs", "hookspecs", "api"),
     ("blame", "catalogue", "builtin", "observers", "functions", "unpackaged", "discovery", "registry", "audit", "config", "describe"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog", "checkpoint"),
     ("roles",),

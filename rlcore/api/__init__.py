@@ -6,9 +6,11 @@ from rlcore.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
 from rlcore.errors import (
     ConfigError,
     DataError,
+    InfrastructureError,
     PluginError,
     RlcoreError,
     RunError,
+    SandboxError,
     UsageError,
     WeightsError,
 )
@@ -44,6 +46,7 @@ from rlcore.specs import (
     TrainingBackendSpec,
 )
 from rlcore.types import (
+    AuditCase,
     Completion,
     Finish,
     Group,
@@ -68,6 +71,7 @@ __all__ = [
     "AdvantageEstimator",
     "AdvantageSpec",
     "AlgorithmSpec",
+    "AuditCase",
     "Completion",
     "ConfigError",
     "DataError",
@@ -78,6 +82,7 @@ __all__ = [
     "InferenceBackendSpec",
     "InferenceCapabilities",
     "InferenceContext",
+    "InfrastructureError",
     "Kind",
     "Lease",
     "Loss",
@@ -103,6 +108,7 @@ __all__ = [
     "RunError",
     "RunInfo",
     "Sampling",
+    "SandboxError",
     "Score",
     "Segment",
     "Snapshot",
