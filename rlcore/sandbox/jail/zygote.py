@@ -1,0 +1,133 @@
+"""The warm process that programs are forked from: a loop of one request, one run, one answer. It never sees what a program prints.
+
+Requests and answers are single messages (JSON) on a seqpacket socket; the input, the program and the ends of the output pipes come as
+descriptors, so that nothing of one run stays in memory for the next one to find. A closed socket ends everything.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlcore.sandbox.jail import landlock, namespaces, open_air, seccomp, watch
+from rlcore.sandbox.jail.syscalls import machine
+
+__all__ = ["main"]
+
+_DESCRIPTORS = 4  # stdin, payload, stdout, stderr
+_WARM = [
+    "abc",
+    "array",
+    "ast",
+    "bisect",
+    "builtins",
+    "cmath",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "queue",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "sys",
+    "textwrap",
+    "threading",
+    "time",
+    "traceback",
+    "types",
+    "typing",
+]
+
+
+def main(control: int, setup: str) -> None:
+    """Serve the socket ``control`` until it closes."""
+    settings = json.loads(setup)
+    for name in _WARM:
+        with contextlib.suppress(ImportError):
+            __import__(name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    channel = socket.socket(fileno=control)
+    run = _runner(settings)
+    gc.collect()
+    gc.freeze()
+    channel.send(json.dumps({"ready": True}).encode())
+    while True:
+        message, ancillary, _, _ = channel.recvmsg(1 << 17, socket.CMSG_SPACE(4 * _DESCRIPTORS))
+        if not message:
+            os._exit(0)
+        if not ancillary:
+            continue  # the host's word to stop a run that had just ended
+        descriptors = array.array("i")
+        for _, _, data in ancillary:
+            descriptors.frombytes(data)
+        try:
+            answer = run(json.loads(message), list(descriptors), channel)
+        except OSError as error:
+            answer = {"error": f"{error.strerror or error}"}
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        try:
+            channel.send(json.dumps(answer).encode())
+        except OSError:
+            os._exit(0)  # the host is gone
+
+
+_Run = Callable[[dict[str, Any], list[int], socket.socket], dict[str, Any]]
+
+
+def _runner(settings: Mapping[str, Any]) -> _Run:
+    if settings["level"] == "namespaces":
+        rules = seccomp.bpf(landlock=False, pid=0)
+        name = machine()
+        return lambda limits, fds, channel: _in_namespaces(
+            {**limits, "filter": rules}, fds, channel, (settings["uid"], settings["gid"]), name
+        )
+    ruleset = -1
+    if settings["level"] == "landlock":
+        ruleset = landlock.rules(readable=settings["readable"], listed=settings["listed"], files=settings["devices"], own=settings["home"])
+    return lambda limits, fds, channel: open_air.run(limits, fds, channel, settings["home"], ruleset)
+
+
+def _in_namespaces(limits: dict[str, Any], fds: list[int], channel: socket.socket, user: tuple[int, int], name: str) -> dict[str, Any]:
+    with watch.Run(limits, channel) as run:
+        go_out, go = os.pipe()
+        pid = namespaces.fork(name)
+        if pid == 0:
+            os.close(go)
+            namespaces.be_program(go_out, run.is_ready, fds, limits, run.flag)
+        os.close(go_out)
+        try:
+            run.of(pid, watch.everyone)
+            namespaces.map_user(pid, *user)
+            os.write(go, b"g")
+            run.wait()
+        finally:
+            os.close(go)
+            run.end()
+    return run.answer()

@@ -1,0 +1,201 @@
+"""The sandbox of this machine: picks a level, keeps a zygote alive, runs one program at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from rlcore.errors import SandboxError
+from rlcore.sandbox import bubblewrap
+from rlcore.sandbox.jail import landlock
+from rlcore.sandbox.jail.syscalls import ARCHITECTURES, machine
+from rlcore.sandbox.options import SandboxOptions
+from rlcore.sandbox.probe import probe
+from rlcore.sandbox.records import Job, Level, Ran, Sandbox
+from rlcore.sandbox.zygote_process import ZygoteDied, ZygoteProcess, boot_arguments
+
+__all__ = ["LocalSandbox", "open_local"]
+
+_HERE = Path(__file__).parent
+_DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
+_SYSTEM = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/bin",
+    "/usr/libexec",
+    "/usr/share",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/etc/ld.so.cache",
+    "/etc/alternatives",
+]
+
+
+def open_local(options: SandboxOptions) -> LocalSandbox:
+    """The best sandbox that the options allow and this machine gives, tried out.
+
+    :raises SandboxError: none can be made; says why, level by level.
+    """
+    if sys.platform != "linux" or machine() not in ARCHITECTURES:
+        raise SandboxError(
+            f"programs are walled in on Linux (x86-64, aarch64) only, this is {sys.platform} on {machine()}; run the reward there, "
+            f"or name a sandbox elsewhere with sandbox.backend"
+        )
+    for folder in options.readable:
+        if not Path(folder).is_dir():
+            raise SandboxError(f"sandbox.readable names {folder!r}, which is no folder here; name one that exists, or leave it out")
+    wanted = [Level.NAMESPACES, Level.LANDLOCK] if options.level == "auto" else [Level(options.level)]
+    reasons: list[str] = []
+    for level in wanted:
+        for make in _ways(level, options, reasons):
+            sandbox = _tried(make, reasons)
+            if sandbox is not None:
+                return sandbox
+    raise SandboxError(
+        f"no sandbox can be made here ({'; '.join(reasons)}); install bubblewrap (apt install bubblewrap) on a kernel that lets it make "
+        f'namespaces, or use Linux 5.13 or later with Landlock, or give the programs your own rights with sandbox.level = "none"'
+    )
+
+
+_Make = Callable[[], "LocalSandbox"]
+
+
+def _ways(level: Level, options: SandboxOptions, reasons: list[str]) -> list[_Make]:
+    """Ways to get this level, not tried yet; a reason where there is none."""
+    readable = [str(Path(folder).resolve()) for folder in options.readable]
+    if level is Level.NAMESPACES:
+        version = bubblewrap.version()
+        if version is None:
+            reasons.append("namespaces: bubblewrap is not installed")
+            return []
+        return [lambda user=user: LocalSandbox(level, version, readable, user) for user in bubblewrap.jail_users()]  # type: ignore[misc]
+    before = f"; no {reasons[-1]}" if reasons else ""
+    if level is Level.LANDLOCK:
+        abi = landlock.abi()
+        if not abi:
+            reasons.append("landlock: this kernel has none")
+            return []
+        return [lambda: LocalSandbox(level, f"Landlock ABI {abi} and seccomp{before}", readable)]
+    return [lambda: LocalSandbox(level, "NO WALLS: programs have this user's rights", readable)]
+
+
+def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
+    sandbox = None
+    try:
+        sandbox = make()
+        gap = probe(sandbox)
+    except SandboxError as error:
+        gap = str(error)
+    if gap is None:
+        return sandbox
+    if sandbox is not None:
+        sandbox.close()
+    reasons.append(gap)
+    return None
+
+
+class LocalSandbox(Sandbox):
+    """See the module. One zygote at a time; a dead one is replaced, and the run it took with it is tried once more.
+
+    :raises SandboxError: the zygote does not start.
+    """
+
+    def __init__(self, level: Level, facts: str, readable: list[str], user: bubblewrap.JailUser | None = None) -> None:
+        self.level = level
+        self._facts, self._readable, self._user = facts, readable, user
+        self._lock = threading.Lock()
+        self._zygote: ZygoteProcess | None = None
+        self._closed = False
+        self._home = ""
+        try:
+            self._start()
+        except ZygoteDied as error:
+            raise SandboxError(f"{level}: {error}") from error
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the zygote (level namespaces: of bubblewrap around it); None after ``close``."""
+        return self._zygote.pid if self._zygote else None
+
+    def describe(self) -> str:
+        return f"{self.level} ({self._facts})"
+
+    def run(self, job: Job) -> Ran:
+        size = sum(len(content) for content in job.files.values())
+        if size > job.limits.disk_bytes or len(job.files) > job.limits.files // 2:
+            raise ValueError(f"the job's {len(job.files)} files of {size} bytes do not fit its limits")
+        with self._lock:
+            if self._closed:
+                raise SandboxError("the sandbox is closed; open a new one")
+            try:
+                return self._once(job)
+            except ZygoteDied:
+                self._drop()
+            try:
+                return self._once(job)
+            except ZygoteDied as error:
+                self._drop()
+                raise SandboxError(f"the sandbox died twice over one program ({error})") from error
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if self._zygote is not None:
+                self._zygote.close()
+                self._zygote = None
+            self._forget_home()
+
+    def _once(self, job: Job) -> Ran:
+        if self._zygote is None:
+            self._start()
+        assert self._zygote is not None
+        return self._zygote.run(job)
+
+    def _drop(self) -> None:
+        if self._zygote is not None:
+            self._zygote.kill()
+            self._zygote.close()
+            self._zygote = None
+        self._forget_home()
+
+    def _start(self) -> None:
+        if self._user is not None:
+            user, readable = self._user, self._readable
+            setup = {"level": str(self.level), "uid": user.uid, "gid": user.gid}
+            self._zygote = ZygoteProcess(
+                lambda control: bubblewrap.command(user, readable, boot_arguments(bubblewrap.JAIL, control, setup)), os.environ
+            )
+            return
+        self._home = tempfile.mkdtemp(prefix="rlcore-jail-")
+        self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        walls = {"readable": [*_SYSTEM, *_standard_library(), *self._readable], "listed": [_library()], "devices": _DEVICES}
+        setup = {"level": str(self.level), "home": self._home, **walls}
+        self._zygote = ZygoteProcess(
+            lambda control: [str(bubblewrap.interpreter()), *boot_arguments(str(_HERE), control, setup)], bubblewrap.environment(self._home)
+        )
+
+    def _forget_home(self) -> None:
+        if self._home:
+            self._remove_home()
+            self._home = ""
+
+
+def _library() -> str:
+    base = str(Path(sys.base_prefix).resolve())
+    return sysconfig.get_path("stdlib", vars={"base": base, "installed_base": base})
+
+
+def _standard_library() -> list[str]:
+    """What the base interpreter imports, without the packages installed beside it."""
+    library = Path(_library())
+    hidden = {folder.name for folder in bubblewrap.site_packages()}
+    shared = [str(path) for path in Path(sys.base_prefix).resolve().joinpath("lib").glob("*.so*")]
+    return [str(path) for path in library.iterdir() if path.name not in hidden] + shared + [str(bubblewrap.interpreter())]

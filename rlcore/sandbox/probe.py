@@ -1,0 +1,67 @@
+"""Tries the walls before anything is trusted to them: a level that does not hold here is not offered."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import tempfile
+
+from rlcore.errors import SandboxError
+from rlcore.sandbox.records import Job, Level, Limits, Sandbox
+
+__all__ = ["probe"]
+
+_OPEN = "open('/tmp/own', 'w').close()"
+_PROGRAM = """
+import ctypes, os, socket, sys
+path, port = input().split()
+found = []
+try:
+    open(path, "rb").read()
+    found.append("files of this machine can be read")
+except OSError: pass
+try:
+    open(path, "ab").close()
+    found.append("files of this machine can be written")
+except OSError: pass
+try:
+    socket.create_connection(("127.0.0.1", int(port)), 0.5)
+    found.append("the network can be reached")
+except OSError: pass
+if ctypes.CDLL(None).unshare(0x10000000) == 0: found.append("new namespaces can be made")
+if ctypes.CDLL(None).ptrace(16, os.getppid(), None, None) == 0: found.append("other processes can be traced")
+with open("/tmp/own", "w") as own: own.write("x")
+print(*found, sep="; ", end="")
+"""
+
+
+def probe(sandbox: Sandbox) -> str | None:
+    """None where the sandbox runs programs and its walls hold; else one sentence on what fails."""
+    with _secret() as path, socket.create_server(("127.0.0.1", 0)) as server:
+        given = f"{path} {server.getsockname()[1]}\n".encode()
+        try:
+            ran = sandbox.run(
+                Job(source=_OPEN if sandbox.level is Level.NONE else _PROGRAM, stdin=given, limits=Limits(cpu_seconds=10, wall_seconds=20))
+            )
+        except SandboxError as error:
+            return f"{sandbox.level}: {error}"
+    if not ran.ok:
+        words = ran.stderr.decode(errors="replace").strip().splitlines()
+        return f"{sandbox.level}: a program does not run ({words[-1] if words else ran})"
+    if ran.stdout:
+        return f"{sandbox.level}: {ran.stdout.decode(errors='replace')}"
+    return None
+
+
+@contextlib.contextmanager
+def _secret():  # type: ignore[no-untyped-def]
+    """A file of this machine that nothing inside may reach."""
+    descriptor, path = tempfile.mkstemp(prefix="rlcore-probe-", dir=os.getcwd() if os.access(os.getcwd(), os.W_OK) else None)
+    try:
+        os.write(descriptor, secrets.token_bytes(8))
+        yield path
+    finally:
+        os.close(descriptor)
+        os.unlink(path)

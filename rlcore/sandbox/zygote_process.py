@@ -1,0 +1,223 @@
+"""The host's end of a zygote: starts it, hands it one run at a time, collects the output. Contents travel as descriptors only."""
+
+from __future__ import annotations
+
+import array
+import json
+import marshal
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from rlcore.sandbox.records import Job, Limit, Ran
+
+__all__ = ["ZygoteDied", "ZygoteProcess", "boot_arguments"]
+
+# The jail's modules import each other by their full names, but nothing else of rlcore exists inside.
+_BOOT = """
+import sys, types
+for name, path in (("rlcore", []), ("rlcore.sandbox", [sys.argv[1]])):
+    sys.modules[name] = module = types.ModuleType(name)
+    module.__path__ = path
+from rlcore.sandbox.jail.zygote import main
+main(int(sys.argv[2]), sys.argv[3])
+"""
+_START_SECONDS = 20.0
+_GRACE_SECONDS = 5.0
+_STDERR = 4096
+_CHUNK = 1 << 16
+
+
+class ZygoteDied(Exception):
+    """It ended, or did not answer; the run says nothing about its program."""
+
+
+def boot_arguments(folder: str, control: int, setup: Mapping[str, Any]) -> list[str]:
+    """Arguments for an interpreter that becomes a zygote; ``folder`` holds the package ``jail``."""
+    return ["-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, folder, str(control), json.dumps(dict(setup))]
+
+
+class ZygoteProcess:
+    """One zygote. Not thread-safe.
+
+    :param command: called with the number of the control descriptor, gives the command line.
+    :raises ZygoteDied: it does not start; says what it wrote on standard error.
+    """
+
+    def __init__(self, command: Any, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            self._popen = subprocess.Popen(
+                command(theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=dict(environment),
+                pass_fds=[theirs.fileno()],
+                # Of its own: a kill of its owner's group must leave it the moment in which it ends its program and cleans up.
+                start_new_session=True,
+            )
+            self._channel = ours.dup()
+        self._await_ready()
+
+    @property
+    def pid(self) -> int:
+        """Process id of what was started (level namespaces: bubblewrap)."""
+        return self._popen.pid
+
+    def run(self, job: Job) -> Ran:
+        """One run. :raises ZygoteDied: the zygote is of no use any more; kill it."""
+        with ExitStack() as closing:
+            stdin, payload = (_memory_file(content, closing) for content in (job.stdin, _payload(job)))
+            stdout, stdout_end = _pipe(closing)
+            stderr, stderr_end = _pipe(closing)
+            ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
+            limits = job.limits
+            request = {
+                "cpu": limits.cpu_seconds,
+                "wall": limits.wall_seconds,
+                "memory": limits.memory_bytes,
+                "disk": limits.disk_bytes,
+                "files": limits.files,
+                "processes": limits.processes,
+            }
+            try:
+                self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+            except OSError as error:
+                raise ZygoteDied(self._last_words()) from error
+            os.close(stdout_end)
+            os.close(stderr_end)
+            return self._collect(stdout, stderr, job)
+
+    def close(self) -> None:
+        """Let it end; it takes its program with it and cleans up. Killed where it does not."""
+        self._channel.close()
+        try:
+            self._popen.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        assert self._popen.stderr is not None
+        self._popen.stderr.close()
+
+    def kill(self) -> None:
+        """End it now, with everything in its session."""
+        try:
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._popen.wait()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _await_ready(self) -> None:
+        self._channel.settimeout(_START_SECONDS)
+        try:
+            said = self._channel.recv(1 << 16)
+        except TimeoutError:
+            said = b""
+        self._channel.settimeout(None)
+        if said:
+            return
+        self.kill()
+        words = self._last_words()
+        self.close()
+        raise ZygoteDied(words)
+
+    def _collect(self, stdout: int, stderr: int, job: Job) -> Ran:
+        output, errors, too_much, answer = bytearray(), b"", False, None
+        limit = time.monotonic() + job.limits.wall_seconds + _GRACE_SECONDS
+        poll = select.poll()
+        for descriptor in (stdout, stderr, self._channel.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        waiting = {stdout, stderr}
+        while answer is None or waiting:
+            # After the answer every process of the run is gone: what the pipes still hold is there at once.
+            ready = poll.poll(0 if answer is not None else max(0.0, limit - time.monotonic()) * 1000)
+            if not ready:
+                if answer is not None:
+                    break
+                raise ZygoteDied("no answer in time")
+            for descriptor, _ in ready:
+                if descriptor == self._channel.fileno():
+                    answer = self._answer()
+                    poll.unregister(descriptor)
+                    continue
+                data = os.read(descriptor, _CHUNK)
+                if not data:
+                    poll.unregister(descriptor)
+                    waiting.discard(descriptor)
+                elif descriptor == stderr:
+                    errors = (errors + data)[-_STDERR:]
+                elif not too_much:
+                    output += data
+                    too_much = len(output) > job.limits.output_bytes
+                    if too_much and answer is None:
+                        self._stop()
+        return _ran(answer, bytes(output[: job.limits.output_bytes]), errors, too_much)
+
+    def _stop(self) -> None:
+        try:
+            self._channel.send(b"stop")
+        except OSError as error:
+            raise ZygoteDied(self._last_words()) from error
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            said = self._channel.recv(1 << 16)
+        except OSError as error:
+            raise ZygoteDied(self._last_words()) from error
+        if not said:
+            raise ZygoteDied(self._last_words())
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+    def _last_words(self) -> str:
+        """What it wrote on standard error, for a person."""
+        assert self._popen.stderr is not None
+        os.set_blocking(self._popen.stderr.fileno(), False)
+        words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
+        code = self._popen.poll()
+        return words[-1][:300] if words else f"it ended with code {code}" if code is not None else "it closed its socket"
+
+
+def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> Ran:
+    if "error" in answer:
+        words = errors.decode(errors="replace").strip().splitlines()
+        raise ZygoteDied(f"{answer['error']}{f' ({words[-1]})' if words else ''}")
+    limit = Limit.OUTPUT if too_much else Limit(answer["limit"]) if answer["limit"] else None
+    return Ran(
+        exit_code=answer["exit"],
+        signal=answer["signal"],
+        stdout=output,
+        stderr=errors,
+        limit=limit,
+        wall_seconds=answer["wall"],
+        cpu_seconds=answer["cpu"],
+        memory_bytes=answer["memory"],
+    )
+
+
+def _payload(job: Job) -> bytes:
+    source = job.source.encode("utf-8", "surrogateescape") if isinstance(job.source, str) else job.source
+    return marshal.dumps({"source": source, "argv": list(job.argv), "files": dict(job.files)})
+
+
+def _memory_file(content: bytes, closing: ExitStack) -> int:
+    descriptor = os.memfd_create("rlcore")
+    closing.callback(os.close, descriptor)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    return descriptor
+
+
+def _pipe(closing: ExitStack) -> Sequence[int]:
+    read, write = os.pipe()
+    closing.callback(os.close, read)
+    return read, write
