@@ -1,4 +1,4 @@
-"""Runs programs that nobody trusts: records, options, and the jail of this machine. Stands alone; rewards reach it as ``rlcore.api.sandbox``."""
+"""Runs programs that nobody trusts: records, options, the jail of this machine. Rewards reach it as ``rlcore.api.sandbox``."""
 
 from rlcore.sandbox.opening import open_sandbox
 from rlcore.sandbox.options import SandboxOptions

@@ -54,7 +54,7 @@ def version() -> str | None:
 def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
     """The whole command: an interpreter inside, with the jail's code under ``JAIL``."""
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
-    words += ["--hostname", "jail", "--clearenv"]
+    words += ["--hostname", "jail"]
     for name, value in environment("/tmp").items():
         words += ["--setenv", name, value]
     words += _system()

@@ -171,7 +171,8 @@ class LocalSandbox(Sandbox):
             user, readable = self._user, self._readable
             setup = {"level": str(self.level), "uid": user.uid, "gid": user.gid}
             self._zygote = ZygoteProcess(
-                lambda control: bubblewrap.command(user, readable, boot_arguments(bubblewrap.JAIL, control, setup)), os.environ
+                lambda control: bubblewrap.command(user, readable, boot_arguments(bubblewrap.JAIL, control, setup)),
+                {"PATH": os.environ.get("PATH", os.defpath)},
             )
             return
         self._home = tempfile.mkdtemp(prefix="rlcore-jail-")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import socket
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 from rlcore.errors import SandboxError
 from rlcore.sandbox.records import Job, Level, Limits, Sandbox
@@ -17,6 +18,7 @@ _OPEN = "open('/tmp/own', 'w').close()"
 _PROGRAM = """
 import ctypes, os, socket, sys
 path, port = input().split()
+path = os.fsencode(path)
 found = []
 try:
     open(path, "rb").read()
@@ -56,12 +58,9 @@ def probe(sandbox: Sandbox) -> str | None:
 
 
 @contextlib.contextmanager
-def _secret():  # type: ignore[no-untyped-def]
+def _secret() -> Iterator[Path]:
     """A file of this machine that nothing inside may reach."""
-    descriptor, path = tempfile.mkstemp(prefix="rlcore-probe-", dir=os.getcwd() if os.access(os.getcwd(), os.W_OK) else None)
-    try:
-        os.write(descriptor, secrets.token_bytes(8))
+    with tempfile.TemporaryDirectory(prefix="rlcore-probe-") as folder:
+        path = Path(folder, "secret")
+        path.write_bytes(secrets.token_bytes(8))
         yield path
-    finally:
-        os.close(descriptor)
-        os.unlink(path)

@@ -52,8 +52,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run: a Python program (``source``, as text or as the bytes of a file) or a command (``argv``, an absolute path first), exactly one
-    of the two. ``files`` lie in the working folder, by relative path, before it starts.
+    """One run: a Python program (``source``, as text or as the bytes of a file) or a command (``argv``, an absolute path first), exactly
+    one of the two. ``files`` lie in the working folder, by relative path, before it starts.
 
     >>> Job(source="print(sum(map(int, input().split())))", stdin=b"1 2\\n")
     >>> Job(argv=("/usr/bin/awk", "{print $1 + $2}"), stdin=b"1 2\\n")

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from rlcore.sandbox.records import Job, Limit, Ran
@@ -107,10 +107,8 @@ class ZygoteProcess:
 
     def kill(self) -> None:
         """End it now, with everything in its session."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._popen.wait()
 
     # --- inside -----------------------------------------------------------------------------------------------------

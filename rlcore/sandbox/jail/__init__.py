@@ -1,1 +1,1 @@
-"""What runs inside: the zygote, and the walls it puts around each program. Standard library only, whatever interpreter; nothing of rlcore."""
+"""What runs inside: the zygote, and the walls it puts around each program. Standard library only; nothing of rlcore."""

@@ -34,8 +34,8 @@ def abi() -> int:
 
 
 def rules(*, readable: list[str], listed: list[str], files: list[str], own: str) -> int:
-    """A descriptor of the rules: ``readable`` may be read and executed, of folders ``listed`` the names be read, ``files`` (devices) be read
-    and written; ``own`` is the program's.
+    """A descriptor of the rules: ``readable`` may be read and executed, of folders ``listed`` the names be read, ``files`` (devices) be
+    read and written; ``own`` is the program's.
 
     :raises OSError: the kernel refuses. Paths that do not exist are left out.
     """

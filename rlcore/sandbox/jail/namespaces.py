@@ -17,6 +17,8 @@ __all__ = ["be_program", "fork", "map_user"]
 
 _FRESH = 0x10000000 | 0x00020000 | 0x20000000 | 0x08000000 | 0x40000000 | 0x04000000  # CLONE_NEW{USER,NS,PID,IPC,NET,UTS}
 _SIGCHLD = 17
+_SET_TID = 0x01000000 | 0x00200000  # CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID
+_PR_GET_TID_ADDRESS = 40
 _INSIDE = 1000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
 _CLONE = {"x86_64": 56, "aarch64": 220}
@@ -26,8 +28,11 @@ _holding = ctypes.PyDLL(None, use_errno=True)  # the GIL is kept over a clone, a
 
 def fork(machine: str) -> int:
     """Like os.fork, into fresh namespaces. Process id in the parent, 0 in the child; OSError where the kernel refuses."""
+    address = ctypes.c_void_p(0)
+    _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0)  # where the C library keeps its thread's id: the child's is new
+    tid = [None, None, address] if machine == "aarch64" else [None, address, None]
     ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(_holding.syscall(_CLONE[machine], ctypes.c_ulong(_FRESH | _SIGCHLD), None, None, None, None))
+    pid = int(_holding.syscall(_CLONE[machine], ctypes.c_ulong(_FRESH | _SET_TID | _SIGCHLD), None, *tid))
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
         return 0

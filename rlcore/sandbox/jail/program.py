@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import builtins
 import ctypes
 import marshal
 import os
 import resource
 import signal
 import sys
+from _sitebuiltins import Quitter
 from collections.abc import Mapping
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -91,8 +93,8 @@ def keep_only(*descriptors: int) -> None:
 
 
 def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> NoReturn:
-    """Run what the host sent. ``memory_flag``: one shared byte, set where the program dies of MemoryError. ``is_ready`` is told, and closed,
-    when the walls stand and nothing but the program can fail any more: afterwards it cannot claim that the jail was at fault."""
+    """Run what the host sent. ``memory_flag``: one shared byte, set where the program dies of MemoryError. ``is_ready`` is told, and
+    closed, when the walls stand and nothing but the program can fail any more: afterwards it cannot claim that the jail was at fault."""
     job = marshal.loads(payload)
     os.chdir(home)
     for name, content in job["files"].items():
@@ -132,6 +134,7 @@ def _fresh_interpreter(home: str) -> None:
     """What ``python solution.py`` starts with, on the descriptors of this run."""
     for name in [name for name in sys.modules if name.split(".")[0] == "rlcore"]:
         del sys.modules[name]
+    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # what site would have brought
     sys.argv = [_NAME]
     sys.path.insert(0, home)
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]  # noqa: SIM115
@@ -150,7 +153,8 @@ def _report(error: BaseException, memory_flag: Any) -> int:
         memory_flag[0] = 1
     trace: TracebackType | None = error.__traceback__
     try:
-        sys.excepthook(type(error), error, trace.tb_next if trace else None)
+        own = trace.tb_next if trace else None
+        sys.excepthook(type(error), error.with_traceback(own), own)
     except BaseException as second:  # a hook of the program's own
         _complain(f"{type(second).__name__} in excepthook")
     return 1

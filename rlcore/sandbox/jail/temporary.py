@@ -12,25 +12,10 @@ from typing import Any
 __all__ = ["redirect"]
 
 _SHARED = "/tmp"
-_OF_OS = [
-    "open",
-    "stat",
-    "lstat",
-    "access",
-    "listdir",
-    "scandir",
-    "mkdir",
-    "rmdir",
-    "remove",
-    "unlink",
-    "rename",
-    "replace",
-    "readlink",
-    "truncate",
-    "chdir",
-    "statvfs",
-    "symlink",
-]
+_OF_OS = (
+    "open", "stat", "lstat", "access", "listdir", "scandir", "mkdir", "rmdir", "remove",
+    "unlink", "rename", "replace", "readlink", "truncate", "chdir", "statvfs", "symlink",
+)  # fmt: skip
 
 
 def redirect(home: str) -> None:

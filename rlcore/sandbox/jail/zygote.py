@@ -23,44 +23,17 @@ from rlcore.sandbox.jail.syscalls import machine
 __all__ = ["main"]
 
 _DESCRIPTORS = 4  # stdin, payload, stdout, stderr
-_WARM = [
-    "abc",
-    "array",
-    "ast",
-    "bisect",
-    "builtins",
-    "cmath",
-    "collections",
-    "collections.abc",
-    "contextlib",
-    "copy",
-    "dataclasses",
-    "datetime",
-    "decimal",
-    "enum",
-    "fractions",
-    "functools",
-    "hashlib",
-    "heapq",
-    "io",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "queue",
-    "random",
-    "re",
-    "statistics",
-    "string",
-    "struct",
-    "sys",
-    "textwrap",
-    "threading",
-    "time",
-    "traceback",
-    "types",
-    "typing",
-]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_WARM = _words("""
+abc array ast bisect builtins cmath collections collections.abc contextlib copy dataclasses datetime decimal enum fractions functools
+hashlib heapq io itertools json math operator queue random re statistics string struct sys textwrap threading time traceback types
+typing
+""")
 
 
 def main(control: int, setup: str) -> None:
