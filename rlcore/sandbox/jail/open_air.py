@@ -10,34 +10,46 @@ import os
 import shutil
 import signal
 import socket
+import struct
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from rlcore.sandbox.jail import landlock, program, seccomp, temporary, watch
+from rlcore.sandbox.jail import landlock, program, seccomp, watch
 
-__all__ = ["run"]
+__all__ = ["run", "walls"]
 
+_ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
 _THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
 
 
-def run(limits: dict[str, Any], descriptors: list[int], channel: socket.socket, home: str, ruleset: int) -> dict[str, Any]:
-    """Fork, wall in, run, watch, clean up. ``ruleset`` -1: no walls."""
+def walls(settings: Mapping[str, Any]) -> tuple[int, bytes]:
+    """(Landlock rules, filter): made once, by the zygote."""
+    ruleset = landlock.rules(readable=settings["readable"], listed=settings["listed"], files=settings["devices"], own=settings["home"])
+    return ruleset, seccomp.bpf(landlock=True, pid=_ANY_PID)
+
+
+def run(
+    limits: dict[str, Any], descriptors: list[int], channel: socket.socket, home: str, walled: tuple[int, bytes] | None
+) -> dict[str, Any]:
+    """Fork, wall in, run, watch, clean up. ``walled``: what ``walls`` made; None: no walls."""
     with watch.Run(limits, channel) as this:
         pid = os.fork()
         if pid == 0:
-            _be_program(this.is_ready, descriptors, limits, this.flag, home, ruleset)
+            _be_program(this.is_ready, descriptors, limits, this.flag, home, walled)
         try:
             this.of(pid, lambda: _use(pid, home, limits))
             this.wait()
         finally:
-            if ruleset < 0:
+            if walled is None:
                 _kill_group(pid)
             this.end()
             _empty(home)
     return this.answer()
 
 
-def _be_program(is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any, home: str, ruleset: int) -> NoReturn:
+def _be_program(
+    is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any, home: str, walled: tuple[int, bytes] | None
+) -> NoReturn:
     try:
         stdin, payload, stdout, stderr = descriptors
         os.dup2(stderr, 2)
@@ -46,19 +58,23 @@ def _be_program(is_ready: int, descriptors: list[int], limits: Mapping[str, Any]
         os.dup2(stdin, 0)
         os.dup2(stdout, 1)
         program.end_with_parent()
-        program.keep_only(is_ready, *([ruleset] if ruleset >= 0 else []))
+        program.keep_only(is_ready, *([walled[0]] if walled else []))
         program.confine(limits, processes=_THREADS)
-        if ruleset >= 0:
+        if walled:
+            ruleset, rules = walled
             program.no_privileges()
             landlock.restrict(ruleset)
             os.close(ruleset)
-            seccomp.install(seccomp.bpf(landlock=True, pid=os.getpid()))
+            seccomp.install(rules.replace(_word(_ANY_PID), _word(os.getpid())))
         else:
             os.setpgid(0, 0)
-        temporary.redirect(home)
         program.run_program(content, flag, home, is_ready)
     except BaseException as error:
         program.give_up(error)
+
+
+def _word(number: int) -> bytes:
+    return struct.pack("=I", number)
 
 
 def _use(pid: int, home: str, limits: Mapping[str, Any]) -> watch.Use:

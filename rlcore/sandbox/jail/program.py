@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
-__all__ = ["confine", "end_with_parent", "give_up", "keep_only", "no_privileges", "read_all", "run_program"]
+__all__ = ["confine", "end_with_parent", "give_up", "keep_only", "like_python", "no_privileges", "read_all", "run_program"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -92,6 +92,26 @@ def keep_only(*descriptors: int) -> None:
     os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
 
 
+def like_python(home: str) -> None:
+    """Give the zygote's interpreter the looks of ``python solution.py``, once for all programs that are forked from it.
+
+    The streams are opened on descriptors of the kinds that each run puts in their place.
+    """
+    pipe, end = os.pipe()
+    os.dup2(os.memfd_create("stdin"), 0)
+    os.dup2(end, 1)
+    os.close(pipe)
+    own = {"encoding": "utf-8", "closefd": False}
+    sys.stdin = sys.__stdin__ = open(0, errors="surrogateescape", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
+    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # what site would have brought
+    sys.argv = [_NAME]
+    sys.path.insert(0, home)
+    for name in [name for name in sys.modules if name.split(".")[0] == "rlcore"]:
+        del sys.modules[name]
+
+
 def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> NoReturn:
     """Run what the host sent. ``memory_flag``: one shared byte, set where the program dies of MemoryError. ``is_ready`` is told, and
     closed, when the walls stand and nothing but the program can fail any more: afterwards it cannot claim that the jail was at fault."""
@@ -111,14 +131,13 @@ def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> N
         except OSError as error:
             os.write(2, f"{job['argv'][0]}: {error.strerror}\n".encode())
             os._exit(127)
-    _run_python(job["source"], memory_flag, home)
+    _run_python(job["source"], memory_flag)
 
 
 # --- Python programs, in the interpreter that is already here ------------------------------------------------------------
 
 
-def _run_python(source: bytes, memory_flag: Any, home: str) -> NoReturn:
-    _fresh_interpreter(home)
+def _run_python(source: bytes, memory_flag: Any) -> NoReturn:
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=__builtins__, __file__=_NAME)
     sys.modules["__main__"] = main
@@ -128,18 +147,6 @@ def _run_python(source: bytes, memory_flag: Any, home: str) -> NoReturn:
     except BaseException as error:
         code = _report(error, memory_flag)
     _finish(code)
-
-
-def _fresh_interpreter(home: str) -> None:
-    """What ``python solution.py`` starts with, on the descriptors of this run."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "rlcore"]:
-        del sys.modules[name]
-    builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # what site would have brought
-    sys.argv = [_NAME]
-    sys.path.insert(0, home)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)  # type: ignore[misc]  # noqa: SIM115
-    sys.stdout = sys.__stdout__ = open(1, "w", encoding="utf-8", closefd=False)  # type: ignore[misc]  # noqa: SIM115
-    sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # type: ignore[misc]  # noqa: SIM115
 
 
 def _report(error: BaseException, memory_flag: Any) -> int:

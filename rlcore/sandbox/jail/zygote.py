@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rlcore.sandbox.jail import landlock, namespaces, open_air, seccomp, watch
+from rlcore.sandbox.jail import namespaces, open_air, program, seccomp, temporary, watch
 from rlcore.sandbox.jail.syscalls import machine
 
 __all__ = ["main"]
@@ -46,6 +46,7 @@ def main(control: int, setup: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     channel = socket.socket(fileno=control)
     run = _runner(settings)
+    program.like_python(settings.get("home", "/tmp"))
     gc.collect()
     gc.freeze()
     channel.send(json.dumps({"ready": True}).encode())
@@ -81,10 +82,9 @@ def _runner(settings: Mapping[str, Any]) -> _Run:
         return lambda limits, fds, channel: _in_namespaces(
             {**limits, "filter": rules}, fds, channel, (settings["uid"], settings["gid"]), name
         )
-    ruleset = -1
-    if settings["level"] == "landlock":
-        ruleset = landlock.rules(readable=settings["readable"], listed=settings["listed"], files=settings["devices"], own=settings["home"])
-    return lambda limits, fds, channel: open_air.run(limits, fds, channel, settings["home"], ruleset)
+    walled = open_air.walls(settings) if settings["level"] == "landlock" else None
+    temporary.redirect(settings["home"])
+    return lambda limits, fds, channel: open_air.run(limits, fds, channel, settings["home"], walled)
 
 
 def _in_namespaces(limits: dict[str, Any], fds: list[int], channel: socket.socket, user: tuple[int, int], name: str) -> dict[str, Any]:
