@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-help bench-schedule mutation clean
+.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule mutation clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -49,6 +49,12 @@ bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 
 bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
+
+bench-rewards: env  ## what judging costs: mathematics, jailed programs, items that hang; two workers, five minutes
+	$(BIN)/python -m benchmarks.rewards $(ARGS)
+
+bench-unsafe: env  ## hostile programs with and without the sandbox; a few minutes
+	$(BIN)/python -m benchmarks.unsafe
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help
