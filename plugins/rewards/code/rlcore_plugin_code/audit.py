@@ -1,0 +1,76 @@
+"""What ``rlcore audit --reward code`` shows the reward: programs that attack the judge, honest ones, and responses of odd shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from rlcore.api import AuditCase, Finish
+from rlcore_plugin_code.extract import fenced
+
+__all__ = ["POLICY", "REFUSED", "cases", "corpus"]
+
+POLICY: Mapping[str, tuple[bool, str]] = {
+    "exit_nonzero_after": (False, "a program that says it failed has failed, whatever it printed before"),
+    "unicode_blank_output": (False, "only ASCII white space parts tokens"),
+    "cmp_leading_blank_line": (True, "white space, blank lines included, does not count"),
+    "cmp_int_as_float": (False, "integers are exact text: a problem that asks for an integer gets one"),
+    "cmp_plus": (False, "integers are exact text, the sign included"),
+}
+"""Rows that the corpus leaves to the plugin: accepted or not, and why."""
+REFUSED = "cmp_empty_expected"
+"""The row that is refused as data: its test expects nothing. No case, for nothing can be judged by it."""
+
+_VERDICTS: Mapping[str, bool | None] = {"pass": True, "fail": False, "either": None}
+_ADD: Mapping[str, Any] = {"test_cases": {"inputs": ["1 2\n", "10 20\n"], "outputs": ["3\n", "30\n"]}}
+_RIGHT = "a, b = map(int, input().split())\nprint(a + b)\n"
+_WRONG = "a, b = map(int, input().split())\nprint(a - b)\n"
+_SHAPES: tuple[tuple[str, str, bool], ...] = (
+    ("no fence", _RIGHT, False),
+    ("answer without a program", "```\n3\n```\n", False),
+    ("fence never closed", f"```python\n{_RIGHT}", False),
+    ("two programs, the last right", fenced(_WRONG) + fenced(_RIGHT), True),
+    ("two programs, the last wrong", fenced(_RIGHT) + fenced(_WRONG), False),
+    ("sample output after the program", f"{fenced(_RIGHT)}It prints\n```\n3\n```\n", True),
+    ("another language", f"```cpp\n{_RIGHT}```\n", False),
+    ("capital label, CRLF", f"```PYTHON\n{_RIGHT}```\n".replace("\n", "\r\n"), True),
+    ("tildes", f"~~~~ py\n{_RIGHT}~~~~\n", True),
+    ("in a list", "1. So:\n\n    ```python\n" + "".join(f"    {line}\n" for line in _RIGHT.splitlines()) + "    ```\n", True),
+    ("empty program", "```python\n```\n", False),
+)
+
+
+def cases() -> list[AuditCase]:
+    """All of them; the corpora are files of the package."""
+    shapes = [AuditCase(name=name, columns=_ADD, text=text, accept=accept) for name, text, accept in _SHAPES]
+    shapes.append(AuditCase(name="truncated", columns=_ADD, text=fenced(_RIGHT), accept=False, finish=Finish.LENGTH))
+    return [*_honest(), *_hostile(), *shapes]
+
+
+def corpus(name: str) -> list[dict[str, Any]]:
+    """The rows of ``code_honest`` or ``code_hostile``, as they stand in the file."""
+    text = (files("rlcore_plugin_code") / "corpora" / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def _honest() -> Iterator[AuditCase]:
+    for row in corpus("code_honest"):
+        yield _case(row, row["expected"], row["note"])
+
+
+def _hostile() -> Iterator[AuditCase]:
+    for row in corpus("code_hostile"):
+        must = row["must"]
+        if row["name"] == REFUSED:
+            continue
+        if must["verdict"] == "policy":
+            accept, note = POLICY[row["name"]]
+            yield _case(row, accept, note)
+        else:
+            yield _case(row, _VERDICTS[must["verdict"]], "; ".join(filter(None, (must["bounds"], must["why"]))))
+
+
+def _case(row: Mapping[str, Any], accept: bool | None, note: str) -> AuditCase:
+    return AuditCase(name=row["name"], columns={"test_cases": row["test_cases"]}, text=fenced(row["program"]), accept=accept, note=note)

@@ -1,0 +1,86 @@
+"""Which program is taken from a response."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rlcore_plugin_code.extract import fenced, last_program
+
+TEXTS = {
+    "plain": ("```python\nA\n```", "A\n"),
+    "text around": ("So:\n```python\nA\n```\nDone.", "A\n"),
+    "py": ("```py\nA\n```", "A\n"),
+    "python3": ("```python3\nA\n```", "A\n"),
+    "capitals": ("```PyThOn\nA\n```", "A\n"),
+    "a blank before the label": ("``` python\nA\n```", "A\n"),
+    "words after the label": ("```python title=x\nA\n```", "A\n"),
+    "no label": ("```\nA\n```", "A\n"),
+    "the last one": ("```python\nA\n```\n```python\nB\n```", "B\n"),
+    "a label beats none": ("```python\nA\n```\nprints\n```\n3\n```", "A\n"),
+    "a label beats none, before it too": ("```\nA\n```\n```python\nB\n```\n", "B\n"),
+    "another language is skipped": ("```python\nA\n```\n```cpp\nB\n```", "A\n"),
+    "only another language": ("```cpp\nB\n```", None),
+    "a longer word is another label": ("```pythonic\nB\n```", None),
+    "crlf": ("```python\r\nA\r\nB\r\n```\r\n", "A\r\nB\r\n"),
+    "cr": ("x\r```python\rA\r```\r", "A\r"),
+    "other line ends are content": ("```python\nA\u2028```\u0085B\x0c```\n```", "A\u2028```\u0085B\x0c```\n"),
+    "tildes": ("~~~python\nA\n~~~", "A\n"),
+    "tildes hold ticks": ("~~~python\nA\n```\nB\n~~~", "A\n```\nB\n"),
+    "ticks hold tildes": ("```python\nA\n~~~\nB\n```", "A\n~~~\nB\n"),
+    "longer fences hold shorter ones": ("````python\nA\n```\nB\n````", "A\n```\nB\n"),
+    "a longer fence closes": ("```python\nA\n`````", "A\n"),
+    "blanks after the fence that closes": ("```python\nA\n``` \t\n", "A\n"),
+    "words after a fence do not close": ("```python\nA\n``` x\nB\n```", "A\n``` x\nB\n"),
+    "indented": ("  1. x\n     ```python\n     if A:\n         B\n     ```\n", "if A:\n    B\n"),
+    "indented by tabs": ("\t```python\n\tif A:\n\t\tB\n\t```\n", "if A:\n\tB\n"),
+    "a tab is four columns": ("\t```python\n\tA\n       ```\n\tB\n", "A\n"),
+    "and no more": ("\t```python\n\tA\n        ```\n\tB\n", None),
+    "less indented content": ("  ```python\nA\n   B\n  ```", "A\n B\n"),
+    "a fence in a string, indented": ('```python\nx = """\n    ```\n    """\n```', 'x = """\n    ```\n    """\n'),
+    "indented less than four": ("```python\nA\n   ```\nB", "A\n"),
+    "never closed": ("```python\nA\n", None),
+    "the last never closed": ("```python\nA\n```\n```python\nB", "A\n"),
+    "two ticks": ("``python\nA\n``", None),
+    "inline": ("Use ```python A``` here", None),
+    "inline at the start of a line": ("```python A```\n", None),
+    "inline first": ("```x``` is it\n```python\nA\n```", "A\n"),
+    "quoted": ("> ```python\n> A\n> ```", None),
+    "not at the start of a line": ("x ```python\nA\n```", None),
+    "nothing in it": ("```python\n```", ""),
+    "no fence": ("print(1)", None),
+    "empty": ("", None),
+    "surrogates": ("```python\n\ud800\n```", "\ud800\n"),
+    "no break space before the fence": ("\u00a0```python\nA\n```", None),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_program(name):
+    text, program = TEXTS[name]
+    assert last_program(text) == program
+
+
+FENCES = st.lists(st.sampled_from(["```", "````", "~~~", "python", "py", "\n", "\r\n", "\r", " ", "\t", "`", "A", "    "]), max_size=40)
+
+
+@given(program=FENCES.map("".join))
+def test_what_is_fenced_comes_out_whole(program):
+    assert last_program(fenced(program)) == program + "\n"
+    assert last_program(f"First\n~~~~\nx\n~~~~\n{fenced('draft')}Then\n{fenced(program)}\nprints\n```\n3\n```\n") == program + "\n"
+
+
+@given(text=FENCES.map("".join))
+def test_a_program_is_a_piece_of_the_text(text):
+    program = last_program(text)
+    if program is not None and not any(line.startswith((" ", "\t")) for line in text.replace("\r", "\n").split("\n")):
+        assert program in text
+        assert last_program(text + "\nand so on") == program
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["```python\n", "```\n", "`", "~", " ", "\t", "\n", "\r", "```python\n```\n", " ```", "\n \t", "``` ` ", "    ```\n", "```python "],
+)
+def test_a_megabyte_ends(piece):  # a pattern that backtracks would run into the timeout of the tests
+    text = piece * ((1 << 20) // len(piece))
+    last_program(text)
+    assert last_program(f"{fenced('A')}\n{text}\n{'`' * len(text)}") is not None
