@@ -136,15 +136,15 @@ def test_a_known_name_that_is_not_installed_gets_its_pip_line(folder: PluginFold
 
 
 def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: PluginFolder) -> None:
-    folder.install("code")
-    with pytest.raises(NotInstalledError, match=r"not in rlcore-plugin-code 1\.0 yet: pip install rlcore-plugin-code -U"):
-        folder.discover().spec("reward", "code")
+    folder.install("vllm")
+    with pytest.raises(NotInstalledError, match=r"not in rlcore-plugin-vllm 1\.0 yet: pip install rlcore-plugin-vllm -U"):
+        folder.discover().spec("inference", "vllm")
 
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder) -> None:
-    folder.install("code", "import no_such_thing")
+    folder.install("vllm", "import no_such_thing")
     with pytest.raises(PluginError, match=r"installed but broken: .*no_such_thing"):
-        folder.discover().spec("reward", "code")
+        folder.discover().spec("inference", "vllm")
 
 
 def test_disable_switches_a_plugin_off_by_entry_point_or_distribution(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
