@@ -1,11 +1,14 @@
-"""The flags of ``rlcore train`` change only on purpose: every spelling that users' scripts rely on, and the setting it sets."""
+"""The flags of ``rlcore train``, ``score`` and ``audit`` change only on purpose: every spelling that users' scripts rely on, and of
+``train`` the setting that each sets."""
 
 from __future__ import annotations
 
 import argparse
+from types import ModuleType
 
 import pytest
 
+from rlcore.cli import audit, score
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
 from rlcore.config.settings import core_settings
@@ -131,3 +134,14 @@ def test_the_last_of_a_repeated_flag_wins_whatever_its_spelling() -> None:
         "training.train_microbatch_size": ("2",),
         "training.num_trainers": ("8",),
     }
+
+
+OF_SCORE = "--config --deadline --dry-run --dry_run --help --json --limit --option --out --reward --reward-deadline --strict --workers -h"
+OF_AUDIT = "--all --data --deadline --help --json --option --reward --reward-deadline --workers -h"
+
+
+@pytest.mark.parametrize(("name", "command", "flags"), [("score", score, OF_SCORE), ("audit", audit, OF_AUDIT)], ids=["score", "audit"])
+def test_the_flags_of_the_commands_about_rewards(name: str, command: ModuleType, flags: str) -> None:
+    commands = Parser(prog="rlcore").add_subparsers(parser_class=Parser)
+    command.add_parser(commands)
+    assert sorted(commands.choices[name]._option_string_actions) == flags.split()

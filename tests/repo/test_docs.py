@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -54,6 +55,11 @@ def test_the_loss_is_at_most_fifteen_lines_and_its_metric_appears(demo: Path) ->
     assert len(BLOCKS["my_loss.py"].splitlines()) <= 15
     run(demo, "quickstart", "demo", "--loss", "./my_loss.py:MyLoss", "--max-steps", "2", "-ei", "0")
     assert '"loss/held"' in metrics(demo)
+
+
+def test_the_samples_are_scored(demo: Path) -> None:
+    scored = json.loads(run(demo, "score", "samples.jsonl", "--reward", "boxed", "--strict", "--json").stdout)
+    assert {name: figures["count"] for name, figures in scored["outcomes"].items()} == {"ok": 1, "wrong": 2, "malformed": 1}
 
 
 def test_the_same_loss_from_a_python_script(demo: Path) -> None:

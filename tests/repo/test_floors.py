@@ -19,7 +19,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("sandbox", "interfaces", "specs", "hookspecs", "api"),
     ("blame", "catalogue", "builtin", "observers", "functions", "unpackaged", "discovery", "registry", "audit", "config", "describe"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog", "checkpoint"),
-    ("roles",),
+    ("roles", "scoring"),
     ("runtimes",),
     ("entry",),
     ("quickstart",),

@@ -29,8 +29,10 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         RUN.format("['--help']"),
         RUN.format("['plugins']"),
         RUN.format("['show', 'loss', 'clipped']"),
+        RUN.format("['score', 'absent.jsonl', '--reward', 'boxed']"),
+        RUN.format("['audit', '--reward', 'boxed', '--data', 'absent.jsonl']"),
     ],
-    ids=["api", "learning", "testing", "config", "discovery", "help", "plugins", "show"],
+    ids=["api", "learning", "testing", "config", "discovery", "help", "plugins", "show", "score", "audit"],
 )
 def test_loads_nothing_heavy(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"{code}\n{PRINT_HEAVY}"], capture_output=True, text=True, check=False)

@@ -1,0 +1,170 @@
+"""``rlcore audit --reward NAME``: what a reward makes of hostile completions and of honest ones, and how long it takes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.cli.parser import Parser
+from rlcore.cli.score import ExampleFormatter, add_reward_options, open_scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
+
+    from rlcore.scoring import Scorer
+    from rlcore.scoring.auditing import Material, Tried
+
+__all__ = ["add_parser", "run"]
+
+_SLOWEST = 5
+_LONGEST_REASON = 100
+_TEXT = """\
+Show a reward hostile completions (empty, huge, deeply nested, odd Unicode, format without an answer, every candidate listed,
+instructions to the judge, ...) and honest ones, and report what it accepts, what it refuses, where it fails, and the slowest.
+Its plugin's own cases are run, and generic ones made of its honest cases or of the rows of --data.
+"""
+_EPILOG = """\
+examples:
+  rlcore audit --reward boxed
+  rlcore audit --reward ./my_reward.py:score --data samples.jsonl
+  rlcore audit --reward boxed --option format_score=1 --all
+
+A row of --data is a row of training data; a completion in it, if there is one, must be a right answer.
+Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, or one had no verdict in time; 2 usage.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the main parser."""
+    parser = subparsers.add_parser(
+        "audit",
+        prog="rlcore audit",
+        usage="rlcore audit --reward NAME [--data FILE.jsonl] [--option KEY=VALUE …] [--all] [--json] …",
+        description=_TEXT,
+        epilog=_EPILOG,
+        formatter_class=ExampleFormatter,
+    )
+    add_reward_options(parser)
+    parser.add_argument("--data", type=Path, metavar="FILE.jsonl", help="rows to make cases of [the plugin's own honest cases]")
+    parser.add_argument("--all", action="store_true", help="list every case, not only the findings")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with every case")
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Choose the reward, collect the cases, run them, report."""
+    from rlcore.errors import DataError, UsageError
+    from rlcore.registry import Registry
+    from rlcore.scoring import choose_rewards
+    from rlcore.scoring.auditing import fails_without_row, material_of
+
+    if len(args.reward) > 1:
+        raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
+    choice = choose_rewards(
+        args.reward[0] if args.reward else None, Registry.discover(), options=args.option, deadline=args.deadline, workers=args.workers
+    )
+    material = material_of(choice.specs[0], args.data)
+    started = time.perf_counter()
+    with ExitStack() as closing:
+        scorer = open_scorer(choice, closing)
+        if material.rowless and (why := fails_without_row(scorer)):
+            raise DataError(
+                f"reward {choice.entries[0].name} cannot judge a text without a data row ({why}); name rows with --data FILE.jsonl"
+            )
+        tried = _tried(scorer, material)
+    report = _report(choice.as_json(), material, tried, time.perf_counter() - started)
+    if args.json:
+        print(json.dumps(report, ensure_ascii=False, allow_nan=False))
+    else:
+        _show(report, args.all)
+    return 1 if report["findings"] else 0
+
+
+def _tried(scorer: Scorer, material: Material) -> list[Tried]:
+    from rlcore.cli.score_progress import progress
+    from rlcore.scoring.auditing import audit_reward
+
+    tried: list[Tried] = []
+    with progress(lambda: len(material.cases)) as shown:
+        for one in audit_reward(scorer, material):
+            tried.append(one)
+            shown.update(len(tried))
+    return tried
+
+
+def _report(choice: dict[str, Any], material: Material, tried: Sequence[Tried], seconds: float) -> dict[str, Any]:
+    cases = [one.as_json() for one in tried]
+    by_time = sorted((case for case in cases if case["seconds"] is not None), key=lambda case: -float(case["seconds"]))
+    return {
+        "reward": choice["rewards"][0]["name"],
+        **choice["rewards"][0],
+        "workers": choice["workers"],
+        "seconds": seconds,
+        "note": material.note or None,
+        "counts": dict(Counter(one.answer.value for one in tried)),
+        "findings": [case for case in cases if case["finding"] is not None],
+        "slowest": by_time[:_SLOWEST],
+        "cases": cases,
+    }
+
+
+def _show(report: dict[str, Any], everything: bool) -> None:
+    from rlcore.cli.score_table import duration, plain_console, printable
+
+    console = plain_console()
+    cases = report["cases"]
+    own = sum(case["origin"] == "plugin" for case in cases)
+    if report["note"]:
+        console.print(f"note: {report['note']}", soft_wrap=True)
+    console.print(
+        f"reward {report['reward']}: {own} cases of its plugin, {len(cases) - own} generic, {report['seconds']:.1f} s\n", soft_wrap=True
+    )
+    _show_counts(cases, console)
+    if everything:
+        console.print("\nevery case")
+        _show_cases(cases, console)
+    console.print(f"\nfindings: {len(report['findings']) or 'none'}", style="bold")
+    if report["findings"]:
+        _show_cases(report["findings"], console)
+    console.print("\nslowest")
+    for case in report["slowest"]:
+        console.print(f"  {duration(case['seconds']):>8}  {printable(case['name'])}  ({case['outcome']})", soft_wrap=True)
+
+
+_EXPECTED = {True: "to accept", False: "to refuse", None: "either"}
+
+
+def _show_counts(cases: Iterable[dict[str, Any]], console: Console) -> None:
+    from rich.table import Table
+
+    counts = Counter((case["expected"], case["answer"]) for case in cases)
+    answers = ("accepted", "refused", "invalid", "failed")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("cases")
+    for answer in answers:
+        table.add_column(answer, justify="right")
+    for expected, label in _EXPECTED.items():
+        table.add_row(label, *(str(counts[expected, answer]) for answer in answers))
+    console.print(table)
+
+
+def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
+    from rich.table import Table
+
+    from rlcore.cli.score_table import duration, printable
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("case", "from", "expected", "verdict", "time", "what is wrong, or the reward's reason"):
+        table.add_column(heading, overflow="fold")
+    for case in cases:
+        said = ": ".join(filter(None, (case["finding"], case["reason"])))[:_LONGEST_REASON]
+        expected = _EXPECTED[case["expected"]]
+        table.add_row(printable(case["name"]), case["origin"], expected, case["outcome"], duration(case["seconds"]), printable(said))
+    console.print(table)

@@ -1,0 +1,231 @@
+"""``rlcore score FILE.jsonl --reward NAME``: judge a file of completions as a run would, without a model and without training."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.cli.parser import Parser, SectionFormatter
+
+if TYPE_CHECKING:
+    from rlcore.scoring import Choice, Item, Scorer, Verdict
+    from rlcore.scoring.results import ResultFile
+    from rlcore.scoring.summary import Summary
+
+__all__ = ["ExampleFormatter", "add_parser", "add_reward_options", "open_scorer", "run"]
+
+INTERRUPTED = 130
+_TEXT = """\
+Judge a file of completions as a training run would, without a model. A row is a row of training data with a completion:
+  {"messages": {"role": "user", "content": "1 + 2?"}, "gt_answer": "3", "completion": "so \\\\boxed{3}"}
+completion may be a list of texts: a group, for rewards that judge groups. finish may be stop (the default) or length (truncated).
+"""
+_EPILOG = """\
+examples:
+  rlcore score samples.jsonl --reward boxed
+  rlcore score samples.jsonl --reward boxed --option format_score=1 --out scores.jsonl
+  rlcore score samples.jsonl --reward ./my_reward.py:score --limit 100
+  rlcore score samples.jsonl --config run.toml        # the rewards, weights and options of a run
+
+A row that cannot be judged is counted as invalid and stands in the result file with its reason; --strict refuses the file instead.
+Exit codes: 0 the file was scored, whatever the verdicts; 1 the reward failed on every row, or its workers cannot run;
+2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial).
+"""
+
+
+class ExampleFormatter(SectionFormatter, argparse.RawDescriptionHelpFormatter):
+    """Leaves examples as they are written."""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the main parser."""
+    parser = subparsers.add_parser(
+        "score",
+        prog="rlcore score",
+        usage="rlcore score FILE.jsonl (--reward NAME | --config run.toml) [--option KEY=VALUE …] [--out FILE] [--strict] [--json] …",
+        description=_TEXT,
+        epilog=_EPILOG,
+        formatter_class=ExampleFormatter,
+    )
+    parser.add_argument("file", type=Path, metavar="FILE.jsonl", help="completions to judge, one row a line")
+    add_reward_options(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse the file (exit code 2) where a row cannot be judged; check it first")
+    parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="read the file and say what would run; judge and write nothing")
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
+    parser.set_defaults(func=run)
+
+
+def add_reward_options(parser: argparse.ArgumentParser) -> None:
+    """The flags that choose rewards and how they are run; ``rlcore audit`` has them too."""
+    parser.add_argument(
+        "--reward", action="append", default=[], metavar="NAME", help="a name from `rlcore plugins`, ./my.py:fn or package.module:Name"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the reward (rlcore show reward NAME); repeatable"
+    )
+    parser.add_argument("--workers", metavar="N", help="worker processes [one less than there are cores]")
+    parser.add_argument(
+        "--deadline",
+        "--reward-deadline",
+        metavar="SECONDS",
+        help="longest time for one completion; then its worker is killed [the reward's]",
+    )
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    from rlcore.errors import UsageError
+    from rlcore.registry import Registry
+    from rlcore.scoring import choose_rewards
+
+    if len(args.reward) > 1:
+        raise UsageError(
+            f"--reward {args.reward[1]}: several rewards have weights, so write them as [[rewards]] of a file: --config run.toml"
+        )
+    name = args.reward[0] if args.reward else None
+    return choose_rewards(name, Registry.discover(), config=args.config, options=args.option, deadline=args.deadline, workers=args.workers)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Choose the rewards, read the first row, judge, report."""
+    from rlcore.data.rows import Routes
+    from rlcore.errors import DataError
+    from rlcore.scoring.items import read_items
+
+    choice, limit = _choice(args), _whole(args.limit)
+    routes = Routes(choice.specs)
+    if next(read_items(args.file, routes), None) is None:
+        raise DataError(f'{args.file}: the file is empty; it needs rows like {{"messages": …, "gt_answer": "3", "completion": "…"}}')
+
+    def items() -> Iterator[Item]:
+        return read_items(args.file, routes, limit)
+
+    if args.dry_run:
+        return _show_plan(args, choice, items())
+    with ExitStack() as closing:
+        results = _results(args)
+        scorer = open_scorer(choice, closing)
+        if args.strict:
+            _check(scorer, items())
+        summary = _score(args, scorer, items(), choice.workers, results)
+    return _report(args, summary)
+
+
+def _whole(word: str | None) -> int | None:
+    from rlcore.errors import UsageError
+
+    if word is None:
+        return None
+    if not word.isascii() or not word.isdigit() or int(word[:18]) < 1:
+        raise UsageError(f"--limit {word}: must be a whole number of at least 1; for example --limit 100")
+    return int(word[:18])
+
+
+def _results(args: argparse.Namespace) -> ResultFile | None:
+    from rlcore.scoring.results import ResultFile
+
+    return None if args.out is None else ResultFile(args.out, args.file)
+
+
+def open_scorer(choice: Choice, closing: ExitStack) -> Scorer:
+    """The workers, started; what the rewards say of this machine goes to standard error."""
+    from rlcore.scoring import Scorer
+
+    scorer = closing.enter_context(Scorer(choice.entries, workers=choice.workers))
+    for notice in scorer.notices:
+        print(notice, file=sys.stderr)
+    return scorer
+
+
+def _check(scorer: Scorer, items: Iterable[Item]) -> None:
+    """``--strict``: every row, before the first is scored."""
+    from rlcore.scoring.summary import Summary
+
+    found = Summary(0)
+    for verdict in scorer.run(items, scores=False):
+        found.add(verdict)
+    _refuse_invalid(found)
+
+
+def _refuse_invalid(found: Summary) -> None:
+    from rlcore.errors import DataError
+
+    if found.invalid:
+        more = found.invalid - len(found.invalid_reasons)
+        raise DataError("; ".join(found.invalid_reasons) + (f"; and {more} more rows" if more else ""))
+
+
+def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], workers: int, results: ResultFile | None) -> Summary:
+    from rlcore.cli.score_progress import progress, rows_of
+    from rlcore.scoring.summary import Summary
+
+    summary = Summary(workers)
+
+    def keep(verdicts: Iterable[Verdict]) -> None:
+        for verdict in verdicts:
+            summary.add(verdict)
+            if results is not None:
+                results.add(verdict)
+            shown.update(summary.rows)
+
+    with ExitStack() as closing:
+        if results is not None:
+            closing.enter_context(results)
+        shown = closing.enter_context(progress(lambda: rows_of(args.file, _whole(args.limit))))
+        try:
+            keep(scorer.run(items))
+        except KeyboardInterrupt:
+            keep(scorer.finished())
+            kept = f"; what was judged is in {results.partial}" if results is not None else ""
+            print(f"{summary.rows} completions were judged{kept}", file=sys.stderr)
+            raise
+        summary.stop()
+        if args.strict:
+            _refuse_invalid(summary)
+    return summary
+
+
+def _report(args: argparse.Namespace, summary: Summary) -> int:
+    from rlcore.cli.score_table import show_summary
+
+    broken = summary.judged == 0 and summary.rows > summary.invalid
+    if args.json:
+        out = None if args.out is None else str(args.out)
+        print(json.dumps({"file": str(args.file), "out": out, **summary.as_json()}, ensure_ascii=False, allow_nan=False))
+    else:
+        show_summary(summary, args.out)
+    if broken:
+        print(f"error: the reward failed on every row; the first: {summary.first_failure}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _show_plan(args: argparse.Namespace, choice: Choice, items: Iterable[Item]) -> int:
+    from rlcore.cli.score_table import show_choice
+
+    rows = texts = invalid = 0
+    first = ""
+    for item in items:
+        rows, texts, invalid = rows + 1, texts + len(item.texts), invalid + bool(item.refused)
+        first = first or item.refused
+    plan = {
+        "file": str(args.file),
+        **choice.as_json(),
+        "rows": rows,
+        "completions": texts,
+        "invalid": invalid,
+        "first_invalid": first or None,
+    }
+    if args.json:
+        print(json.dumps(plan, ensure_ascii=False))
+    else:
+        show_choice(plan)
+    return 0

@@ -1,0 +1,99 @@
+"""The tables of ``rlcore score``: what became of the rows, and what would run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from rlcore.cli.display import SteadyConsole
+
+if TYPE_CHECKING:
+    from rlcore.scoring.summary import Summary
+
+__all__ = ["duration", "plain_console", "printable", "show_choice", "show_summary"]
+
+_FILE_WIDTH = 200
+
+
+def plain_console() -> SteadyConsole:
+    """Standard output, wide enough for one row a line where it is no terminal."""
+    console = SteadyConsole(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    return console
+
+
+def show_summary(summary: Summary, out: Path | None) -> None:
+    """One line an outcome, the whole below them; then throughput, the slowest row, the first reasons."""
+    figures = summary.as_json()
+    console = plain_console()
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("outcome")
+    for heading in ("count", "share", "mean value", "accuracy", "p50", "p99"):
+        table.add_column(heading, justify="right")
+    for outcome, row in figures["outcomes"].items():
+        table.add_row(outcome, *_cells(row))
+    if len(figures["outcomes"]) > 1:
+        table.add_row("all", *_cells({**figures, "count": figures["rows"], "share": 1.0}), style="bold")
+    console.print(table)
+    rate = f"{figures['rows_per_second']:.1f} a second"
+    say = [f"{figures['rows']} completions in {figures['seconds']:.1f} s, {rate}, with {_workers(figures['workers'])}"]
+    if summary.slowest is not None and summary.slowest.seconds is not None:
+        say.append(f"slowest: {summary.slowest.source}, {duration(summary.slowest.seconds)}")
+    if summary.invalid:
+        say.append(f"invalid: {summary.invalid_reasons[0]}" + (f" (and {summary.invalid - 1} more)" if summary.invalid > 1 else ""))
+    if summary.first_failure:
+        say.append(f"first failure: {summary.first_failure}")
+    if summary.first_trace:
+        say.append(summary.first_trace.rstrip())
+    if out is not None:
+        say.append(f"results: {out}")
+    for line in say:
+        console.print(printable(line), soft_wrap=True)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        str(row["count"]),
+        f"{row['share']:.1%}",
+        _figure(row["mean_value"]),
+        _figure(row["accuracy"]),
+        duration(row["latency_p50"]),
+        duration(row["latency_p99"]),
+    ]
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def duration(seconds: float | None) -> str:
+    """``"40 µs"``, ``"3.1 ms"``, ``"2.50 s"``; a dash where there is none."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def printable(text: str) -> str:
+    """As a terminal may show it: a reason can quote what was judged, and that may hold escape sequences."""
+    return "".join(character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}" for character in text)
+
+
+def _workers(count: int) -> str:
+    return f"{count} worker{'s' if count != 1 else ''}"
+
+
+def show_choice(plan: dict[str, Any]) -> None:
+    """What ``--dry-run`` found."""
+    console = plain_console()
+    for reward in plan["rewards"]:
+        options = ", ".join(f"{key} = {value}" for key, value in reward["options"].items()) or "no options"
+        console.print(f"reward {reward['name']}  weight {reward['weight']:g}, deadline {reward['deadline']:g} s, {options}", soft_wrap=True)
+    console.print(f"{plan['file']}: {plan['rows']} rows, {plan['completions']} completions, {plan['invalid']} invalid", soft_wrap=True)
+    if plan["first_invalid"]:
+        console.print(f"first invalid: {plan['first_invalid']}", soft_wrap=True)
+    console.print(f"would judge with {_workers(plan['workers'])}; whether a gold answer can be used, only the reward can say")

@@ -1,0 +1,209 @@
+"""One reward against cases whose right verdict is known: its plugin's own, and hostile ones made of them or of a data file.
+
+A finding is a verdict that contradicts what is right, or none in time. Accepted is a text that earns what a right answer earns: outcome
+``ok``, and an accuracy above 0, or a value above 0 where the reward gives no accuracy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from rlcore.blame import reason
+from rlcore.data.rows import Routes
+from rlcore.errors import DataError, PluginError
+from rlcore.scoring.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore.scoring.items import Item, Verdict, read_items
+from rlcore.scoring.scorer import Scorer
+from rlcore.specs import RewardSpec
+from rlcore.types import AuditCase, Outcome
+
+__all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of"]
+
+_SEEDS = 3
+"""Rows that generic cases are made of: different kinds of answer fail in different ways, and each costs seconds."""
+
+
+class Answer(StrEnum):
+    """What a reward made of one case."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    FAILED = "failed"
+    INVALID = "invalid"
+
+
+class Finding(StrEnum):
+    """Why a verdict is wrong, in words."""
+
+    TOO_KIND = "accepted, and must not be"
+    TOO_STRICT = "refused, and must not be"
+    NO_VERDICT = "no verdict"
+    UNUSABLE = "its data row cannot be judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """What the audit runs on. ``cases`` with their origin (``plugin``, ``generic``); ``note`` says what is missing, "" for nothing;
+    ``rowless``: the generic cases have no data row beneath them."""
+
+    cases: tuple[tuple[str, AuditCase], ...]
+    note: str = ""
+    rowless: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A case and what came of it; ``finding`` None where it is as it should be."""
+
+    origin: str
+    case: AuditCase
+    verdict: Verdict
+    answer: Answer
+    finding: Finding | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; the text itself is left out, for it may have megabytes."""
+        score = self.verdict.score
+        return {
+            "name": self.case.name,
+            "origin": self.origin,
+            "note": self.case.note,
+            "expected": self.case.accept,
+            "answer": self.answer.value,
+            "finding": None if self.finding is None else self.finding.value,
+            "outcome": score.outcome.value,
+            "value": score.value if score.outcome.judged else None,
+            "accuracy": score.accuracy,
+            "reason": score.reason,
+            "parsed": score.parsed,
+            "seconds": self.verdict.seconds,
+            "characters": len(self.case.text),
+        }
+
+
+def cases_of(spec: RewardSpec) -> list[AuditCase]:
+    """The plugin's own cases, [] where it has none; PluginError where what it declares is not a function that returns them."""
+    if not spec.audit:
+        return []
+    module, _, name = spec.audit.partition(":")
+    label = f"reward {spec.name!r}: its audit {spec.audit!r}"
+    try:
+        cases = list(getattr(importlib.import_module(module), name)())
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{label} cannot be read: {reason(error)}") from error
+    if wrong := [case for case in cases if not isinstance(case, AuditCase)]:
+        raise PluginError(f"{label} returned a {type(wrong[0]).__name__} among its cases; it must return a list of AuditCase")
+    return cases
+
+
+def material_of(spec: RewardSpec, data: Path | None = None) -> Material:
+    """The plugin's cases and generic ones: made of its honest cases, of the rows of ``data``, or of nothing but text.
+
+    Rows of ``data`` are data rows; a ``completion`` in one must be a right answer.
+
+    :raises DataError: no row of ``data`` can be used, or there is no row at all and the reward declares columns.
+    """
+    own = cases_of(spec)
+    honest = _spread([case for case in own if case.accept is True])
+    rows = [] if data is None else list(_rows(data, spec))
+    seeds = [*honest, *rows]
+    note, rowless = "", not seeds
+    if rowless and spec.requires:
+        raise DataError(
+            f"reward {spec.name} comes with no cases and judges rows with {', '.join(spec.requires)}; name some with --data FILE.jsonl"
+        )
+    if rowless:
+        seeds = [AuditCase(name="no row", columns={}, text="", accept=None)]
+        note = f"reward {spec.name} comes with no cases: only texts without a data row are tried; --data FILE.jsonl gives it rows"
+    elif not any(seed.accept for seed in seeds):
+        note = "no right completion is known, so none is spoiled: put right ones into --data, as completion"
+    generic = [case for case in rows if case.accept]
+    for number, seed in enumerate(seeds):
+        generic += _lenient(plain_cases(seed, spec.system_prompt), seed) if number == 0 else []
+        generic += _lenient(spoiled_cases(seed), seed) if seed.accept else []
+    return Material(cases=(*(("plugin", case) for case in own), *(("generic", case) for case in generic)), note=note, rowless=rowless)
+
+
+def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
+    """A few of them, from the whole length of the list; those first whose gold answer can be found in the text."""
+    spoilable = [case for case in cases if any(gold in case.text for gold in golds_of(case.columns))] or list(cases)
+    whole = [case for case in spoilable if any(re.fullmatch(r"-?\d{1,15}", gold) for gold in golds_of(case.columns))]
+    count = min(_SEEDS, len(spoilable))
+    spread = [spoilable[place * len(spoilable) // count] for place in range(count)]
+    return [*whole[:1], *(case for case in spread if case not in whole[:1])][:_SEEDS]
+
+
+def _rows(data: Path, spec: RewardSpec) -> Iterator[AuditCase]:
+    """The first usable rows; a row without a completion gets an empty one that nobody is asked about."""
+    found, first = 0, ""
+    for item in read_items(data, Routes((spec,)), needs_completion=False):
+        if item.refused:
+            first = first or item.refused
+            continue
+        text = item.texts[0] if item.texts else ""
+        accept = True if item.texts else None
+        name = f"row {item.line}"
+        yield AuditCase(
+            name=name, columns=item.columns, text=text, accept=accept, messages=item.messages, finish=item.finish, note=item.source
+        )
+        found += 1
+        if found == _SEEDS:
+            return
+    if not found:
+        raise DataError(first or f"{data}: the data is empty; it needs at least one row")
+
+
+def _lenient(cases: Iterable[AuditCase], seed: AuditCase) -> Iterator[AuditCase]:
+    """A text that holds the right answer by chance, a "10" among the hostile ones, is nobody's finding."""
+    golds = golds_of(seed.columns)
+    candidates = "every candidate"
+    for case in cases:
+        chance = case.accept is False and not case.name.startswith(candidates) and any(_holds(case.text, gold) for gold in golds)
+        yield replace(case, accept=None) if chance else case
+
+
+def _holds(text: str, gold: str) -> bool:
+    return re.search(rf"(?<![^\W_]){re.escape(gold)}(?![^\W_])", text) is not None
+
+
+def audit_reward(scorer: Scorer, material: Material) -> Iterator[Tried]:
+    """Run every case, in order."""
+    items = (
+        Item(line=number, messages=case.messages, columns=case.columns, texts=(case.text,), finish=case.finish)
+        for number, (_, case) in enumerate(material.cases, start=1)
+    )
+    for (origin, case), verdict in zip(material.cases, scorer.run(items), strict=True):
+        answer = _answer(verdict)
+        yield Tried(origin=origin, case=case, verdict=verdict, answer=answer, finding=_finding(case.accept, answer))
+
+
+def fails_without_row(scorer: Scorer) -> str:
+    """Why the reward cannot judge even a plain text without a data row, "" where it can."""
+    (verdict,) = scorer.run([Item(line=1, texts=("I do not know.",))])
+    return "" if verdict.score.outcome.judged else verdict.score.reason
+
+
+def _answer(verdict: Verdict) -> Answer:
+    score = verdict.score
+    if score.outcome is Outcome.INVALID:
+        return Answer.INVALID
+    if not score.outcome.judged:
+        return Answer.FAILED
+    earned = score.value if score.accuracy is None else score.accuracy
+    return Answer.ACCEPTED if score.outcome is Outcome.OK and earned > 0 else Answer.REFUSED
+
+
+def _finding(expected: bool | None, answer: Answer) -> Finding | None:
+    if answer is Answer.FAILED:
+        return Finding.NO_VERDICT
+    if answer is Answer.INVALID:
+        return Finding.UNUSABLE if expected else None  # training refuses such a row, so nothing can be earned on it
+    if expected is None or expected == (answer is Answer.ACCEPTED):
+        return None
+    return Finding.TOO_STRICT if expected else Finding.TOO_KIND

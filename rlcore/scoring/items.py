@@ -1,0 +1,131 @@
+"""What is judged and what comes of it: one prompt with its completions in, one verdict a completion out. Reads the rows of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rlcore.data.jsonl import read_jsonl
+from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.errors import DataError
+from rlcore.types import Finish, Message, Score
+
+__all__ = ["Item", "Verdict", "read_items"]
+
+_FINISHES = (Finish.STOP.value, Finish.LENGTH.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A prompt and the texts to judge; a reward that judges groups sees all of them at once.
+
+    ``line``: where it stands in its file, from 1. ``several``: the row held a list of completions, so each verdict names its place in
+    it. ``refused``: why it cannot be judged, "" where it can. ``reward``: the one reward that the row asks for, None for all.
+    """
+
+    line: int
+    source: str = ""
+    messages: tuple[Message, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
+    finish: Finish = Finish.STOP
+    reward: str | None = None
+    several: bool = False
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The mixed score of one completion. ``seconds``: in the rewards, waiting excluded; None where none was asked. ``place``: of the
+    completion in its row, from 0; None where the row has one. ``trace``: where the reward's own code raised, "" where it did not."""
+
+    line: int
+    source: str
+    score: Score
+    seconds: float | None = None
+    place: int | None = None
+    trace: str = ""
+
+    def as_row(self) -> dict[str, Any]:
+        """One row of a result file. What was not judged has no value: null, never 0."""
+        score = self.score
+        judged = score.outcome.judged
+        return {
+            "line": self.line,
+            **({} if self.place is None else {"completion": self.place}),
+            "value": score.value if judged else None,
+            "format_acc": None if score.format_ok is None else float(score.format_ok),
+            "ans_acc": score.accuracy,
+            "outcome": score.outcome.value,
+            "reason": score.reason,
+            "parsed": score.parsed,
+            "parts": dict(score.parts),
+            "seconds": None if self.seconds is None else round(self.seconds, 6),
+        }
+
+
+def read_items(path: Path, routes: Routes, limit: int | None = None, *, needs_completion: bool = True) -> Iterator[Item]:
+    """The rows of a JSONL file, one after the other, at most ``limit`` of them; a bad one comes out refused, with its reason.
+
+    Without ``needs_completion`` a row that has none is an item without texts.
+
+    :raises DataError: there is no such file, or it cannot be read at all.
+    """
+    if path.suffix == ".parquet":
+        raise DataError(f"{path}: completions are read from JSONL; write one object a line")
+    if not path.exists():
+        raise DataError(f"{path}: no such file; name a JSONL file with a completion in each row")
+    return islice(_items(path, routes, needs_completion), limit)
+
+
+def _items(path: Path, routes: Routes, needs_completion: bool) -> Iterator[Item]:
+    for index, (line, row) in enumerate(read_jsonl(path, str(path))):
+        source = f"{path}:{line}"
+        try:
+            item = _item(row, line, source, index, routes)
+            if needs_completion and not item.texts:
+                raise BadRow('the row has no "completion"; put the text to judge there')
+            yield item
+        except BadRow as bad:
+            yield Item(line=line, source=source, refused=f"{source}: {bad}")
+
+
+def _item(row: object, line: int, source: str, index: int, routes: Routes) -> Item:
+    if isinstance(row, BadRow):
+        raise row
+    own = {"completion", "finish"}
+    rest = {key: value for key, value in row.items() if key not in own} if isinstance(row, Mapping) else row
+    prompt = parse_row(rest, index=index, default_id=source, source=source, routes=routes)
+    assert isinstance(row, Mapping)  # parse_row takes nothing else
+    texts = _texts(row.get("completion"))
+    return Item(
+        line=line,
+        source=source,
+        messages=prompt.messages,
+        columns=prompt.columns,
+        texts=texts,
+        finish=_finish(row.get("finish")),
+        reward=prompt.reward,
+        several=isinstance(row.get("completion"), list),
+    )
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise BadRow('"completion" must be text, or a list of texts (several completions of one prompt)')
+    return tuple(value)
+
+
+def _finish(value: object) -> Finish:
+    if value is None:
+        return Finish.STOP
+    if value not in _FINISHES:
+        raise BadRow(f'"finish" must be {" or ".join(_FINISHES)}, or be left out (stop)')
+    return Finish(value)

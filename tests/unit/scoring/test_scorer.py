@@ -1,0 +1,168 @@
+"""Items through real workers: order, groups, rows that cannot be judged, accidents, bounded memory."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from rlcore.rewards import RewardEntry
+from rlcore.scoring import Item, Scorer, Verdict
+from rlcore.specs import RewardSpec
+from rlcore.types import Outcome
+
+
+def entry(target: Any, name: str = "first", *, weight: float = 1.0, deadline: float = 30.0) -> RewardEntry:
+    spec = RewardSpec(name=name, target="unpackaged:target", summary="")
+    return RewardEntry(name=name, spec=spec, weight=weight, deadline=deadline, payload=cloudpickle.dumps(target))
+
+
+def kind() -> type:
+    """A reward made inside a function, so that it travels by value."""
+    import os
+    import time
+
+    from rlcore.api import Reward, Score
+
+    class Obedient(Reward):
+        requires = ("gold",)
+
+        def check(self, columns):
+            return "gold is bad" if columns["gold"] == "bad" else None
+
+        def score(self, item):
+            word, _, rest = item.text.partition(" ")
+            if word == "die":
+                os._exit(7)
+            if word == "sleep":
+                time.sleep(float(rest))
+            if word == "raise":
+                raise KeyError("asked to")
+            return Score(value=float(item.text == item.columns["gold"]), accuracy=float(item.text == item.columns["gold"]))
+
+    return Obedient
+
+
+def groups() -> type:
+    """A reward of groups: each text is worth its place from the end."""
+    from rlcore.api import Reward, Score
+
+    class Ranked(Reward):
+        group_level = True
+
+        def score(self, item):
+            raise AssertionError("a group is judged as a whole")
+
+        def score_group(self, items):
+            return [Score(value=float(len(items) - place)) for place, _ in enumerate(items)]
+
+    return Ranked
+
+
+def item(line: int, *texts: str, gold: str = "x", **more: Any) -> Item:
+    return Item(line=line, source=f"f:{line}", columns={"gold": gold}, texts=texts, several=len(texts) > 1, **more)
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    with Scorer([entry(kind()), entry(lambda item: len(item.text), "length", weight=0.5)], workers=2) as made:
+        yield made
+
+
+def outcomes(verdicts: list[Verdict]) -> list[tuple[int, str]]:
+    return [(verdict.line, verdict.score.outcome.value) for verdict in verdicts]
+
+
+def test_verdicts_come_in_the_order_of_the_rows(scorer: Scorer) -> None:
+    texts = ["sleep 0.3" if line == 1 else "x" for line in range(1, 201)]
+    verdicts = list(scorer.run(item(line, text) for line, text in enumerate(texts, start=1)))
+    assert [verdict.line for verdict in verdicts] == list(range(1, 201))
+    assert verdicts[0].seconds is not None
+    assert verdicts[0].seconds >= 0.3
+    assert verdicts[1].score.value == 1.5
+    assert dict(verdicts[1].score.parts)["length"] == 0.5
+
+
+def test_a_row_goes_to_the_reward_that_it_names(scorer: Scorer) -> None:
+    (verdict,) = scorer.run([item(1, "xxxx", reward="length")])
+    assert verdict.score.value == 2.0
+    assert "first" not in verdict.score.parts
+
+
+def test_a_row_that_cannot_be_judged_is_invalid_at_its_place(scorer: Scorer) -> None:
+    rows = [item(1, "x"), Item(line=2, source="f:2", refused="f:2: nonsense"), item(3, "x", "y", gold="bad"), item(4, "bad", gold="bad")]
+    verdicts = list(scorer.run([*rows, item(5, "x")]))
+    assert outcomes(verdicts) == [(1, "ok"), (2, "invalid"), (3, "invalid"), (4, "invalid"), (5, "ok")]
+    assert verdicts[1].score.reason == "f:2: nonsense"
+    assert verdicts[2].score.reason == "f:3: reward first cannot judge this row: gold is bad"
+    assert verdicts[3].score.reason.startswith("f:4: ")
+
+
+def test_checking_alone_scores_nothing_and_names_the_bad_rows(scorer: Scorer) -> None:
+    found = list(scorer.run([item(1, "die"), item(2, "die", gold="bad")], scores=False))
+    assert outcomes(found) == [(2, "invalid")]
+
+
+def test_completions_of_one_row_keep_their_places(scorer: Scorer) -> None:
+    verdicts = list(scorer.run([item(1, "y", "x", "sleep 0.1")]))
+    assert [(verdict.place, verdict.score.accuracy) for verdict in verdicts] == [(0, 0.0), (1, 1.0), (2, 0.0)]
+
+
+def test_accidents_are_outcomes_and_the_rest_goes_on(scorer: Scorer) -> None:
+    verdicts = list(scorer.run([item(1, "raise"), item(2, "die"), item(3, "x")]))
+    assert outcomes(verdicts) == [(1, "error"), (2, "infra"), (3, "ok")]
+    assert "KeyError" in verdicts[0].trace
+    assert verdicts[2].trace == ""
+
+
+def test_a_hanging_text_costs_its_deadline_only() -> None:
+    with Scorer([entry(kind(), deadline=0.5)], workers=1) as scorer:
+        verdicts = list(scorer.run([item(1, "sleep 600"), item(2, "x")]))
+    assert outcomes(verdicts) == [(1, "timeout"), (2, "ok")]
+    assert verdicts[0].seconds == 0.5
+
+
+def test_a_reward_of_groups_sees_the_group() -> None:
+    with Scorer([entry(groups())], workers=1) as scorer:
+        verdicts = list(scorer.run([item(1, "a", "b", "c"), item(2, "d")]))
+    assert [verdict.score.value for verdict in verdicts] == [3.0, 2.0, 1.0, 1.0]
+
+
+def test_no_more_is_read_than_the_workers_need() -> None:
+    read = 0
+
+    def rows() -> Iterator[Item]:
+        nonlocal read
+        for line in itertools.count(1):
+            read += 1
+            yield item(line, "x")
+
+    with Scorer([entry(kind())], workers=2) as scorer:
+        verdicts = scorer.run(rows())
+        for _ in range(1000):
+            next(verdicts)
+    assert 1000 <= read <= 1000 + 2 * 2 * 128
+
+
+def test_after_an_interrupt_what_was_judged_is_there() -> None:
+    with Scorer([entry(kind())], workers=2) as scorer:
+        real, calls = scorer._pool.poll, itertools.count()
+
+        def poll(timeout: float) -> Any:
+            if next(calls) > 20:
+                raise KeyboardInterrupt
+            return real(0.02)
+
+        scorer._pool.poll = poll  # type: ignore[method-assign]
+        before: list[Verdict] = []
+        with pytest.raises(KeyboardInterrupt):
+            before.extend(scorer.run([item(1, "sleep 60"), *(item(line, "x") for line in range(2, 20))]))
+        late = list(scorer.finished())
+    lines = [verdict.line for verdict in [*before, *late]]
+    assert before == []
+    assert lines
+    assert lines == sorted(set(lines) - {1})
+    assert all(verdict.score.outcome is Outcome.OK for verdict in late)

@@ -1,0 +1,112 @@
+"""What was typed becomes rewards, by the plugin's own model; what cannot be is refused in one sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlcore.errors import RlcoreError, UsageError
+from rlcore.registry import Registry
+from rlcore.scoring import Choice, choose_rewards
+from rlcore.specs import RewardSpec
+
+SOURCE = """
+from pydantic import BaseModel, ConfigDict
+from rlcore.api import Reward, Score
+
+class Limits(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    cpu: float = 1.0
+    label: str = ""
+
+class Options(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    scale: float = 1.0
+    exact: bool = False
+    limits: Limits = Limits()
+
+class Mine(Reward):
+    Options = Options
+    requires = ("gold",)
+
+    def __init__(self, options):
+        self.options = options
+
+    def score(self, item):
+        return Score(value=self.options.scale)
+"""
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(SOURCE, encoding="utf-8")
+    return f"{tmp_path / 'mine.py'}:Mine"
+
+
+def chosen(name: str, *options: str) -> Choice:
+    return choose_rewards(name, Registry.discover([]), options=options)
+
+
+def test_options_are_read_as_the_plugins_model_says(name: str) -> None:
+    (entry,) = chosen(name, "scale=2", "exact=yes", "limits.cpu=0.5", "limits.label=7up").entries
+    assert entry.options is not None
+    assert entry.options.model_dump() == {"scale": 2.0, "exact": True, "limits": {"cpu": 0.5, "label": "7up"}}
+    assert entry.payload is not None
+
+
+def test_workers_and_deadline(name: str) -> None:
+    choice = choose_rewards(name, Registry.discover([]), deadline="2.5", workers="3")
+    assert (choice.workers, choice.entries[0].deadline) == (3, 2.5)
+
+
+def test_without_a_deadline_it_is_the_reward_s_own() -> None:
+    registry = Registry.discover([])
+    registry.add("reward", RewardSpec(name="slow", target="nowhere:at_all", summary="", deadline=77.0))
+    assert choose_rewards("SLOW", registry).entries[0].deadline == 77.0
+
+
+def test_a_run_file_brings_weights_and_several_rewards(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(f'[[rewards]]\nname = "{name}"\nweight = 0.5\n[rewards.options]\nscale = 3.0\n', encoding="utf-8")
+    (entry,) = choose_rewards(None, Registry.discover([]), config=file).entries
+    assert entry.weight == 0.5
+    assert entry.options is not None
+    assert entry.options.model_dump()["scale"] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["scale"], "write --option key=value"),
+        (["=2"], "write --option key=value"),
+        (["scal=2"], "did you mean 'scale'"),
+        (["scale=two"], "must be a finite number"),
+        (["limits=1", "limits.cpu=2"], "as a whole and by its parts"),
+        (["limits.cpu=1", "limits.cpu.x=2"], "as a value and as a table"),
+        (["limits.cpu.x=1", "limits.cpu=2"], "as a value and as a table"),
+        (["limits.cp=1"], "cp"),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_refused(name: str, options: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        chosen(name, *options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(None, "no reward is named"), ("boxd", "there is no reward 'boxd'"), ("boxed", "pip install"), ("./absent.py:f", "no file")],
+)
+def test_a_reward_that_is_not_there_is_refused(name: str | None, said: str) -> None:
+    with pytest.raises(RlcoreError, match=said) as caught:
+        choose_rewards(name, Registry.discover([]))
+    assert caught.value.exit_code == 2
+
+
+def test_a_run_file_without_rewards_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text("[run]\nseed = 1\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"has no \[\[rewards\]\]"):
+        choose_rewards(None, Registry.discover([]), config=file)
