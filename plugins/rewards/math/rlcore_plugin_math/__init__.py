@@ -25,6 +25,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             requires=("gt_answer",),
             full_value_option="correct_score",
             system_prompt=_BOXED_PROMPT,
+            audit="rlcore_plugin_math.audit:boxed_cases",
         ),
         RewardSpec(
             name="think_answer_tags",
@@ -35,5 +36,6 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             full_value_option="correct_score",
             system_prompt=_TAGS_PROMPT,
             stop=("</answer>",),
+            audit="rlcore_plugin_math.audit:think_answer_cases",
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["LimitExceeded", "check_size", "foreign_signs", "glued_numbers", "has_words", "is_words", "no_formula"]
+__all__ = ["LimitExceeded", "check_size", "foreign_signs", "glued_numbers", "no_formula"]
 
 _DEPTH = 24
 _DIGITS = 400
@@ -20,7 +20,7 @@ _RUN = re.compile(rf"[0-9]{{{_DIGITS},}}")
 _EXPONENT = re.compile(r"\^ ?(?:\{ ?)?(?:\( ?)?-?([0-9]+)")
 _E_NOTATION = re.compile(r"[0-9][eE][+-]?([0-9]+)")
 _TOWER = re.compile(r"\^ ?(?:[0-9]+|\{[^{}]*\}|\([^()]*\)) ?\^|\^ ?[{(][^{}()]*[0-9)}] ?(?:\^|!)")
-_FACTORIAL = re.compile(r"(?:([0-9]+)|([)}!])) ?!")
+_FACTORIAL = re.compile(r"(?:(?<![0-9])([0-9]++)|([)}!])) ?!")
 _BINOMIAL = re.compile(r"\\binom ?\{ ?([0-9]+) ?\} ?\{ ?([0-9]+) ?\}")
 _GAMMA = re.compile(r"\\(?:Gamma|zeta) ?\(? ?\{? ?([0-9]+)")
 _POWER_OF_POWER = re.compile(r"[0-9)}] ?[)}] ?\^ ?[({] ?[^a-z]*\^")
@@ -69,38 +69,7 @@ _LIMITS = (
 )
 
 
-# --- what is text ------------------------------------------------------------------------------------------------------
-
-_COMMAND = re.compile(r"\\[A-Za-z]+")
-_ENVIRONMENT = re.compile(r"\\(?:begin|end|mathbb|mathcal|text ?\{ ?(?:mod|sin|cos|tan|log|ln|gcd|lcm|max|min) ?\}) ?(?:\{[A-Za-z]*\})?")
-_LETTERS = re.compile(r"[A-Za-z]{2,}")
-_FUNCTION = re.compile(
-    r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|lg|exp|sqrt|mod|gcd|lcm|max|min|floor|ceil|frac|pi|abs|det", re.IGNORECASE
-)
-_VARIABLES = frozenset("xyztuvw")
-_SHORT = 3
-_STOP = frozenset(["or", "and", "not", "is", "the", "cm", "mm", "km", "kg"])
-
-
-def is_words(text: str) -> bool:
-    r"""True where the whole answer is words (``Evelyn``, ``\text{not possible}``), which algebra would read as products of letters."""
-    bare = text.replace("\\text", " ").strip(" .!?'\"")
-    letters = re.sub(r"[{}()\s,.'\"!?-]", "", bare)
-    if not letters.isalpha():
-        return False
-    if set(letters) <= _VARIABLES:
-        return False
-    return len(letters) >= 2 or "\\text" in text
-
-
-def has_words(text: str) -> bool:
-    """True where words stand among the mathematics, so that algebra would multiply their letters."""
-    text = _ENVIRONMENT.sub(" ", text)
-    if "\\text" in text:
-        return True
-    runs = _LETTERS.findall(_COMMAND.sub(" ", text))
-    return any(run.lower() in _STOP or (len(run) > _SHORT and not _FUNCTION.fullmatch(run)) for run in runs)
-
+# --- what algebra gets wrong or does not know ------------------------------------------------------------------------------
 
 _ARGUMENTS = re.compile(
     r"\\(?:frac|binom) ?\{[^{}]*\} ?\{[^{}]*\}|\\(?!frac|binom)[A-Za-z]+ ?(?:\[[^\[\]]*\])? ?\{[^{}]*\}|[\^_] ?(?:\{[^{}]*\}|[0-9A-Za-z])"
@@ -116,8 +85,6 @@ def glued_numbers(text: str) -> bool:
     return bool(_GLUED.search(text))
 
 
-# --- what algebra understands ------------------------------------------------------------------------------------------
-
 _MARKS = frozenset(" +-*/^_=<>()[]{}|!?,.;:'\"&%$\\€£¥")
 _NOT_IN_FORMULAS = re.compile(
     r"[^\x20-\x7e]|[?;:\"$@#`~]|\.\.|= ?=|(?<!\^)\\circ(?![A-Za-z])"
@@ -128,162 +95,17 @@ _BELOW = re.compile(r"_ ?\{[^{}]*\}")
 _ROW_SIGN = re.compile(r"(?:^|[^\\])(?:\\\\)*&|\\\\")
 _ESCAPES = frozenset("{}%$\\|")
 _ONE_COMMAND = re.compile(r"\\([A-Za-z]+|.|$)", re.DOTALL)
-_COMMANDS = frozenset(
-    [
-        "frac",
-        "binom",
-        "sqrt",
-        "sum",
-        "prod",
-        "int",
-        "iint",
-        "oint",
-        "lim",
-        "infty",
-        "to",
-        "rightarrow",
-        "partial",
-        "nabla",
-        "cdot",
-        "times",
-        "div",
-        "ast",
-        "pm",
-        "mp",
-        "bmod",
-        "pmod",
-        "mod",
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "varepsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "vartheta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "pi",
-        "rho",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "varphi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Pi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-        "ell",
-        "imath",
-        "jmath",
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "arccot",
-        "arcsec",
-        "arccsc",
-        "sinh",
-        "cosh",
-        "tanh",
-        "coth",
-        "log",
-        "ln",
-        "lg",
-        "exp",
-        "gcd",
-        "lcm",
-        "max",
-        "min",
-        "det",
-        "Re",
-        "Im",
-        "arg",
-        "deg",
-        "dim",
-        "ker",
-        "inf",
-        "sup",
-        "lfloor",
-        "rfloor",
-        "lceil",
-        "rceil",
-        "lvert",
-        "rvert",
-        "lVert",
-        "rVert",
-        "vert",
-        "Vert",
-        "mid",
-        "langle",
-        "rangle",
-        "le",
-        "ge",
-        "ne",
-        "in",
-        "approx",
-        "cup",
-        "cap",
-        "setminus",
-        "emptyset",
-        "subset",
-        "subseteq",
-        "forall",
-        "exists",
-        "lor",
-        "vee",
-        "land",
-        "wedge",
-        "begin",
-        "end",
-        "text",
-        "mathbb",
-        "mathcal",
-        "mathbf",
-        "boldsymbol",
-        "overline",
-        "bar",
-        "vec",
-        "hat",
-        "overrightarrow",
-        "widehat",
-        "underline",
-        "prime",
-        "circ",
-        "angle",
-        "triangle",
-        "perp",
-        "parallel",
-        "square",
-        "ldots",
-        "vdots",
-        "ddots",
-        "colon",
-        "quad",
-    ]
+_COMMANDS_TEXT = (
+    "frac binom sqrt sum prod int iint oint lim infty to rightarrow partial nabla cdot times div ast pm mp bmod pmod mod "
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho sigma tau upsilon "
+    "phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell imath jmath sin cos tan cot "
+    "sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth log ln lg exp gcd lcm max min det Re Im arg deg "
+    "dim ker inf sup lfloor rfloor lceil rceil lvert rvert lVert rVert vert Vert mid langle rangle le ge ne in approx cup "
+    "cap setminus emptyset subset subseteq forall exists lor vee land wedge begin end text mathbb mathcal mathbf boldsymbol "
+    "overline bar vec hat overrightarrow widehat underline prime circ angle triangle perp parallel square ldots vdots ddots "
+    "colon quad "
 )
+_COMMANDS = frozenset(_COMMANDS_TEXT.split())
 
 
 def foreign_signs(text: str) -> bool:
@@ -294,6 +116,7 @@ def foreign_signs(text: str) -> bool:
     return any(command not in _COMMANDS and command not in _ESCAPES for command in commands)
 
 
+_DROPPED = re.compile(r"[0-9)}] ?_|% ?[0-9A-Za-z(\\]|\.[0-9]*\.")  # algebra drops a subscript of a number, what follows %
 _OPEN_END = re.compile(r"(?:[-+*/^_=<>]|\\(?:cdot|times|div|pm|mp|bmod|le|ge|ne|in|approx)) ?(?=$|[)\]])|^[*/^]")
 
 
@@ -302,4 +125,4 @@ def no_formula(text: str) -> bool:
     text = _BELOW.sub("_x", text)  # what a limit or a sum runs over
     if "\\begin" not in text and _ROW_SIGN.search(text):
         return True
-    return bool(_NOT_IN_FORMULAS.search(text) or _OPEN_END.search(text))
+    return bool(_NOT_IN_FORMULAS.search(text) or _OPEN_END.search(text) or _DROPPED.search(text))

@@ -43,16 +43,27 @@ _SIGNS |= {"∪": "\\cup ", "∩": "\\cap ", "∈": "\\in ", "∅": "\\emptyset 
 _SIGNS |= {"ℝ": "\\mathbb{R}", "ℤ": "\\mathbb{Z}", "′": "'", "’": "'", "‘": "'", "“": '"', "”": '"', "…": "\\ldots "}
 _INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0xFEFF, 0x00AD])
 _SCRIPTS = re.compile(f"[{''.join(map(re.escape, _SUPER))}]+|[{''.join(map(re.escape, _SUB))}]+")
-_ROOT = re.compile(r"\\sqrt (\d+|[A-Za-z])")
+_ROOT = re.compile(r"\\sqrt(\[3\])? (\d+|[A-Za-z])")
 
 _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
-        (r"(?<!\\)((?:\\\\)*)\\[,;:! ]", r"\1 "),  # not the second half of a row's end
+        (r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space parts nothing
+        (r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
+        (r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
+        (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|scriptstyle|bf|rm|it|sf|tt|cal)(?![A-Za-z])(?!\s*\{)", ""),
+        (r"\\(?:mathrm|mathbf|boldsymbol|bm|mathit|mathsf)\s*\{\s*([a-fi-kn-rt-z])\s*\}", r" \1 "),  # no unit has these letters
+        (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+        (r"\{([^{}]{1,80})\\over(?![A-Za-z])([^{}]{1,80})\}", r"\\frac{\1}{\2}"),
+        (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
+        (r"\\text\s*\{\s*([0-9A-Za-z]{1,40})\s*\}\s*_", r"\1_"),
         (r"~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
-        (r"\\(?:mathrm|textbf|textit|textrm|mbox|mathbf|bf|rm|operatorname|mathsf|textsf|textnormal)\s*\{", r"\\text{"),
+        (
+            r"\\(?:mathrm|textbf|textit|textrm|mbox|mathbf|mathit|bf|rm|operatorname|mathsf|textsf|textnormal|texttt|emph)\s*\{",
+            r"\\text{",
+        ),
         (r"\\(leq|le|leqslant)(?![A-Za-z])|<=", r"\\le "),
         (r"\\(geq|ge|geqslant)(?![A-Za-z])|>=", r"\\ge "),
         (r"\\lt(?![A-Za-z])", "<"),
@@ -98,7 +109,7 @@ def _ascii(text: str) -> str:
     text = text.translate(_INVISIBLE)
     text = _SCRIPTS.sub(lambda run: _script(run.group()), text)
     text = "".join(_vulgar(sign) or _SIGNS.get(sign) or sign for sign in text)
-    text = _ROOT.sub(r"\\sqrt{\1}", text)
+    text = _ROOT.sub(r"\\sqrt\1{\2}", text)
     return unicodedata.normalize("NFKC", text)
 
 
@@ -124,6 +135,10 @@ def _spelled(text: str) -> str:
 
 
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
+_STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
+_STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
+_CHOICE = re.compile(r"([A-Za-z])\)")
+_LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 
 
 def _unwrapped(text: str) -> str:
@@ -134,9 +149,17 @@ def _unwrapped(text: str) -> str:
             return inner.strip() if not inner.endswith("\\") else text
     if (box := _BOX.match(text)) and _closes_at_end(text, box.end() - 1):
         return box[1] + text[box.end() : -1].strip()
-    if text.startswith("=") and not text.startswith("=="):
-        return text[1:].lstrip()
-    if len(text) > 1 and text.endswith(".") and not text.endswith(".."):
+    if (style := _STYLE.match(text)) and style.end() > 1 and _closes_at_end(text, style.end() - 1):
+        return text[style.end() : -1].strip()
+    if number := _STYLED_NUMBER.fullmatch(text):
+        return number[1].strip()
+    if letter := _CHOICE.fullmatch(text):
+        return letter[1]
+    if dollar := _LONE_DOLLAR.fullmatch(text):
+        return f"{dollar[1].strip()}\\${dollar[2].strip()}"
+    if text.startswith("=") and not (rest := text[1:].lstrip()).startswith("="):
+        return rest
+    if len(text) > 1 and text.endswith((".", ",", ";")) and text[-2:] not in ("..", "\\,", "\\;"):
         return text[:-1].rstrip()
     return text
 
@@ -165,4 +188,5 @@ def plain_text(text: str) -> str:
     previous = None
     while text != previous:
         previous, text = text, _TEXT.sub(r" \1 ", text)
-    return fold(text.replace("\\", "").replace('"', "")).casefold().strip(" .")
+    text = fold(text.replace("\\", " ").replace('"', "")).casefold().strip()
+    return text[:-1].rstrip() if text.endswith(".") and not text.endswith("..") else text

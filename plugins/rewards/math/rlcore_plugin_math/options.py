@@ -10,22 +10,38 @@ __all__ = ["BoxedOptions", "MathOptions", "ThinkAnswerOptions"]
 
 
 class MathOptions(BaseModel):
-    """Common to both rewards."""
+    """Common to both rewards. ``malformed_score`` <= ``format_score`` <= half of ``correct_score``: no answer gains by being worse."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    correct_score: float = Field(default=10.0, gt=0, allow_inf_nan=False, description="value of a correct answer")
-    format_score: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="value of a wrong answer in the right format")
+    correct_score: float = Field(default=10.0, gt=0, description="value of a correct answer")
+    format_score: float = Field(default=0.0, description="value of a wrong answer in the right format")
+    malformed_score: float = Field(default=0.0, description="value of a response in the wrong format, and of a truncated one")
+    require_eos: bool = Field(
+        default=True, description="a response cut at max_new_tokens earns malformed_score; false: it is judged where its format is valid"
+    )
+    strictness: Literal["standard", "strict"] = Field(
+        default="standard",
+        description="strict: units must match, plain decimals are exact, formulas are never right as text",
+    )
     time_limit: float = Field(default=3.0, gt=0, le=60, description="seconds for one comparison; an answer that needs more is wrong")
-    max_chars: int = Field(default=1000, ge=1, description="longest answer that is compared; a longer one is wrong")
+    max_chars: int = Field(default=1000, ge=1, le=10_000, description="longest answer that is compared; a longer one is wrong")
     unparseable_gold: Literal["error", "text"] = Field(
         default="error", description="a gt_answer that is neither text nor a formula: refuse the row, or compare it as text"
     )
 
     @model_validator(mode="after")
-    def _format_below_correct(self) -> Self:
-        if self.format_score >= self.correct_score:
-            raise ValueError(f"format_score {self.format_score:g} must be below correct_score {self.correct_score:g}")
+    def _in_order(self) -> Self:
+        if self.format_score > self.correct_score / 2:
+            raise ValueError(
+                f"format_score {self.format_score:g} must be at most half of correct_score {self.correct_score:g}: "
+                f"a right answer that is only text earns that half, and a wrong one must not earn more"
+            )
+        if self.malformed_score > self.format_score:
+            raise ValueError(
+                f"malformed_score {self.malformed_score:g} must be at most format_score {self.format_score:g}, "
+                f"or the wrong format would pay; set malformed_score = {self.format_score:g} or lower"
+            )
         return self
 
 

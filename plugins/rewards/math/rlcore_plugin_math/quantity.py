@@ -14,15 +14,15 @@ from fractions import Fraction
 
 from rlcore_plugin_math.units import split_unit
 
-__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_quantity", "sequence"]
+__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_clock", "same_quantity", "sequence"]
 
 _MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
 _MOST_EXPONENT = 400
 _ROUNDING = Fraction(1, 10**14)  # relative; decimals only: the noise of one double precision operation
 
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?|[1-9][0-9]{0,2}(?: [0-9]{3})+(?:\.[0-9]+)?")
-_DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
-_POWER = re.compile(rf"(?:({_DECIMAL}) ?(?:\\times|\\cdot|\*|x) ?)?10\^(?:\{{([+-]?[0-9]+)\}}|([0-9]))")
+_DECIMAL = r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)"
+_POWER = re.compile(rf"(?:({_DECIMAL}) ?(?:\\times|\\cdot|\*|x) ?)?10\^(?:\{{([+-]?[0-9]+)\}}|([0-9]{{1,3}}))")
 _SCIENTIFIC = re.compile(rf"({_DECIMAL})[eE]([+-]?[0-9]+)")
 _REPEATING = re.compile(r"([0-9]*)\.([0-9]*) ?\\overline ?\{([0-9]+)\}")
 _REMAINDER = re.compile(r"([0-9]+) ?\\bmod ?(?:([0-9]+)|\{([0-9]+)\})")
@@ -31,7 +31,7 @@ _RATIO = re.compile(rf"(?:\\frac\{{([+-]?{_DECIMAL})\}}\{{([+-]?{_DECIMAL})\}}|(
 _MIXED = re.compile(r"([0-9]+) ?(?:\\frac\{([0-9]+)\}\{([0-9]+)\}|(?<= )([0-9]+) ?/ ?([0-9]+))")
 _BASE = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_(?:\{(?:\\text\{)?([0-9]{1,2}|[a-z]+)\}?\}|([0-9]))")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
-_CLOCK = re.compile(r"[0-9]{1,9}(?: ?: ?[0-9]{1,9})+")
+_CLOCK = re.compile(r"([0-9]{1,9}(?: ?: ?[0-9]{1,9})+)(?: ?(?:\\text ?\{ ?)?([aApP])\.? ?[mM]\.?(?: ?\})?)?")
 _ITEM = re.compile(rf"[+-]?(?:{_DECIMAL}|[0-9]+/[0-9]+)")
 
 
@@ -116,24 +116,29 @@ def _divided(over: str, under: str) -> Quantity | None:
 
 
 def _same_value(gold: Quantity, answer: Quantity) -> bool:
-    """Exact; where one was written as a decimal, up to the last places of a double."""
+    """Exact; up to the last places of a double where both were written as decimals and the gold one is no whole number."""
     if gold.value == answer.value:
         return True
-    if not (gold.decimal or answer.decimal):
+    if not (gold.decimal and answer.decimal) or gold.value.denominator == 1:
         return False
     return abs(gold.value - answer.value) <= _ROUNDING * max(abs(gold.value), abs(answer.value))
 
 
-def same_quantity(gold: Quantity, answer: Quantity) -> bool:
-    """Values and units. A unit may be left out, never differ; 50 % is 50 and 0.5, but a bare 0.5 in the gold is never 50."""
+def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool) -> bool:
+    """Values and units. A unit may be left out, never differ; 50 % is 50 and 0.5, but a bare 0.5 in the gold is neither 50 nor 0.5 %.
+    ``strict``: the same unit, exactly the same value."""
+    if strict:
+        return gold.unit == answer.unit and gold.value == answer.value
     if gold.unit and answer.unit and gold.unit != answer.unit:
         return False
+    hundredth = Fraction(1, 100)
+    if answer.unit == "%" and not gold.unit and 0 < abs(gold.value) < 1:
+        return _same_value(gold, Quantity(answer.value * hundredth, answer.decimal))
     if _same_value(gold, answer):
         return True
-    hundredth = Fraction(1, 100)
     if gold.unit == "%" and not answer.unit:
         return _same_value(Quantity(gold.value * hundredth, gold.decimal), answer)
-    if answer.unit == "%" and not gold.unit and abs(gold.value) <= 1:
+    if answer.unit == "%" and not gold.unit and abs(gold.value) == 1:
         return _same_value(gold, Quantity(answer.value * hundredth, answer.decimal))
     return False
 
@@ -181,6 +186,12 @@ def bases_equal(gold: tuple[str, str], answer: tuple[str, str]) -> bool:
     return gold[1] == answer[1] and gold[0].lstrip("0") == answer[0].lstrip("0")
 
 
-def clock(text: str) -> tuple[int, ...] | None:
-    """Numbers with colons between: a time or a ratio, which equals only another one."""
-    return tuple(int(part) for part in text.split(":")) if _CLOCK.fullmatch(text) else None
+def clock(text: str) -> tuple[tuple[int, ...], str] | None:
+    """(numbers with colons between, "a", "p" or ""): a time or a ratio, which equals only another one."""
+    match = _CLOCK.fullmatch(text)
+    return (tuple(int(part) for part in match[1].split(":")), (match[2] or "").lower()) if match else None
+
+
+def same_clock(gold: tuple[tuple[int, ...], str], answer: tuple[tuple[int, ...], str]) -> bool:
+    """The same numbers; which half of the day may be left out, never differ."""
+    return gold[0] == answer[0] and (gold[1] == answer[1] or not (gold[1] and answer[1]))

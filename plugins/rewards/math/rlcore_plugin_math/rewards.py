@@ -33,19 +33,22 @@ class _MathReward(Reward):
         return gold_problem(str(gold), text_allowed=self.options.unparseable_gold == "text", seconds=self.options.time_limit)
 
     def score(self, item: RewardInput) -> Score:
-        """A verdict: value ``correct_score``, half of it, ``format_score`` or 0."""
+        """A verdict: value ``correct_score``, half of it, ``format_score`` or ``malformed_score``."""
         answer = self.answer(item.text)
         return replace(self._judge(item, answer), parsed=answer)
 
     def _judge(self, item: RewardInput, answer: str | None) -> Score:
-        if item.finish is Finish.LENGTH:
-            return Score(value=0.0, accuracy=0.0, format_ok=answer is not None, outcome=Outcome.WRONG, reason="truncated")
+        options = self.options
+        if item.finish is Finish.LENGTH and options.require_eos:
+            valid = answer is not None
+            return Score(value=options.malformed_score, accuracy=0.0, format_ok=valid, outcome=Outcome.WRONG, reason="truncated")
         if answer is None:
-            return Score(value=0.0, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=self.rule)
-        if len(answer) > self.options.max_chars:
-            return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {self.options.max_chars}")
+            return Score(value=options.malformed_score, accuracy=0.0, format_ok=False, outcome=Outcome.MALFORMED, reason=self.rule)
+        if len(answer) > options.max_chars:
+            return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {options.max_chars}")
+        strict = options.strictness == "strict"
         try:
-            equality = compare(str(item.columns["gt_answer"]), answer, seconds=self.options.time_limit)
+            equality = compare(str(item.columns["gt_answer"]), answer, seconds=options.time_limit, strict=strict)
         except LimitExceeded as limit:
             return self._wrong(Outcome.WRONG, f"limit: {limit}")
         if equality is Equality.UNPARSEABLE:
@@ -53,8 +56,8 @@ class _MathReward(Reward):
         if equality is Equality.DIFFERENT:
             return self._wrong(Outcome.WRONG, "")
         if equality is Equality.AS_TEXT:
-            return Score(value=self.options.correct_score / 2, accuracy=1.0, format_ok=True, reason="correct as text, not a formula")
-        return Score(value=self.options.correct_score, accuracy=1.0, format_ok=True)
+            return Score(value=options.correct_score / 2, accuracy=1.0, format_ok=True, reason="correct as text, not a formula")
+        return Score(value=options.correct_score, accuracy=1.0, format_ok=True)
 
     rule = ""
     """The format, in words."""

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from rlcore_plugin_math.quantity import quantity
 
-__all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "leading_sign", "listing", "matrix", "nested_signs", "relation"]
+__all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "label_first", "leading_sign", "listing", "matrix", "nested_signs"]
+__all__ += ["relation"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -68,15 +69,17 @@ def _split(text: str, separators: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 _WORD_SEPARATORS = re.compile(
-    r"\s*(?:\\text ?\{ ?,?\s*(?:or|and)\s*\}|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|vee|land|wedge)(?![A-Za-z]))\s*"
+    r" ?(?:\\text ?\{ ?,? ?(?:or|and) ?\}|(?<![A-Za-z])(?:or|and)(?![A-Za-z])|\\(?:lor|vee|land|wedge)(?![A-Za-z])) ?"
 )
 
 
 def listing(text: str) -> Listing | None:
     """The items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
     tokens = _tokens(text)
-    if len(tokens) > 1 and tokens[0] in _OPEN and tokens[0] != "{" and _encloses(tokens):
+    if len(tokens) > 1 and tokens[0] in _OPEN and _encloses(tokens):
         inner = text[len(tokens[0]) : -len(tokens[-1])]
+        if tokens[0] == "{" and quantity(inner) is not None:
+            return None
         items, _ = _split(inner, (",", ";"))
         if len(items) > 1 or tokens[0] == "\\{":
             return Listing(_brackets(tokens), tuple(expanded for item in items for expanded in _both_signs(item)))
@@ -93,7 +96,7 @@ def _encloses(tokens: Sequence[str]) -> bool:
 
 
 def _brackets(tokens: Sequence[str]) -> str:
-    return "{}" if tokens[0] == "\\{" else tokens[0] + tokens[-1]
+    return "{}" if tokens[0] in ("{", "\\{") else tokens[0] + tokens[-1]
 
 
 def _bare(text: str) -> Listing | None:
@@ -101,6 +104,8 @@ def _bare(text: str) -> Listing | None:
     if len(union) > 1:
         return Listing("U", tuple(union))
     pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text else text
+    if pieces != text and not _ORDER_SIGN.search(text) and _CONNECTIVE.search(text):
+        return None  # p \land q: a proposition, not two answers
     groups, _ = _split(pieces, (";",))
     items = []
     for group in groups:
@@ -123,6 +128,7 @@ def relation(text: str) -> Relation | None:
     return Relation(tuple(parts), tuple(_OPERATORS.get(sign, sign) for sign in found))
 
 
+_CONNECTIVE = re.compile(r"\\(?:lor|vee|land|wedge)(?![A-Za-z])")
 _LEADING = re.compile(r"(<=|>=|[<>]|\\(?:le|ge|ne|in)(?![A-Za-z])) ?(.*)", re.DOTALL)
 _SUBSCRIPT = re.compile(r"_ ?\{[^{}]*\}")
 _ORDER_SIGN = re.compile(r"<=|>=|[<>=]|\\(?:le|ge|ne)(?![A-Za-z])")
@@ -135,22 +141,39 @@ def leading_sign(text: str) -> tuple[str, str]:
 
 
 def nested_signs(text: str) -> list[str]:
-    """The signs of equality and order at any depth, sorted; those under a sum or a limit say nothing about the value."""
-    return sorted(_OPERATORS.get(sign, sign) for sign in _ORDER_SIGN.findall(_SUBSCRIPT.sub(" ", text)))
+    """The signs of equality and order at any depth, sorted; those under a sum or a limit say nothing about the value. ``>`` counts as
+    ``<``: which way it points is for algebra to say."""
+    signs = (_OPERATORS.get(sign, sign) for sign in _ORDER_SIGN.findall(_SUBSCRIPT.sub(" ", text)))
+    return sorted({">": "<", ">=": "<="}.get(sign, sign) for sign in signs)
 
 
 _LABEL = re.compile(
     r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
     r"|(?:\\angle|\\triangle|\\overline|\\text ?\{[^{}]*\}) ?\{?[A-Z]{1,4}\}?|[A-Za-z ]{2,40}"
 )
+_TUPLE_LABEL = re.compile(r"\([a-z](?: ?, ?[a-z]){1,5}\)")
+_TAKES_BACK = frozenset(["not", "isnt", "no", "never", "nor", "neither", "wrong", "false", "incorrect", "except", "without", "un", "non"])
 _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
 _VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
+_ABSOLUTE = re.compile(rf"(?:\||\\lvert) ?({_VARIABLE.pattern}) ?(?:\||\\rvert)")
+_MIRRORED = {"(": ")", "[": "]"}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def is_label(text: str) -> bool:
     r"""True for what may name a value: ``x``, ``a_1``, ``f(x)``, ``\text{area}``; never for a number or a constant."""
-    return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS
+    if _TUPLE_LABEL.fullmatch(text):
+        names = re.findall("[a-z]", text)
+        return names == sorted(set(names))  # (y,x)=(1,2) is not (1,2)
+    words = re.findall("[a-z]+", text.replace("'", "").lower())
+    return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(words)
+
+
+def label_first(found: Relation | None) -> Relation | None:
+    """``5=x`` as ``x=5``."""
+    if found and found.operators == ("=",) and is_label(found.parts[1]) and not is_label(found.parts[0]):
+        return Relation(found.parts[::-1], found.operators)
+    return found
 
 
 def as_interval(found: Relation) -> tuple[str, Listing] | None:
@@ -165,6 +188,9 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
     if len(parts) == 3 and _VARIABLE.fullmatch(parts[1]):
         low, variable, high = parts
         return variable, Listing(("[" if operators[0] == "<=" else "(") + ("]" if operators[1] == "<=" else ")"), (low, high))
+    if len(parts) == 2 and (around := _ABSOLUTE.fullmatch(parts[0])):
+        bracket = "[" if operators[0] == "<=" else "("
+        return around[1], Listing(bracket + _MIRRORED[bracket], (f"-({parts[1]})", parts[1]))
     if len(parts) == 2 and _VARIABLE.fullmatch(parts[0]):
         return parts[0], Listing("(" + ("]" if operators[0] == "<=" else ")"), ("-\\infty", parts[1]))
     if len(parts) == 2 and _VARIABLE.fullmatch(parts[1]):
@@ -172,12 +198,13 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
     return None
 
 
+_BRACKETED = re.compile(r"^(?:\( ?(?=.*\)$)|\[ ?(?=.*\]$))(\\begin ?\{array\}.*\\end ?\{array\}) ?[)\]]$", re.DOTALL)
 _MATRIX = re.compile(r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL)
 
 
 def matrix(text: str) -> tuple[tuple[str, ...], ...] | None:
     """Rows of cells; None where the text is not one matrix."""
-    match = _MATRIX.fullmatch(text)
+    match = _MATRIX.fullmatch(_BRACKETED.sub(r"\1", text))
     if match is None or "\\begin" in match[2]:
         return None
     rows = [row for row in match[2].split("\\\\") if row.strip()]

@@ -48,193 +48,20 @@ m/s: meters per second, metres per second
 _NOT_UNITS = frozenset(
     ("pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "mod", "and", "or", "not", "inf", "infinity")
 )
-_NO_UNIT_WORDS = frozenset(
-    [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-        "twenty",
-        "thirty",
-        "forty",
-        "fifty",
-        "sixty",
-        "seventy",
-        "eighty",
-        "ninety",
-        "hundred",
-        "hundreds",
-        "thousand",
-        "thousands",
-        "million",
-        "millions",
-        "billion",
-        "billions",
-        "trillion",
-        "trillions",
-        "quadrillion",
-        "lakh",
-        "crore",
-        "mln",
-        "bn",
-        "dozen",
-        "dozens",
-        "score",
-        "gross",
-        "pair",
-        "pairs",
-        "once",
-        "twice",
-        "thrice",
-        "half",
-        "halves",
-        "third",
-        "thirds",
-        "quarter",
-        "quarters",
-        "fourth",
-        "fourths",
-        "fifth",
-        "fifths",
-        "sixth",
-        "sixths",
-        "seventh",
-        "sevenths",
-        "eighth",
-        "eighths",
-        "ninth",
-        "ninths",
-        "tenth",
-        "tenths",
-        "hundredth",
-        "hundredths",
-        "thousandth",
-        "thousandths",
-        "millionth",
-        "millionths",
-        "squared",
-        "cubed",
-        "factorial",
-        "doubled",
-        "tripled",
-        "double",
-        "triple",
-        "halved",
-        "root",
-        "power",
-        "powers",
-        "raised",
-        "to",
-        "the",
-        "of",
-        "by",
-        "from",
-        "with",
-        "in",
-        "plus",
-        "minus",
-        "times",
-        "time",
-        "over",
-        "divided",
-        "multiplied",
-        "added",
-        "subtracted",
-        "modulo",
-        "choose",
-        "negative",
-        "positive",
-        "reciprocal",
-        "inverse",
-        "no",
-        "not",
-        "never",
-        "none",
-        "nor",
-        "neither",
-        "non",
-        "without",
-        "wrong",
-        "false",
-        "incorrect",
-        "invalid",
-        "is",
-        "isnt",
-        "are",
-        "arent",
-        "was",
-        "were",
-        "be",
-        "being",
-        "been",
-        "will",
-        "would",
-        "but",
-        "except",
-        "unless",
-        "maybe",
-        "perhaps",
-        "probably",
-        "if",
-        "then",
-        "else",
-        "than",
-        "less",
-        "more",
-        "fewer",
-        "greater",
-        "least",
-        "most",
-        "about",
-        "approximately",
-        "almost",
-        "nearly",
-        "either",
-        "both",
-        "all",
-        "any",
-        "also",
-        "plusminus",
-        "between",
-        "through",
-        "until",
-        "answer",
-        "equals",
-        "equal",
-        "remainder",
-        "base",
-        "googol",
-        "naught",
-        "nil",
-        "a",
-        "an",
-        "it",
-        "this",
-        "that",
-        "these",
-        "those",
-        "i",
-        "you",
-        "we",
-        "they",
-    ]
+_NO_UNIT_WORDS_TEXT = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million "
+    "millions billion billions trillion trillions quadrillion lakh crore mln bn dozen dozens score gross pair pairs once "
+    "twice thrice half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths "
+    "eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared "
+    "cubed factorial doubled tripled double triple halved root power powers raised to the of by from with in plus minus "
+    "times time over divided multiplied added subtracted modulo choose negative positive reciprocal inverse no not never "
+    "none nor neither non without wrong false incorrect invalid is isnt are arent was were be being been will would but "
+    "except unless maybe perhaps probably if then else than less more fewer greater least most about approximately almost "
+    "nearly either both all any also plusminus between through until answer equals equal remainder base googol naught nil a "
+    "an it this that these those i you we they "
 )
+_NO_UNIT_WORDS = frozenset(_NO_UNIT_WORDS_TEXT.split())
 _MOST_WORDS = 2
 _SPELLED = re.compile(r"[A-Za-z]+\.?(?: ?/ ?[A-Za-z]+\.?)?")
 _SINGLE = frozenset("mgshltLNJWVAKC")
@@ -242,7 +69,7 @@ _LETTERS = frozenset("abcnkpqrstuvwxyz")  # two or three of these are a product 
 
 
 def _aliases() -> dict[str, str]:
-    table = {}
+    table: dict[str, str] = {}
     for row in _NAMES.strip().splitlines():
         name, _, others = row.partition(":")
         table |= {name: name} | {other.strip(): name for other in others.split(",")}
@@ -256,7 +83,7 @@ _TEXT_UNIT = re.compile(rf"(?P<body>.*\S) ?\\text ?\{{(?P<unit>[^{{}}]+)\}}(?P<p
 _WORD_UNIT = re.compile(rf"(?P<body>.*[0-9)}}]) (?P<unit>[A-Za-z][A-Za-z./ ]*)(?P<power>{_POWER})")
 _GLUED_UNIT = re.compile(rf"(?P<body>.*[0-9)}}])(?P<unit>{_KNOWN})(?P<power>{_POWER})")
 _SIGN_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>%|\^\\circ(?: ?[CF])?|\\\$|\$|€|£|¥)")
-_CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>[0-9.].*)")
+_CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>-?[0-9.].*)")
 _SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
 _IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
 
@@ -288,7 +115,7 @@ def _is_noun(unit: str) -> bool:
     words = unit.split()
     if len(words) > 2 and words[-2].lower() == "per":
         words = words[:-2] + words[-1:]
-    return 0 < len(words) <= _MOST_WORDS and all(
+    return 0 < len(words) == len(set(words)) <= _MOST_WORDS and all(
         _SPELLED.fullmatch(word) and word.lower().strip(".") not in _NO_UNIT_WORDS for word in words
     )
 

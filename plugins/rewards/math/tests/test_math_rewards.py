@@ -1,6 +1,10 @@
 """The two rewards as the engine sees them: values, outcomes, options."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 from rlcore_plugin_math import rlcore_api, rlcore_register_rewards
 from rlcore_plugin_math.options import BoxedOptions, ThinkAnswerOptions
@@ -61,10 +65,58 @@ def test_a_limit_is_a_wrong_answer_that_trains(answer):
     assert score.in_loss
 
 
-@pytest.mark.parametrize("options", [{"correct_score": 0}, {"correct_score": -1}, {"format_score": 10}, {"time_limit": 0}, {"colour": 1}])
-def test_options_that_break_a_rule(options):
-    with pytest.raises(ValidationError):
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"correct_score": 0}, "greater than 0"),
+        ({"correct_score": -1}, "greater than 0"),
+        ({"correct_score": float("inf")}, "finite"),
+        ({"format_score": 10}, "at most half of correct_score 10"),
+        ({"format_score": 6}, "at most half of correct_score 10"),
+        ({"format_score": -1}, "set malformed_score = -1 or lower"),
+        ({"malformed_score": 1}, "malformed_score 1 must be at most format_score 0"),
+        ({"strictness": "lax"}, "'standard' or 'strict'"),
+        ({"max_chars": 20_000}, "less than or equal to 10000"),
+        ({"time_limit": 0}, "greater than 0"),
+        ({"colour": 1}, "Extra inputs"),
+    ],
+)
+def test_options_that_break_a_rule(options, says):
+    with pytest.raises(ValidationError, match=re.escape(says)):
         BoxedOptions(**options)
+
+
+def test_the_scores_of_dapo():
+    """Right 1, everything else -1."""
+    reward = BoxedReward(BoxedOptions(correct_score=1, format_score=-1, malformed_score=-1))
+    values = [judge(reward, "5", text).value for text in (r"\boxed{5}", r"\boxed{6}", "5", r"\boxed{?}")]
+    assert values == [1.0, -1.0, -1.0, -1.0]
+    assert judge(reward, "5", r"\boxed{5}", Finish.LENGTH).value == -1.0
+
+
+@given(st.floats(0.01, 100), st.floats(-100, 50), st.floats(-100, 50))
+def test_no_response_gains_by_being_worse(correct, wrong, malformed):
+    try:
+        options = BoxedOptions(correct_score=correct, format_score=wrong, malformed_score=malformed)
+    except ValidationError:
+        return
+    reward = BoxedReward(options)
+    right, half, other, none = (judge(reward, "?!A@", text).value for text in (r"\boxed{?!A@}", r"\boxed{?!a@}", r"\boxed{6}", "5"))
+    assert right > half >= other >= none
+
+
+def test_a_truncated_response_is_judged_where_no_end_is_required():
+    reward = BoxedReward(BoxedOptions(require_eos=False, format_score=1, malformed_score=-1))
+    assert judge(reward, "5", r"\boxed{5} and", Finish.LENGTH).value == 10.0
+    assert judge(reward, "5", r"\boxed{6} and", Finish.LENGTH).value == 1.0
+    assert judge(reward, "5", r"so 5", Finish.LENGTH).value == -1.0
+
+
+def test_strict_gives_nothing_for_text():
+    reward = BoxedReward(BoxedOptions(strictness="strict"))
+    assert judge(reward, "?!A@", r"\boxed{?!a@}").outcome is Outcome.UNPARSEABLE
+    assert judge(reward, "?!A@", r"\boxed{?!A@}").value == 10.0
+    assert judge(reward, "5", r"\boxed{5 cm}").outcome is Outcome.WRONG
 
 
 def test_what_the_plugin_declares():

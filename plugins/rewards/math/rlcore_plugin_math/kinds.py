@@ -1,0 +1,263 @@
+r"""Compares two normalised answers by what kind of thing they are; what is left goes to algebra.
+
+>>> Comparer().compare("[0,1)", "0 \\le x<1")
+<Equality.EQUAL: 1>
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum, auto
+
+from rlcore_plugin_math import symbolic
+from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, no_formula
+from rlcore_plugin_math.normal import compact, plain_text
+from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_quantity
+from rlcore_plugin_math.structure import (
+    Listing,
+    Relation,
+    as_interval,
+    balanced,
+    is_label,
+    label_first,
+    leading_sign,
+    listing,
+    matrix,
+    nested_signs,
+    relation,
+)
+from rlcore_plugin_math.units import split_unit
+from rlcore_plugin_math.words import has_words, is_words
+
+__all__ = ["Comparer", "Equality"]
+
+
+class Equality(Enum):
+    """What a comparison found; ``AS_TEXT``: equal, though algebra cannot parse the answer."""
+
+    EQUAL = auto()
+    AS_TEXT = auto()
+    DIFFERENT = auto()
+    UNPARSEABLE = auto()
+
+
+_MOST_ITEMS = 24  # compared in any order: each pair may cost a call to algebra
+_INFINITE = re.compile(r"\+?(-?) ?\\infty")
+_WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\infty")
+_CHOICE = re.compile(r"\(?([A-Za-z])\)?[.)]?")
+
+
+def _several(text: str) -> bool:
+    found = listing(text)
+    return found is not None and found.brackets in ("", "U")
+
+
+def _upwards(operators: tuple[str, ...]) -> tuple[str, ...]:
+    """``a > b`` read as ``b < a``."""
+    return tuple({">": "<", ">=": "<="}[sign] for sign in reversed(operators)) if set(operators) <= {">", ">="} else operators
+
+
+def _names_or_chain(found: Relation) -> tuple[str, ...] | None:
+    """What an equation says the value is: ``x=3`` -> 3, ``1+1=2`` -> both sides, which must then both be right."""
+    if not set(found.operators) <= {"=", "in"}:
+        return None
+    return found.parts[1:] if is_label(found.parts[0]) else found.parts
+
+
+def _labels_differ(found: Listing) -> bool:
+    """``x=1, y=2``: the values of different unknowns, whose order means something once the names are gone."""
+    return len(set(_labels(found))) > 1
+
+
+def _labels(found: Listing) -> list[str]:
+    """The name of each item; [] where one has none."""
+    labels = [side.parts[0] for item in found.items if (side := relation(item)) and is_label(side.parts[0])]
+    return labels if len(labels) == len(found.items) else []
+
+
+def _of(same: bool) -> Equality:
+    return Equality.EQUAL if same else Equality.DIFFERENT
+
+
+class Comparer:
+    """Compares with one strictness. ``strict``: units and percent signs must be on both sides or neither, decimals are exact, and nothing
+    that algebra cannot parse is right for being spelled alike."""
+
+    def __init__(self, *, strict: bool = False) -> None:
+        self.strict = strict
+
+    def compare(self, gold: str, answer: str) -> Equality:
+        """Both normalised, not both sequences."""
+        if not answer or not gold:
+            return Equality.DIFFERENT
+        if compact(gold) == compact(answer):
+            return Equality.EQUAL
+        if not balanced(answer) or "$" in answer.replace("\\$", ""):
+            return self._as_text(gold, answer)
+        for decide in (self._by_literal, self._by_words):
+            if (same := decide(gold, answer)) is not None:
+                return _of(same)
+        if foreign_signs(answer) or foreign_signs(gold):
+            return self._as_text(gold, answer)
+        for decide in (self._by_relation, self._by_listing, self._by_matrix, self._by_quantity):
+            if (same := decide(gold, answer)) is not None:
+                return _of(same)
+        return self._by_algebra(gold, answer)
+
+    def _same(self, gold: str, answer: str) -> bool:
+        return self.compare(gold, answer) in (Equality.EQUAL, Equality.AS_TEXT)
+
+    def _by_literal(self, gold: str, answer: str) -> bool | None:
+        """Bases, times and infinities equal only their like."""
+        based = in_base(gold), in_base(answer)
+        if based != (None, None):
+            return based[0] is not None and based[1] is not None and bases_equal(based[0], based[1])
+        timed = clock(gold), clock(answer)
+        if timed != (None, None):
+            return timed[0] is not None and timed[1] is not None and same_clock(timed[0], timed[1])
+        of_gold, of_answer = _INFINITE.fullmatch(gold), _INFINITE.fullmatch(answer)
+        if of_gold or of_answer:
+            return bool(of_gold and of_answer and of_gold[1] == of_answer[1])
+        return None
+
+    def _by_words(self, gold: str, answer: str) -> bool | None:
+        of_gold, of_answer = (_CHOICE.fullmatch(plain_text(side)) for side in (gold, answer))
+        if of_gold and of_answer and (")" in gold + answer or "\\text" in gold + answer):
+            return of_gold[1] == of_answer[1]
+        if is_words(gold) or is_words(answer):
+            return plain_text(gold) == plain_text(answer)
+        return None
+
+    # --- relations ----------------------------------------------------------------------------------------------------
+
+    def _by_relation(self, gold: str, answer: str) -> bool | None:
+        if _several(gold) or _several(answer):
+            return None  # a list of relations: its items come back here one by one
+        (gold_sign, gold_rest), (answer_sign, answer_rest) = leading_sign(gold), leading_sign(answer)
+        if gold_sign or answer_sign:
+            return gold_sign == answer_sign and self._same(gold_rest, answer_rest)
+        of_gold, of_answer = (label_first(relation(side)) for side in (gold, answer))
+        if of_gold is None and of_answer is None:
+            return None
+        gold_interval, answer_interval = (as_interval(side) if side else None for side in (of_gold, of_answer))
+        if gold_interval or answer_interval:
+            return self._intervals(gold, answer, gold_interval, answer_interval)
+        if of_gold and of_answer:
+            return self._two_relations(gold, answer, of_gold, of_answer)
+        if of_answer:
+            return _names_or_chain(of_answer) is not None and all(self._same(gold, part) for part in _names_or_chain(of_answer) or ())
+        assert of_gold is not None
+        named = of_gold.operators[0] in ("=", "in") and len(of_gold.parts) == 2 and is_label(of_gold.parts[0])
+        return named and self._same(of_gold.parts[1], answer)
+
+    def _two_relations(self, gold: str, answer: str, of_gold: Relation, of_answer: Relation) -> bool | None:
+        if is_label(of_gold.parts[0]) and is_label(of_answer.parts[0]) and of_gold.operators[0] in ("=", "in"):
+            if of_answer.operators[0] != of_gold.operators[0] or compact(of_gold.parts[0]) != compact(of_answer.parts[0]):
+                return False
+            return all(self._same(of_gold.parts[-1], part) for part in of_answer.parts[1:])
+        if _upwards(of_gold.operators) != _upwards(of_answer.operators) or not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", answer)):
+            return False
+        return None
+
+    def _intervals(self, gold: str, answer: str, of_gold: tuple[str, Listing] | None, of_answer: tuple[str, Listing] | None) -> bool | None:
+        if of_gold and of_answer:
+            return of_gold[0] == of_answer[0] and self._listings(of_gold[1], of_answer[1])
+        inequality, other = (of_gold or of_answer), (answer if of_gold else gold)
+        assert inequality is not None
+        found = listing(re.sub(r"^[A-Za-z] ?\\in ", "", other))
+        if found is None or len(found.brackets) != 2 or found.brackets == "{}":
+            return False if relation(other) is None else None
+        return self._listings(found, inequality[1])
+
+    # --- lists, matrices, numbers -------------------------------------------------------------------------------------
+
+    def _by_listing(self, gold: str, answer: str) -> bool | None:
+        of_gold, of_answer = listing(gold), listing(answer)
+        if of_gold is None and of_answer is None:
+            return None
+        if of_gold is not None and of_answer is not None and of_gold.brackets == of_answer.brackets == "U":
+            return self._any_order(of_gold.items, of_answer.items)
+        one = of_gold or of_answer
+        assert one is not None
+        if (of_gold is None or of_answer is None) and "U" in one.brackets and (of_gold or of_answer) is not None:
+            return None  # a union against a formula that may simplify to one
+        if of_gold is None and len(one.items) == len(split := gold.split(",")) and quantity(gold) is not None and one.brackets == "()":
+            of_gold = Listing("", tuple(split))
+        return self._listings(of_gold or Listing("", (gold,)), of_answer or Listing("", (answer,)))
+
+    def _listings(self, gold: Listing, answer: Listing) -> bool:
+        if len(gold.items) != len(answer.items):
+            return False
+        kinds = {gold.brackets, answer.brackets}
+        if kinds == {"", "{}"} and "\\emptyset" in gold.items + answer.items:
+            return False  # the set that holds the empty set
+        if kinds == {""} and _labels_differ(gold) != _labels_differ(answer):
+            kinds = {"()"}
+        bare = gold if gold.brackets == "" else answer
+        if kinds == {"", "()"} and len(set(_labels(bare))) == 1:
+            return False  # two values of one unknown are no pair
+        if kinds <= {"", "{}"} or kinds <= {"", "U"}:
+            return self._any_order(gold.items, answer.items)
+        if gold.brackets != answer.brackets and kinds != {"", "()"}:
+            return False
+        return all(self._same(one, other) for one, other in zip(gold.items, answer.items, strict=True))
+
+    def _any_order(self, gold: tuple[str, ...], answer: tuple[str, ...]) -> bool:
+        if len(gold) != len(answer):
+            return False
+        if len(gold) > _MOST_ITEMS:
+            return all(self._same(one, other) for one, other in zip(gold, answer, strict=True))
+        left = list(answer)
+        for item in gold:
+            match = next((other for other in left if self._same(item, other)), None)
+            if match is None:
+                return False
+            left.remove(match)
+        return True
+
+    def _by_matrix(self, gold: str, answer: str) -> bool | None:
+        of_gold, of_answer = matrix(gold), matrix(answer)
+        if of_gold is None and of_answer is None:
+            return None
+        if of_gold is None or of_answer is None:
+            return None if "matrix" in gold and "matrix" in answer else False
+        if [len(row) for row in of_gold] != [len(row) for row in of_answer]:
+            return False
+        return all(self._same(g, a) for gold_row, row in zip(of_gold, of_answer, strict=True) for g, a in zip(gold_row, row, strict=True))
+
+    def _by_quantity(self, gold: str, answer: str) -> bool | None:
+        of_gold, of_answer = quantity(gold), quantity(answer)
+        if of_gold is not None and of_answer is not None:
+            return same_quantity(of_gold, of_answer, strict=self.strict)
+        (gold_body, gold_unit), (answer_body, answer_unit) = split_unit(gold), split_unit(answer)
+        if "%" in (gold_unit, answer_unit) or "degree" in (gold_unit, answer_unit) or not (gold_unit or answer_unit):
+            return None
+        if not answer_unit and len(gold_unit) == 1 and (glued := re.fullmatch(rf"(.*[0-9]) ?{re.escape(gold_unit)}", answer)):
+            answer_body, answer_unit = glued[1], gold_unit  # "12m" is 12 m where metres are asked for, else a product
+        if gold_unit != answer_unit and (self.strict or (gold_unit and answer_unit)):
+            return False
+        return self._same(gold_body, answer_body)
+
+    # --- formulas -----------------------------------------------------------------------------------------------------
+
+    def _by_algebra(self, gold: str, answer: str) -> Equality:
+        if has_words(gold) or has_words(answer) or glued_numbers(answer) or glued_numbers(gold):
+            return _of(plain_text(gold) == plain_text(answer))
+        if no_formula(answer) or no_formula(gold):
+            return self._as_text(gold, answer)
+        if gold.count("'") != answer.count("'"):
+            return self._as_text(gold, answer)  # feet, minutes, derivatives: algebra drops them
+        if "\\infty" in _WITHIN_INFINITY.sub("", answer):
+            return Equality.DIFFERENT  # no number, though algebra takes 1/\infty for 0
+        if nested_signs(gold) != nested_signs(answer):
+            return Equality.DIFFERENT  # math-verify reads (\ne 3) as 3
+        try:
+            check_size(gold)
+        except LimitExceeded:
+            return self._as_text(gold, answer)  # not the answer's fault
+        same = symbolic.equal(gold, answer)
+        return self._as_text(gold, answer) if same is None else _of(same)
+
+    def _as_text(self, gold: str, answer: str) -> Equality:
+        alike = not self.strict and plain_text(gold) == plain_text(answer)
+        return Equality.AS_TEXT if alike else Equality.UNPARSEABLE

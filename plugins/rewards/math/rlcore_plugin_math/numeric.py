@@ -1,0 +1,235 @@
+r"""Are two parsed formulas the same? Exact where both are rational, else by their values: to many digits, at several points.
+
+Two different formulas agree at a handful of fixed, arbitrary points by no accident that a text can plan for without being the right answer,
+and values cost a fraction of a symbolic simplification, which for some formulas has no bound. Formulas are compared where both are real
+(``\ln x^2`` is ``2\ln x``), unless one holds the imaginary unit. Knows sympy's objects only; imported on first need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from random import Random
+from typing import Any
+
+from latex2sympy2_extended.logic import And
+from sympy import (
+    Abs,
+    Derivative,
+    Expr,
+    Float,
+    I,
+    Integer,
+    Integral,
+    Limit,
+    MatrixBase,
+    MatrixExpr,
+    Max,
+    Min,
+    Piecewise,
+    Pow,
+    Product,
+    Rational,
+    Sum,
+    Symbol,
+    binomial,
+    ceiling,
+    exp,
+    factorial,
+    floor,
+    frac,
+    gamma,
+    im,
+    nan,
+    oo,
+    postorder_traversal,
+    sign,
+    zoo,
+)
+from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
+
+from rlcore_plugin_math.guards import LimitExceeded
+
+__all__ = ["same"]
+
+_DIGITS = 40
+_HUGE = 10**30
+_EXACT = Rational(1, 10**20)
+_WITH_DECIMALS = Rational(1, 10**14)  # the noise of one double precision operation, as for plain numbers
+_NOTHING = Rational(1, 10**60)  # what is left of a difference that cancels
+_ENOUGH = 4  # points that must agree, where formulas are smooth
+_MOST = 20  # and where they have pieces
+_PIECES = (Abs, Max, Min, floor, ceiling, sign, frac, Piecewise)
+_SIZES = (113, 7, 253, 31, 361, 61, 157, 211, 811, 3001)  # over 101
+_FLIPPED = {Gt: Lt, Ge: Le}
+_LARGEST = 10_000
+_GROWING = (Pow, exp, factorial, binomial, gamma)
+_UNFINISHED = (Sum, Product, Integral, Limit, Derivative)
+
+
+def same(gold: Any, answer: Any) -> bool | None:
+    """Whether two results of the parser mean the same; None where their values do not tell (sets, matrices, unknown functions)."""
+    try:
+        return _same(gold, answer)
+    except Exception:
+        return None
+
+
+def _check_growth(side: Any) -> None:
+    """Raise LimitExceeded for a number that takes too long to write out: one power of whole numbers is a single call into C, which no limit
+    ends. From the inside out, so that no exponent is evaluated that is too large itself."""
+    for part in postorder_traversal(side):
+        if isinstance(part, _GROWING):
+            sizes = [arg.evalf(15) for arg in (part.args[1:] if isinstance(part, Pow) else part.args) if not arg.free_symbols]
+            if any(size.is_number and not Abs(size) <= _LARGEST for size in sizes):
+                raise LimitExceeded(f"an exponent or a factorial above {_LARGEST}")
+
+
+def _same(gold: Any, answer: Any) -> bool | None:
+    _check_growth(gold)
+    _check_growth(answer)
+    relations = [list(_relations(side)) for side in (gold, answer)]
+    if all(relations):
+        of_gold, of_answer = relations
+        return len(of_gold) == len(of_answer) and all(map(_same_relation, of_gold, of_answer))
+    if not (_is_value(gold) and _is_value(answer)):
+        return None
+    if not (gold.has(Float) and answer.has(Float)):
+        gold, answer = _exact(gold), _exact(answer)
+    gold, answer = _with_unit(gold), _with_unit(answer)
+    if gold.free_symbols or answer.free_symbols:
+        return _same_function(gold, answer)
+    return _same_constant(gold, answer)
+
+
+def _is_value(side: Any) -> bool:
+    return isinstance(side, Expr) and not isinstance(side, (MatrixExpr, MatrixBase))
+
+
+def _with_unit(side: Any) -> Any:
+    return side.subs({symbol: I for symbol in side.free_symbols if symbol.name == "i"})
+
+
+def _exact(side: Any) -> Any:
+    """Decimals as the fractions that they spell; only where both sides have decimals are they equal up to the noise of a double."""
+    return side.xreplace({number: Rational(str(number)) for number in side.atoms(Float)}) if side.has(Float) else side
+
+
+# --- relations ---------------------------------------------------------------------------------------------------------
+
+
+def _relations(side: Any) -> Iterator[Relational]:
+    """The relations of a chain, in order; none for what is not made of relations only."""
+    parts = getattr(side, "_unsorted_args", side.args) if isinstance(side, And) else (side,)
+    if all(isinstance(part, Relational) for part in parts):
+        yield from parts
+
+
+def _same_relation(gold: Relational, answer: Relational) -> bool:
+    """Same sign, and the differences of the sides in one proportion everywhere (a positive one for inequalities)."""
+    (kind, expected), (other, found) = (_difference(side) for side in (gold, answer))
+    if kind is not other or _same_function(expected, Integer(0)) or _same_function(found, Integer(0)):
+        return False
+    ratios = []
+    for point in _points({*_names(expected), *_names(found)}):
+        above, below = _value(expected, point), _value(found, point)
+        if above is None or below is None:
+            continue
+        if Abs(below) > _NOTHING:
+            ratios.append(above / below)
+        elif Abs(above) > _NOTHING:
+            return False
+        if len(ratios) == _MOST // 2:
+            break
+    if len(ratios) < _ENOUGH:
+        return False
+    if kind in (Lt, Le) and not all(ratio.is_real and ratio > 0 for ratio in ratios):
+        return False
+    return all(_close(ratios[0], ratio, _tolerance(expected, found)) for ratio in ratios[1:])
+
+
+def _difference(side: Relational) -> tuple[type, Expr]:
+    kind: type = side.func
+    if kind in _FLIPPED:
+        return _FLIPPED[kind], _with_unit(side.rhs - side.lhs)
+    return (kind if kind in (Eq, Ne, Lt, Le) else type(None)), _with_unit(side.lhs - side.rhs)
+
+
+# --- formulas with unknowns --------------------------------------------------------------------------------------------
+
+
+def _names(side: Expr) -> set[str]:
+    return {symbol.name for symbol in side.free_symbols}
+
+
+def _points(names: set[str]) -> Iterator[Mapping[str, Any]]:
+    """Values for every unknown: fractions of either sign, small and large, then positive ones, then whole numbers."""
+    source, ordered = Random(2024), sorted(names)
+    for size in _SIZES:
+        for sign_of_first in (1, -1):
+            others = {name: source.choice((1, -1)) * Rational(source.choice(_SIZES), 101) for name in ordered[1:]}
+            yield {ordered[0]: sign_of_first * Rational(size, 101), **others} if ordered else {}
+    for _ in range(4):
+        yield {name: Rational(source.choice(_SIZES), 101) for name in ordered}
+    for _ in range(5):
+        yield {name: Integer(source.randint(2, 9)) for name in ordered}
+
+
+def _same_function(gold: Expr, answer: Expr) -> bool | None:
+    complex_allowed = gold.has(I) or answer.has(I)
+    gold, answer = (side.doit() if side.has(*_UNFINISHED) else side for side in (gold, answer))
+    enough = _MOST if any(side.has(*_PIECES) or _roots(side) for side in (gold, answer)) else _ENOUGH
+    agreed = 0
+    for point in _points(_names(gold) | _names(answer)):
+        one, other = _value(gold, point), _value(answer, point)
+        if one is None or other is None or not (complex_allowed or (_real(one) and _real(other))):
+            continue
+        if not _close(one, other, _tolerance(gold, answer)):
+            return False
+        agreed += 1
+        if agreed == enough:
+            return True
+    return True if agreed >= _ENOUGH else None
+
+
+def _roots(side: Expr) -> bool:
+    return any(not power.exp.is_integer for power in side.atoms(Pow))
+
+
+def _value(side: Expr, point: Mapping[str, Any]) -> Any:
+    """The value at a point to many digits; None where there is none."""
+    found = side.evalf(_DIGITS, subs={symbol: point[symbol.name] for symbol in side.free_symbols if isinstance(symbol, Symbol)})
+    return found if found.is_number and found.is_finite and not found.free_symbols else None
+
+
+def _real(value: Any) -> bool:
+    return bool(Abs(im(value)) <= _EXACT)
+
+
+def _tolerance(*sides: Expr) -> Rational:
+    return _WITH_DECIMALS if any(side.has(Float) for side in sides) else _EXACT
+
+
+def _close(one: Any, other: Any, tolerance: Rational) -> bool:
+    return bool(Abs(one - other) <= tolerance * max(Abs(one), Abs(other)) + _NOTHING)
+
+
+# --- constants ---------------------------------------------------------------------------------------------------------
+
+
+def _same_constant(gold: Any, answer: Any) -> bool | None:
+    r"""Constants, unevaluated ones too (``\int_0^1 x\,dx``, ``e^{i\pi}``). Infinite and undefined ones equal nothing here."""
+    tolerance = _tolerance(gold, answer)
+    gold, answer = gold.doit(), answer.doit()
+    if any(side.has(nan, zoo, oo, -oo) for side in (gold, answer)):
+        return False
+    if gold.is_Rational and answer.is_Rational:
+        return bool(gold == answer)
+    difference, *sizes = (Abs(side.evalf(_DIGITS)).evalf(_DIGITS) for side in (gold - answer, gold, answer))
+    if not all(size.is_number and size.is_finite and size.is_comparable is not False for size in (difference, *sizes)):
+        return None if gold.is_finite is not False and answer.is_finite is not False else False
+    if difference.is_zero:
+        return True
+    if max(sizes) > _HUGE:
+        return False  # beyond what the working digits tell apart
+    # In sympy's numbers, whose exponents have no end: a float turns e^{900} into infinity and e^{-900} into 0.
+    return bool(difference <= tolerance * (min(*sizes, 1) if tolerance == _EXACT else min(sizes)))
