@@ -26,17 +26,25 @@ __all__ = ["PARAMETERS", "FunctionEstimator", "FunctionLoss", "FunctionReward", 
 
 
 class FunctionReward(Reward):
-    """A function of one rollout. A number becomes ``Score(value=number)``, which carries no accuracy."""
+    """A function of one rollout, ``fn(item)`` or ``fn(item, options)``. A number becomes ``Score(value=number)``, without accuracy.
 
-    function: ClassVar[Callable[[RewardInput], Score | float]]
+    It is called with every column of the row, unless the function says ``fn.requires = (…)``.
+    """
+
+    function: ClassVar[Callable[..., Score | float]]
+
+    def __init__(self, *options: Any) -> None:
+        if inspect.iscoroutinefunction(type(self).function):
+            raise TypeError(f"{type(self).__name__} is async; write a plain function, or a class derived from rlcore.api.AsyncReward")
+        self._options = options
 
     def score(self, item: RewardInput) -> Score:
-        result = type(self).function(item)
+        result = type(self).function(item, *self._options)
         if isinstance(result, Score):
             return result
         if isinstance(result, numbers.Real | np.bool_):
             return Score(value=float(result))
-        raise TypeError(f"reward function {type(self).__name__} returned {type(result).__name__}, it must return a Score or a number")
+        raise TypeError(f"the reward function {type(self).__name__} returned {type(result).__name__}, it must return a Score or a number")
 
 
 class FunctionLoss(Loss):
@@ -79,7 +87,7 @@ PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {
 
 
 def wrap(kind: PluginKind, function: Callable[..., Any]) -> type:
-    """A class of that kind, made without arguments, that calls the function; like any class it can be shipped and inspected."""
+    """A class of that kind that calls the function, made without arguments (a reward also with its options); it can be shipped like any."""
     declared = {name: convert(getattr(function, name)) for name, convert in _ATTRIBUTES[kind].items() if hasattr(function, name)}
     body = {"function": staticmethod(function), "__doc__": function.__doc__, "__module__": function.__module__, **declared}
     return type(getattr(function, "__name__", type(function).__name__), (_WRAPPERS[kind],), body)

@@ -7,6 +7,7 @@ plugin's own pydantic model where its spec names one.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from rlcore.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.errors import InfrastructureError
 from rlcore.snapshots import Snapshot, Tensor
 from rlcore.types import Completion, Message, Request, RewardInput, Score
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdvantageEstimator",
+    "AsyncReward",
     "InFlight",
     "InferenceBackend",
     "InferenceCapabilities",
@@ -300,6 +303,48 @@ class Reward(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Called once per worker at the end; a killed worker is not asked."""
+
+
+class AsyncReward(Reward):
+    """Judges by waiting for others (a model behind an address): many rollouts at once, as coroutines of one event loop.
+
+    The pool runs it in one process of its own beside its workers, so the limits hold for the whole node. At the deadline of a rollout its
+    coroutine is cancelled; where the loop itself is blocked, the process is killed, and only what blocked it is blamed. Plain ``open``,
+    ``check`` and ``close`` are called in that process too; ``requires`` and ``notice`` are those of ``Reward``.
+    The limits are class attributes; a constructor may set them from options.
+    """
+
+    concurrency: int = 16
+    """Rollouts in flight at once."""
+    retries: int = 3
+    """Further attempts after an exception of ``retryable``; all of them share the deadline."""
+    backoff: float = 0.5
+    """Seconds before the first further attempt, doubled before each one after it, and varied by half at random."""
+    rate_limit: float | None = None
+    """Attempts started per second; None: as many as ``concurrency`` admits. Waiting for the first one takes nothing from the deadline."""
+    retryable: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, InfrastructureError)
+    """What is the fault of the world: tried again, and outcome ``infra`` after the last attempt. Anything else is outcome ``error``."""
+
+    async def open_async(self) -> None:
+        """Called once, in the loop, before the first score: the place for a client that belongs to a loop."""
+
+    @abstractmethod
+    async def score_async(self, item: RewardInput) -> Score:
+        """A verdict; see ``Reward.score``. Must not block: await, or use ``asyncio.to_thread``."""
+
+    async def close_async(self) -> None:
+        """Called once, in the loop, at the end."""
+
+    def score(self, item: RewardInput) -> Score:
+        """One rollout in a loop of its own, without retries: for tests and for use outside the engine, which never calls it."""
+        return asyncio.run(self._alone(item))
+
+    async def _alone(self, item: RewardInput) -> Score:
+        await self.open_async()
+        try:
+            return await self.score_async(item)
+        finally:
+            await self.close_async()
 
 
 # --- algorithms --------------------------------------------------------------------------------------------------------

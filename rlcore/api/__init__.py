@@ -17,6 +17,7 @@ from rlcore.errors import (
 from rlcore.hookspecs import hookimpl
 from rlcore.interfaces import (
     AdvantageEstimator,
+    AsyncReward,
     InferenceBackend,
     InferenceCapabilities,
     InferenceContext,
@@ -71,6 +72,7 @@ __all__ = [
     "AdvantageEstimator",
     "AdvantageSpec",
     "AlgorithmSpec",
+    "AsyncReward",
     "AuditCase",
     "Completion",
     "ConfigError",

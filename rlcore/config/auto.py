@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.chosen import training_name
+from rlcore.config.chosen import Chosen, training_name
 from rlcore.config.model import RunConfig
-from rlcore.specs import AlgorithmSpec
+from rlcore.specs import AlgorithmSpec, RewardSpec
 
-__all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve"]
+__all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve", "resolve_deadlines"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +134,15 @@ def resolve(config: RunConfig, recipe: AlgorithmSpec | None) -> tuple[RunConfig,
             done.append(Resolved(path, value, why))
             config = _replaced(config, path, value)
     return config, tuple(done)
+
+
+def resolve_deadlines(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+    """The deadline of every reward that is installed, from its own declaration where nobody set one."""
+    done: list[Resolved] = []
+    entries = list(config.rewards)
+    for index, entry in enumerate(entries):
+        spec = chosen.spec(f"rewards.{index}.name")
+        if entry.deadline == "auto" and isinstance(spec, RewardSpec):
+            done.append(Resolved(f"rewards.{index}.deadline", spec.deadline, f"as reward {spec.name} asks for"))
+            entries[index] = entry.model_copy(update={"deadline": spec.deadline})
+    return config.model_copy(update={"rewards": tuple(entries)}), tuple(done)

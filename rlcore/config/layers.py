@@ -67,6 +67,8 @@ class Layer:
     data: Mapping[str, Any]
     text: str = ""
     typed: Mapping[str, Typed] = field(default_factory=dict)
+    moved: tuple[str, str] = ("", "")
+    """(path now, path in this layer), where a later layer gave a value of this one another place."""
 
     def origin(self, path: str) -> Origin:
         """The origin of the value that this layer gave to ``path``."""
@@ -90,7 +92,8 @@ class Layer:
     def place(self, path: str) -> str:
         """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
         if self.name == "file":
-            line = line_of(self.text, path)
+            now, there = self.moved
+            line = line_of(self.text, there + path.removeprefix(now) if now and path.startswith(now) else path)
             return f"{self.detail}, line {line}" if line else self.detail
         return self.origin(path).detail
 
@@ -205,6 +208,8 @@ def _merge(into: dict[str, Any], data: Mapping[str, Any], path: str, owners: dic
     for key, value in data.items():
         here = f"{path}.{key}" if path else key
         old = into.get(key)
+        if here == "rewards" and layer is not None and _is_bare_name(value, layer) and _name_again(into, value[0]["name"], owners, layer):
+            continue
         if isinstance(value, Mapping) and here != "eval.eval_dataset":
             if not isinstance(old, dict):
                 into[key] = old = {}
@@ -214,7 +219,37 @@ def _merge(into: dict[str, Any], data: Mapping[str, Any], path: str, owners: dic
             continue
         into[key] = list(value) if isinstance(value, tuple) else value
         if layer is not None:
+            _disown(owners, here)
             owners[here] = layer
+
+
+def _is_bare_name(value: Any, layer: Layer) -> bool:
+    """``-rt boxed``, or ``reward="boxed"`` in Python: a name and nothing else."""
+    one = value[0] if isinstance(value, list) and len(value) == 1 else None
+    return layer.name in ("flag", "python") and isinstance(one, Mapping) and one.keys() == {"name"}
+
+
+def _name_again(into: dict[str, Any], name: Any, owners: dict[str, Layer], layer: Layer) -> bool:
+    """A reward that earlier layers configured is named again: it alone is kept, with all that they say of it. False where none is."""
+    entries = into.get("rewards")
+    if not isinstance(entries, list | tuple) or not isinstance(name, str):
+        return False
+    same = (i for i, entry in enumerate(entries) if isinstance(entry, Mapping) and str(entry.get("name")).lower() == name.lower())
+    index = next(same, None)
+    if index is None:
+        return False
+    whole = replace(owners["rewards"], moved=("rewards.0", f"rewards.{index}")) if "rewards" in owners else layer
+    kept = {f"rewards.0.{key}": owners.get(f"rewards.{index}.{key}", whole) for key in entries[index]}
+    _disown(owners, "rewards")
+    into["rewards"] = [{**entries[index], "name": name}]
+    owners.update({**kept, "rewards": layer, "rewards.0.name": layer})
+    return True
+
+
+def _disown(owners: dict[str, Layer], path: str) -> None:
+    """A value replaces what was there: nobody owns parts of it any more."""
+    for known in [known for known in owners if known.startswith(f"{path}.")]:
+        del owners[known]
 
 
 def get_path(data: Any, path: str) -> Any:

@@ -19,7 +19,9 @@ __all__ = [
     "InferenceSection",
     "LogSection",
     "ModelSection",
+    "RewardBudget",
     "RewardEntrySection",
+    "RewardPolicy",
     "RunConfig",
     "RunSection",
     "SamplingSection",
@@ -41,6 +43,8 @@ Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Auto = Literal["auto"]
+Verdict = Literal["train", "mask", "stop"]
+Accident = Literal["mask", "stop"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Item = TypeVar("Item")
 Lax = Field(strict=False)
@@ -205,15 +209,34 @@ class AlgorithmSection(Section):
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
 
 
+class RewardPolicy(Section):
+    """policy of [[rewards]]: what an outcome does. train: the score trains; mask: the response is left out; stop: the run ends."""
+
+    wrong: Verdict = setting("train", help="the answer is wrong")
+    malformed: Verdict = setting("train", help="the response has not the form that was asked for")
+    unparseable: Verdict = setting("train", help="the answer cannot be read")
+    timeout: Accident = setting("mask", help="the reward took longer than its deadline, twice")
+    error: Accident = setting("mask", help="the reward raised an exception")
+    infra: Accident = setting("mask", help="the machine around the reward failed, twice")
+
+
+class RewardBudget(Section):
+    """budget of [[rewards]]: share of this reward's verdicts that may end so before the run stops; none: only the budget of all counts."""
+
+    timeout: Share | None = setting(None, help="took longer than its deadline")
+    error: Share | None = setting(None, help="raised an exception")
+    infra: Share | None = setting(None, help="the machine around it failed")
+
+
 class RewardEntrySection(Section):
     """[[rewards]]: one reward of the run."""
 
     name: Name
     weight: Finite = 1.0
     options: dict[str, Any] = Field(default={}, description="options of the reward")
-    deadline: Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)] = setting(
-        10.0, help="seconds that a reward has for one response"
-    )
+    deadline: Seconds | Auto = setting("auto", help="seconds that a reward has for one response; auto: as long as it asks for")
+    policy: RewardPolicy = Field(default_factory=RewardPolicy, description="what each outcome does: train, mask or stop")
+    budget: RewardBudget = Field(default_factory=RewardBudget, description="share of its verdicts that may fail, by outcome")
 
 
 class ScheduleSection(Section):

@@ -13,10 +13,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.auto import Resolved, resolve
+from rlcore.config.auto import Resolved, resolve, resolve_deadlines
 from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer
-from rlcore.config.model import RunConfig
+from rlcore.config.model import RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
@@ -81,8 +81,8 @@ def plan_run(
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, recipe)
-    config = _filled(config, options)
-    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, resolved))
+    config, deadlines = resolve_deadlines(_filled(config, options), chosen)
+    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *deadlines]))
     if require:
         check_required(facts)
     check_rules(facts)
@@ -95,7 +95,7 @@ def plan_run(
         *model_missing,
         *_data_missing(config, [Path(file) for file in files]),
     ]
-    notes = [str(item) for item in resolved] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
+    notes = [str(item) for item in (*resolved, *deadlines)] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
     return _plan(config, registry, facts.draft, options, notes, missing)
 
 
@@ -239,6 +239,8 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
         paths += [f"{section}.options.{key}" for key in get_path(config, f"{section}.options")]
     for index, entry in enumerate(config.rewards):
         paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
+        paths += [f"rewards.{index}.policy.{key}" for key in RewardPolicy.model_fields]
+        paths += [f"rewards.{index}.budget.{key}" for key in RewardBudget.model_fields]
         paths += [f"rewards.{index}.options.{key}" for key in entry.options]
     return {path: _exact(path, draft) for path in paths}
 

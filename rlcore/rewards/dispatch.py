@@ -1,8 +1,8 @@
-"""The thread that owns the worker processes: hands out tasks, enforces deadlines, replaces the dead.
+"""The thread that owns worker processes: hands out tasks, enforces deadlines, replaces the dead.
 
 It waits in one selector for sockets, deaths and the next deadline, and never blocks on a worker. What happens to a task:
-answered -> result; hung or its worker died -> once more, alone; again -> outcome ``timeout`` or ``infra``. Tasks that merely stood
-behind it in the same job go back to the head of the queue, untouched.
+answered -> result; hung, its worker died, or its reward said that the machine failed -> once more, alone; again -> outcome ``timeout`` or
+``infra``. Tasks that merely stood behind it in the same job are judged by others meanwhile, untouched.
 """
 
 from __future__ import annotations
@@ -11,44 +11,49 @@ import selectors
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rlcore.rewards.entry import Traits
 from rlcore.rewards.inbox import Inbox, Result
 from rlcore.rewards.process import State, WorkerProcess
 from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, encode
-from rlcore.types import Outcome, Score
+from rlcore.rewards.queueing import Item, TaskQueue
+from rlcore.rewards.verdict import failed
+from rlcore.types import Outcome
 
 __all__ = ["Dispatcher"]
 
-_JOB = 16  # tasks sent to a worker at once, at most: enough to hide the way there and back
+_PATIENCE = 0.1  # seconds after which what stands behind a slow task is offered to other workers too
 _RETIRE_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
-_FAILED_STARTS = 3
-
-
-@dataclass(slots=True)
-class _Item:
-    task: Task
-    payload: bytes
-    retried: bool = False
+_FAILED_STARTS = 3  # in a row, for each worker, before the pool gives up
+_KILLED_STARTS = 10  # so many more where something outside killed them
+_LONGEST_PAUSE = 2.0
 
 
 class Dispatcher:
-    """See the module. ``submit``, ``cancel``, ``stop``, ``wait_started`` and ``pids`` may be called from any thread."""
+    """See the module. ``submit``, ``cancel``, ``stop``, ``wait_started`` and ``pids`` may be called from any thread.
+
+    The workers die with the thread that made them (that is what the kernel offers), so only ``run``, which lives as long as the pool,
+    makes any.
+    """
+
+    hosting = False
+    _sparing = True
 
     def __init__(self, setup: bytes, *, workers: int, inbox: Inbox, start_seconds: float) -> None:
         self._setup, self._target, self._inbox, self._start_seconds = setup, workers, inbox, start_seconds
         self._lock = threading.Lock()
-        self._queue: deque[_Item] = deque()
-        self._cancelled: set[int] = set()
+        self._queue = TaskQueue(workers)
         self._workers: list[WorkerProcess] = []
+        self._spares = 0
         self._failed_starts = 0
+        self._pause_until = 0.0
         self._stopping = False
         self._started = threading.Event()
         self._answer: tuple[Traits, ...] | str = ""
+        self.notices: dict[tuple[int, str], None] = {}
+        """(place of the reward, what it says of this machine), as workers said it; ordered."""
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -60,15 +65,13 @@ class Dispatcher:
     def submit(self, tasks: Sequence[tuple[Task, bytes]]) -> None:
         """Queue tasks with their pickles."""
         with self._lock:
-            self._queue.extend(_Item(task, payload) for task, payload in tasks)
+            self._queue.extend(Item(task, payload) for task, payload in tasks)
         self._wake()
 
     def cancel(self, task_ids: set[int]) -> None:
         """Drop queued tasks; results of running ones are thrown away."""
         with self._lock:
-            self._queue = deque(item for item in self._queue if item.task.task_id not in task_ids)
-            running = {item.task.task_id for worker in self._workers for item in tuple(worker.job)}
-            self._cancelled |= task_ids & running
+            self._queue.cancel(task_ids, running=[item for worker in self._workers for item in tuple(worker.job)])
 
     def stop(self) -> None:
         """End the thread; it takes the workers with it."""
@@ -111,6 +114,8 @@ class Dispatcher:
 
     def _turn(self) -> None:
         due = [worker.due for worker in self._workers if worker.due is not None]
+        if self._lacking and not self._stopping:
+            due.append(self._pause_until)
         wait = max(0.0, min(due) - time.monotonic()) if due else None
         for key, mask in self._selector.select(wait):
             if key.data is None:
@@ -130,10 +135,14 @@ class Dispatcher:
         except BlockingIOError:
             return
 
+    @property
+    def _lacking(self) -> bool:
+        return sum(worker.state is not State.RETIRING for worker in self._workers) < self._target + self._spares
+
     def _top_up(self) -> None:
-        while not self._inbox.fatal and sum(worker.state is not State.RETIRING for worker in self._workers) < self._target:
+        while not self._inbox.fatal and self._lacking and time.monotonic() >= self._pause_until:
             try:
-                worker = WorkerProcess(self._setup)
+                worker = WorkerProcess(self._setup, hosting=self.hosting)
             except OSError as error:
                 self._fail(f"a reward worker cannot be started ({error}); free memory or processes, or lower schedule.reward_workers")
                 return
@@ -159,7 +168,10 @@ class Dispatcher:
         self._want_write(worker)
 
     def _want_write(self, worker: WorkerProcess) -> None:
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.outbox else 0)
+        if bool(worker.outbox) == worker.writing:
+            return
+        worker.writing = not worker.writing
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.writing else 0)
         self._selector.modify(worker.channel, events, (worker, self._on_channel))
 
     def _on_channel(self, worker: WorkerProcess, mask: int) -> None:
@@ -184,12 +196,13 @@ class Dispatcher:
 
     def _on_message(self, worker: WorkerProcess, message: object) -> None:
         if isinstance(message, Ready):
-            self._failed_starts = 0
             worker.state, worker.due = State.IDLE, None
+            self.notices.update({(place, traits.notice): None for place, traits in enumerate(message.traits) if traits.notice})
             self._begin(message.traits)
         elif isinstance(message, Broken):
             self._remove(worker)
-            self._not_started(f"reward {message.name!r} cannot be built ({message.reason}); mend its options or its code")
+            mend = "" if message.infra else "; mend its options or its code"
+            self._not_started(f"reward {message.name!r} cannot be built ({message.reason}){mend}", patience=0 if message.infra else None)
         elif isinstance(message, Done):
             self._on_done(worker, message)
 
@@ -198,98 +211,143 @@ class Dispatcher:
             item = worker.job.popleft()
         if done.task_id != item.task.task_id:
             raise RuntimeError(f"worker {worker.pid} answered task {done.task_id} where {item.task.task_id} was next")
-        self._finish(item.task, done.scores, done.complaint, done.seconds)
+        self._answered(worker, item, done)
         if done.retire:
-            worker.state, worker.due = State.RETIRING, time.monotonic() + _RETIRE_SECONDS
+            self._retire(worker)
             self._put_back(worker)
         elif worker.job:
-            worker.due = time.monotonic() + worker.job[0].task.deadline
+            self._set_clock(worker)
         else:
             worker.state, worker.due = State.IDLE, None
+
+    def _retire(self, worker: WorkerProcess) -> None:
+        worker.state, worker.due = State.RETIRING, time.monotonic() + _RETIRE_SECONDS
+
+    def _set_clock(self, worker: WorkerProcess) -> None:
+        """The first task of the job begins now."""
+        now = time.monotonic()
+        worker.limit = now + worker.job[0].task.deadline
+        worker.due = min(worker.limit, now + _PATIENCE) if len(worker.job) > 1 else worker.limit
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def _assign(self) -> None:
-        for worker in [w for w in self._workers if w.state is State.IDLE]:
+        busy = sum(worker.state is State.BUSY for worker in self._workers)
+        for worker in [w for w in self._workers if w.state is State.IDLE][: max(0, self._target - busy)]:
             with self._lock:
-                worker.job.extend(self._next_job())
+                worker.job.extend(self._queue.next_job())
             if not worker.job:
                 return
-            worker.state, worker.due = State.BUSY, time.monotonic() + worker.job[0].task.deadline
+            worker.state = State.BUSY
+            self._set_clock(worker)
             self._send(worker, encode([(item.task.task_id, item.payload) for item in worker.job]))
 
-    def _next_job(self) -> list[_Item]:
-        """The head of the queue: one suspect alone, or a share that shrinks as the queue does, so that workers end together."""
-        size = max(1, min(_JOB, len(self._queue) // (2 * self._target)))
-        job: list[_Item] = []
-        while self._queue and len(job) < size and not (job and self._queue[0].retried):
-            job.append(self._queue.popleft())
-            if job[0].retried:
-                break
-        return job
+    def _answered(self, worker: WorkerProcess, item: Item, done: Done) -> None:
+        """An answer arrived: a result, or an accident of the machine that deserves one more attempt."""
+        worker.served, self._failed_starts = True, 0
+        with self._lock:
+            self._queue.observe(done.seconds)
+        if done.again:
+            self._failed_once(item, done)
+        else:
+            self._finish(item, done)
+
+    def _failed_once(self, item: Item, done: Done) -> None:
+        """Once more and alone, at the end of the queue; the second time it is the verdict."""
+        with self._lock:
+            again = self._queue.retry(item)
+        if not again:
+            self._finish(item, done)
 
     def _put_back(self, worker: WorkerProcess) -> None:
         with self._lock:
-            self._queue.extendleft(reversed(worker.job))
+            self._queue.put_back(worker.job)
             worker.job.clear()
 
-    def _suspect(self, worker: WorkerProcess, outcome: Outcome, reason: str) -> None:
-        """The first item of the job brought the worker down: once more and alone, at the end of the queue, or its verdict."""
-        with self._lock:
-            item = worker.job.popleft()
-        self._put_back(worker)
-        if not item.retried and item.task.task_id not in self._cancelled:
-            item.retried = True
-            with self._lock:
-                self._queue.append(item)
-            return
-        seconds = item.task.deadline if outcome is Outcome.TIMEOUT else 0.0
-        self._finish(item.task, (Score.failed(outcome, reason),) * len(item.task.items), reason, seconds)
+    def _suspect(self, worker: WorkerProcess, culprits: Sequence[Item], outcome: Outcome, reason: str) -> None:
+        """Those brought the worker down, or may have; what else it had goes back to the queue.
 
-    def _finish(self, task: Task, scores: tuple[Score, ...], complaint: str | None, seconds: float) -> None:
+        Where that happens it will happen again, so from now on a spare worker stands by: a start takes longer than many a deadline.
+        """
+        self._spares = 1 + self._target // 8 if self._sparing else 0
         with self._lock:
-            if task.task_id in self._cancelled:
-                self._cancelled.discard(task.task_id)
+            for item in culprits:
+                worker.job.remove(item)
+        self._put_back(worker)
+        for item in culprits:
+            seconds = item.task.deadline if outcome is Outcome.TIMEOUT else 0.0
+            self._failed_once(item, failed(item.task.task_id, len(item.task.items), outcome, reason, seconds))
+
+    def _finish(self, item: Item, done: Done) -> None:
+        with self._lock:
+            if not self._queue.answer(item):
                 return
-        if task.call is Call.CHECK:
-            scores = ()
-        self._inbox.put(Result(task=task, scores=scores, complaint=complaint, seconds=seconds))
+        task = item.task
+        self._inbox.put(
+            Result(
+                task=task,
+                scores=() if task.call is Call.CHECK else done.scores,
+                complaint=done.complaint,
+                seconds=done.seconds,
+                failure=done.failure,
+                trace=done.trace,
+            )
+        )
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
     def _overdue(self, worker: WorkerProcess) -> None:
         if worker.state is State.BUSY:
-            deadline = worker.job[0].task.deadline
-            self._remove(worker)
-            self._suspect(worker, Outcome.TIMEOUT, f"no verdict within {deadline:g} s, twice")
+            self._look_at(worker)
         elif worker.state is State.STARTING:
             self._remove(worker)
             self._not_started(f"the rewards were not ready after {self._start_seconds:g} s; their open() or imports are too slow")
         else:
             self._remove(worker)
 
+    def _look_at(self, worker: WorkerProcess) -> None:
+        """A busy worker is slow: its other tasks are offered to the rest; or it has had its time, and is killed."""
+        if time.monotonic() < worker.limit:
+            worker.due = worker.limit
+            with self._lock:
+                self._queue.lend(list(worker.job)[1:])
+            return
+        head = worker.job[0]
+        self._remove(worker)
+        self._suspect(worker, [head], Outcome.TIMEOUT, f"no verdict within {head.task.deadline:g} s, twice")
+
     def _bury(self, worker: WorkerProcess) -> None:
-        state = worker.state
+        """It is dead. What it was judging is suspected; one that nobody asked anything may be a reward that ends its own process, which
+        would be started again for ever."""
+        state, culprits = worker.state, self._culprits(worker)
         self._remove(worker)
         if state is State.BUSY:
-            self._suspect(worker, Outcome.INFRA, f"the worker judging it died, twice ({worker.epitaph()})")
-        else:
-            # Idle or starting: nobody asked anything of it, so a reward that ends its own process would be started again for ever.
-            self._not_started(f"a reward worker ended before it was asked anything ({worker.epitaph()})")
+            self._suspect(worker, culprits, Outcome.INFRA, f"the worker judging it died, twice ({worker.epitaph()})")
+        elif state is not State.RETIRING and not worker.served:
+            patience = _KILLED_STARTS if worker.killed else None
+            self._not_started(f"a reward worker ended before it was asked anything ({worker.epitaph()})", patience=patience)
+
+    def _culprits(self, worker: WorkerProcess) -> list[Item]:
+        return list(worker.job)[:1]
 
     def _remove(self, worker: WorkerProcess) -> None:
         for watched in (worker.channel, worker.stderr, worker.death):
             if watched is not None and watched in self._selector.get_map():
                 self._selector.unregister(watched)
-        worker.kill()
-        worker.reap()
         worker.state, worker.due = State.DEAD, None
         with self._lock:
-            self._workers.remove(worker)
+            self._workers.remove(worker)  # before its number is free for another process
+        worker.kill()
+        worker.reap()
 
-    def _not_started(self, reason: str) -> None:
+    def _not_started(self, reason: str, *, patience: int | None = None) -> None:
+        """Try again, at last with pauses, or give up. ``patience``: further attempts beyond the usual number; None: and none at all before
+        the first worker was ready, for what cannot be built now cannot be built later."""
         self._failed_starts += 1
-        if not self._started.is_set() or self._failed_starts >= _FAILED_STARTS:
+        unpaused = self._failed_starts - self._target
+        self._pause_until = time.monotonic() + min(_LONGEST_PAUSE, 0.25 * unpaused) if unpaused > 0 else 0.0
+        hopeless = patience is None and not self._started.is_set()
+        if hopeless or self._failed_starts >= _FAILED_STARTS * self._target + (patience or 0):
             self._fail(reason)
 
     def _begin(self, answer: tuple[Traits, ...] | str) -> None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import inspect
-import numbers
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import cloudpickle
 from pydantic import BaseModel
 
-from rlcore.interfaces import Reward
+from rlcore.functions import FunctionReward, wrap
+from rlcore.interfaces import AsyncReward, Reward
 from rlcore.registry import Attestation, Registry
-from rlcore.specs import RewardSpec
-from rlcore.types import RewardInput, Score
+from rlcore.specs import PluginKind, RewardSpec
+from rlcore.types import Outcome
 
-__all__ = ["FunctionReward", "RewardEntry", "RewardRecipe", "Traits"]
+__all__ = ["Policy", "RewardEntry", "RewardRecipe", "Traits"]
+
+Policy = Literal["train", "mask", "stop"]
+"""What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,9 @@ class RewardEntry:
     """A reward as the run uses it.
 
     ``weight`` multiplies its value; ``deadline`` is in seconds for one rollout; ``options`` is an instance of the model that the spec
-    names, or None; ``payload`` is the cloudpickled class or function of a reward that is not packaged, else None.
+    names, or None; ``payload`` is the cloudpickled class or function of a reward that is not packaged, else None. ``policy``: what an
+    outcome does where it is not the usual (a verdict trains, a failure is masked). ``budget``: share of this reward's verdicts that may
+    end with an outcome before the run stops, beside the budget of the run.
     """
 
     name: str
@@ -36,6 +40,12 @@ class RewardEntry:
     payload: bytes | None = None
     attestation: Attestation | None = None
     """What the driver resolved the name to; every worker must resolve it to the same."""
+    policy: Mapping[Outcome, Policy] = field(default_factory=dict)
+    budget: Mapping[Outcome, float] = field(default_factory=dict)
+
+    def action(self, outcome: Outcome) -> Policy:
+        """What a verdict of that outcome does."""
+        return self.policy.get(outcome, "train" if outcome.judged else "mask")
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -58,11 +68,14 @@ class RewardEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a built reward says of itself: ``requires`` None means every column of the row."""
+    """What a built reward says of itself: ``requires`` None means every column of the row; ``concurrency`` is that of an asynchronous
+    reward, 0 for a synchronous one; ``notice`` is what it says of this machine."""
 
     requires: tuple[str, ...] | None
     group_level: bool
     checks: bool
+    concurrency: int = 0
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,19 +91,21 @@ class RewardRecipe:
     attestation: Attestation | None = None
 
     def build(self) -> Reward:
-        """Import, construct and open the reward; raises whatever the reward's own code raises, PluginError where another plugin or another
-        version of it stands behind the name than the driver's."""
+        """Import and construct the reward; raises whatever its own code raises, PluginError where another plugin or another version of it
+        stands behind the name than the driver's."""
         if self.attestation is not None:
             Registry.discover().check_attestations([self.attestation])
         target = cloudpickle.loads(self.payload) if self.payload is not None else _attribute(self.target)
         options = self._options()
+        if not callable(target):
+            raise TypeError(f"a reward must be a class or a function, not {type(target).__name__}")
         if not isinstance(target, type):
-            reward: Reward = FunctionReward(target) if options is None else FunctionReward(target, options)
-        elif not issubclass(target, Reward):
+            target = wrap(PluginKind.REWARD, target)
+        if not issubclass(target, Reward):
             raise TypeError(f"{target.__qualname__} is neither a subclass of rlcore.api.Reward nor a function of one RewardInput")
-        else:
-            reward = target() if options is None else target(options)  # type: ignore[call-arg]
-        reward.open()
+        reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
+        if isinstance(reward, AsyncReward):
+            _check_async(reward)
         return reward
 
     def _options(self) -> Any:
@@ -98,32 +113,30 @@ class RewardRecipe:
             return cloudpickle.loads(self.pickled_options)
         return _attribute(self.config)(**(self.options or {})) if self.config else None
 
-    def traits(self, reward: Reward) -> Traits:
-        """What the judge must know: columns, group level, whether rows can be checked beforehand."""
-        undeclared = isinstance(reward, FunctionReward) or (self.payload is not None and not reward.requires)
+    def traits(self, reward: Reward, *, notice: str = "") -> Traits:
+        """What the judge must know: columns, group level, whether rows can be checked beforehand, how many calls at once."""
+        undeclared = not reward.requires and (self.payload is not None or isinstance(reward, FunctionReward))
         return Traits(
             requires=None if undeclared else tuple(reward.requires),
             group_level=bool(reward.group_level),
             checks=type(reward).check is not Reward.check,
+            concurrency=reward.concurrency if isinstance(reward, AsyncReward) else 0,
+            notice=" ".join(str(notice).split()),
         )
 
 
-class FunctionReward(Reward):
-    """A plain function ``fn(item) -> Score | float`` (or ``fn(item, options)``) as a reward; it sees every column of the row."""
-
-    def __init__(self, function: Callable[..., Any], *options: Any) -> None:
-        if not callable(function):
-            raise TypeError(f"a reward must be a class or a function, not {type(function).__name__}")
-        if inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function.__name__} is async; a reward is a plain function, run in a process of its own")
-        self._function = function
-        self._options = options
-
-    def score(self, item: RewardInput) -> Score:
-        verdict = self._function(item, *self._options)
-        if isinstance(verdict, numbers.Real):
-            return Score(value=float(verdict))
-        return verdict  # type: ignore[no-any-return]  # checked by the worker, as every verdict is
+def _check_async(reward: AsyncReward) -> None:
+    """TypeError or ValueError where what it declares cannot work."""
+    rules = (
+        (reward.group_level, "group_level is set; an AsyncReward is asked about single rollouts"),
+        (not (isinstance(reward.concurrency, int) and reward.concurrency >= 1), f"concurrency is {reward.concurrency!r}, not 1 or more"),
+        (not (isinstance(reward.retries, int) and reward.retries >= 0), f"retries is {reward.retries!r}, not 0 or more"),
+        (not reward.backoff >= 0, f"backoff is {reward.backoff!r}, not 0 seconds or more"),
+        (reward.rate_limit is not None and not reward.rate_limit > 0, f"rate_limit is {reward.rate_limit!r}, not above 0 or None"),
+    )
+    for broken, sentence in rules:
+        if broken:
+            raise ValueError(sentence)
 
 
 def _attribute(path: str) -> Any:

@@ -6,19 +6,22 @@ import threading
 from dataclasses import dataclass
 
 from rlcore.rewards.protocol import Task
-from rlcore.types import Score
+from rlcore.types import Outcome, Score
 
 __all__ = ["Inbox", "Result"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """A finished task. ``scores`` one per item (none for a check: its ``complaint`` is the reason or None); ``seconds`` in the reward."""
+    """A finished task. ``scores`` one per item (none for a check: its ``complaint`` is the reason or None); ``seconds`` in the reward;
+    ``failure``: the outcome where there is no verdict; ``trace``: the traceback of an exception that is the reward's own fault."""
 
     task: Task
     scores: tuple[Score, ...] = ()
     complaint: str | None = None
     seconds: float = 0.0
+    failure: Outcome | None = None
+    trace: str = ""
 
 
 class Inbox:

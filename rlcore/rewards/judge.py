@@ -6,11 +6,13 @@ import itertools
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
+from typing import Any
 
-from rlcore.errors import DataError
+from rlcore.errors import DataError, InfrastructureError, RewardBudgetError
 from rlcore.rewards.entry import RewardEntry
+from rlcore.rewards.faults import Faults
 from rlcore.rewards.inbox import Result
 from rlcore.rewards.mixing import mix
 from rlcore.rewards.pool import RewardPool
@@ -28,8 +30,9 @@ _ENOUGH_ROWS = 10  # bad rows after which no more are looked for
 @dataclass(slots=True)
 class _Open:
     """A group that is being judged: ``verdicts[r][i]`` is what reward ``r`` said of rollout ``i``; ``missing`` are the tasks that are
-    out, each with the places of its rollouts."""
+    out, each with the places of its rollouts; ``row`` says where the prompt stands."""
 
+    row: str
     size: int
     rewards: tuple[int, ...]
     verdicts: dict[int, list[Score | None]]
@@ -59,9 +62,17 @@ class Judge:
         self._task_ids = itertools.count()
         self._keys: dict[int, int] = {}
         self._open: dict[int, _Open] = {}
-        self._complaints: dict[int, str | None] = {}
+        self._checked: dict[int, Result] = {}
+        self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
-        self._tally = Tally([entry.name for entry in self._entries], error_budget)
+        self._tally = Tally([entry.name for entry in self._entries], error_budget, {e.name: e.budget for e in self._entries})
+        self._faults = Faults([entry.name for entry in self._entries])
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What the rewards say of this machine: "reward code: programs run under Landlock …", each once."""
+        found = (f"reward {self._entries[place].name}: {text}" for place, text in self._pool.notices)
+        return tuple(dict.fromkeys(found))
 
     @property
     def pending(self) -> int:
@@ -71,13 +82,14 @@ class Judge:
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
         """Queue one group; returns at once. ``key`` comes back with the scores and must not be in use. ``counted``: it enters the metrics
-        and the budget; an evaluation does not.
+        and the budgets, and may end the run; an evaluation does not.
 
         :raises DataError: the row routes itself to a reward that the run does not have.
         """
         rewards = self._routes(prompt)
         verdicts = {r: [_ABORTED if rollout.finish is Finish.ABORTED else None for rollout in rollouts] for r in rewards}
-        group = _Open(size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted)
+        row = prompt.source or prompt.prompt_id
+        group = _Open(row=row, size=len(rollouts), rewards=rewards, verdicts=verdicts, counted=counted)
         tasks = [task for r in rewards for task in self._tasks(r, prompt, rollouts, group.missing)]
         with self._lock:
             if key in self._open or any(key == finished for finished, _ in self._finished):
@@ -94,7 +106,7 @@ class Judge:
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
         """Groups that are judged whole, scores in the order of the rollouts; waits up to ``timeout`` seconds for one, then [].
 
-        :raises RewardBudgetError: more verdicts failed than allowed.
+        :raises RewardBudgetError: more verdicts failed than allowed, or a verdict came whose policy is to stop.
         :raises RunError: no worker can be started any more, or the judge is closed.
         """
         limit = time.monotonic() + timeout
@@ -122,6 +134,7 @@ class Judge:
         """Ask every reward whether it can judge the rows meant for it; rewards without a ``check`` of their own cost nothing.
 
         :raises DataError: naming the first rows that cannot be judged.
+        :raises InfrastructureError: the machine around a reward failed, so that nothing is known of the rows.
         """
         asked: dict[int, tuple[Prompt, int]] = {}
         for prompt in prompts:
@@ -132,22 +145,27 @@ class Judge:
             Task(task_id=task_id, reward=r, call=Call.CHECK, items=(self._item(r, prompt),), deadline=self._entries[r].deadline)
             for task_id, (prompt, r) in asked.items()
         )
-        answers: dict[int, str | None] = {}
+        answers: dict[int, Result] = {}
         # A check that hangs costs its deadline twice; a handful of bad rows is enough to say so, whatever the size of the data.
-        while len(answers) < len(asked) and sum(answer is not None for answer in answers.values()) < _ENOUGH_ROWS:
+        while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < _ENOUGH_ROWS:
             self._take(self._pool.poll(60.0))
             with self._lock:
-                answers.update({task_id: self._complaints.pop(task_id) for task_id in asked if task_id in self._complaints})
+                answers.update({task_id: self._checked.pop(task_id) for task_id in asked if task_id in self._checked})
         self._pool.cancel(set(asked) - set(answers))
-        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if answers.get(task_id)]
+        bad = [(*asked[task_id], answers[task_id]) for task_id in asked if task_id in answers and answers[task_id].complaint]
         if bad:
-            raise DataError(self._complain(bad))
+            raise self._complain(bad)
 
     def metrics(self) -> dict[str, float]:
         """Figures since the last call: ``reward/outcome/<outcome>`` (shares), ``reward/latency_p50`` and ``_p99`` (seconds per verdict),
         ``reward/timeouts``; the same under ``reward/<name>/`` where there are several rewards."""
         with self._lock:
             return self._tally.metrics()
+
+    def take_faults(self) -> list[dict[str, Any]]:
+        """The first exceptions of each reward, new since the last call: ``reward``, ``row``, ``reason``, ``traceback``, ``text``."""
+        with self._lock:
+            return self._faults.take()
 
     def close(self) -> None:
         """Stop the workers and wait until they are gone. May be called twice."""
@@ -204,9 +222,11 @@ class Judge:
         with self._lock:
             for result in results:
                 if result.task.call is Call.CHECK:
-                    self._complaints[result.task.task_id] = result.complaint
+                    self._checked[result.task.task_id] = result
                 else:
                     self._take_scores(result)
+            if self._stopped:
+                raise RewardBudgetError(self._stopped)
             self._tally.check_budget()
 
     def _take_scores(self, result: Result) -> None:
@@ -214,13 +234,26 @@ class Judge:
         key = self._keys.pop(task_id, None)
         if key is None:
             return  # cancelled meanwhile
-        group = self._open[key]
+        group, entry = self._open[key], self._entries[r]
+        if result.trace:
+            self._faults.note(entry.name, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
         if group.counted:
-            self._tally.verdict(self._entries[r].name, result.scores, result.seconds)
+            self._tally.verdict(entry.name, result.scores, result.seconds)
         for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):
-            group.verdicts[r][place] = score
+            group.verdicts[r][place] = self._by_policy(entry, score, group)
         if not group.missing:
             self._close_group(key, group)
+
+    def _by_policy(self, entry: RewardEntry, score: Score, group: _Open) -> Score:
+        """The score as the entry's policy has it: as it is, masked, or noted as the end of the run."""
+        action, outcome = entry.action(score.outcome), score.outcome.value
+        if action == "stop" and group.counted and not self._stopped:
+            self._stopped = (
+                f"reward {entry.name} ended with {outcome} on a response to {group.row} ({score.reason or 'no reason given'}), and its "
+                f'policy {outcome} = "stop" ends the run; mend the reward or its data, or write {outcome} = "mask" in policy of its '
+                "[[rewards]]"
+            )
+        return replace(score, in_statistics=False, in_loss=False) if action == "mask" else score
 
     def _close_group(self, key: int, group: _Open) -> None:
         del self._open[key]
@@ -237,10 +270,14 @@ class Judge:
             verdicts.append((self._entries[r].name, self._entries[r].weight, score))
         return mix(verdicts)
 
-    def _complain(self, bad: Sequence[tuple[Prompt, int, str | None]]) -> str:
+    def _complain(self, bad: Sequence[tuple[Prompt, int, Result]]) -> DataError | InfrastructureError:
+        for prompt, r, result in bad:
+            if result.failure is Outcome.INFRA:
+                where = prompt.source or prompt.prompt_id
+                return InfrastructureError(f"reward {self._entries[r].name} could not check {where}, twice: {result.complaint}")
         named = "; ".join(
-            f"{prompt.source or prompt.prompt_id}: reward {self._entries[r].name} cannot judge this row: {reason}"
-            for prompt, r, reason in bad[:_NAMED_ROWS]
+            f"{prompt.source or prompt.prompt_id}: reward {self._entries[r].name} cannot judge this row: {result.complaint}"
+            for prompt, r, result in bad[:_NAMED_ROWS]
         )
         more = len(bad) - _NAMED_ROWS
-        return f"{named}; and {more} more rows" if more > 0 else named
+        return DataError(f"{named}; and {more} more rows" if more > 0 else named)

@@ -1,4 +1,4 @@
-"""The pool that the rest of rlcore talks to: tasks in, results out, from any thread. The processes are the dispatcher's.
+"""The pool that the rest of rlcore talks to: tasks in, results out, from any thread. The processes are the dispatchers'.
 
 Nothing here knows what a reward is for, or how several are mixed.
 """
@@ -13,6 +13,7 @@ from types import TracebackType
 from rlcore.errors import PluginError, RunError
 from rlcore.rewards.dispatch import Dispatcher
 from rlcore.rewards.entry import RewardEntry, Traits
+from rlcore.rewards.host_dispatch import HostDispatcher
 from rlcore.rewards.inbox import Inbox, Result
 from rlcore.rewards.protocol import Setup, Task, encode
 
@@ -23,6 +24,7 @@ class RewardPool:
     """Worker processes that judge. Thread-safe; no process outlives ``close``, the object, or the interpreter.
 
     Workers are fresh interpreters, so a script needs no ``__main__`` guard and the pool may start before or after torch and threads.
+    An asynchronous reward has one process of its own, beside the workers; where there are only such, there are no workers.
 
     :param entries: the rewards; every worker holds all of them.
     :param workers: number of processes, at least 1.
@@ -45,14 +47,27 @@ class RewardPool:
             raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
         setup = Setup(recipes=tuple(entry.recipe() for entry in entries), max_items=max_items, max_growth=max_growth)
         self._inbox = Inbox()
-        self._dispatcher = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)
-        thread = threading.Thread(target=self._dispatcher.run, name="rlcore-rewards", daemon=True)
-        self._finalizer = weakref.finalize(self, _stop, self._dispatcher, thread)
-        thread.start()
-        self.traits: tuple[Traits, ...] = self._first_answer()
+        self._running: list[tuple[Dispatcher, threading.Thread]] = []
+        self._finalizer = weakref.finalize(self, _stop, self._running)
+        self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)
+        self._hosts: dict[int, Dispatcher] = {}
+        self.traits: tuple[Traits, ...] = self._begun(self._common)
+        for place, traits in enumerate(self.traits):
+            if traits.concurrency:
+                alone = Setup(recipes=(setup.recipes[place],), max_items=max_items, max_growth=max_growth, hosting=True)
+                self._hosts[place] = HostDispatcher(
+                    encode(alone), concurrency=traits.concurrency, inbox=self._inbox, start_seconds=start_seconds
+                )
+                self._begun(self._hosts[place])
+        if len(self._hosts) == len(entries):
+            _stop(self._running[:1])
 
-    def _first_answer(self) -> tuple[Traits, ...]:
-        answer = self._dispatcher.wait_started()
+    def _begun(self, dispatcher: Dispatcher) -> tuple[Traits, ...]:
+        """Start it and wait until one worker is ready."""
+        thread = threading.Thread(target=dispatcher.run, name="rlcore-rewards", daemon=True)
+        self._running.append((dispatcher, thread))
+        thread.start()
+        answer = dispatcher.wait_started()
         if isinstance(answer, str):
             self.close()
             raise PluginError(answer)
@@ -61,7 +76,11 @@ class RewardPool:
     def submit(self, tasks: Iterable[Task]) -> None:
         """Queue tasks; returns at once. Raises RunError on a pool that is closed or cannot start workers any more."""
         self._check_open()
-        self._dispatcher.submit([(task, encode(task)[8:]) for task in tasks])
+        shares: dict[Dispatcher, list[tuple[Task, bytes]]] = {}
+        for task in tasks:
+            shares.setdefault(self._hosts.get(task.reward, self._common), []).append((task, encode(task)[8:]))
+        for dispatcher, share in shares.items():
+            dispatcher.submit(share)
 
     def poll(self, timeout: float) -> list[Result]:
         """Everything that finished since the last call; waits up to ``timeout`` seconds for something. [] after that."""
@@ -72,16 +91,28 @@ class RewardPool:
 
     def cancel(self, task_ids: Iterable[int]) -> None:
         """Drop tasks; one that is being judged now ends unheard. Unknown ids are ignored."""
-        self._dispatcher.cancel(set(task_ids))
+        dropped = set(task_ids)
+        for dispatcher in self._dispatchers:
+            dispatcher.cancel(dropped)
 
     def nudge(self) -> None:
         """Make a waiting ``poll`` return."""
         self._inbox.nudge()
 
     @property
+    def notices(self) -> list[tuple[int, str]]:
+        """(place of the reward, what it says of this machine), each once, as the workers that are ready said it."""
+        hosted = [(place, text) for place, host in self._hosts.items() for _, text in list(host.notices)]
+        return [*list(self._common.notices), *hosted]
+
+    @property
     def worker_pids(self) -> list[int]:
         """Process ids of the workers alive now."""
-        return self._dispatcher.pids()
+        return [pid for dispatcher in self._dispatchers for pid in dispatcher.pids()]
+
+    @property
+    def _dispatchers(self) -> list[Dispatcher]:
+        return [self._common, *self._hosts.values()]
 
     def close(self) -> None:
         """Stop all workers and wait until they are gone; rewards of idle workers are closed first. May be called twice."""
@@ -100,7 +131,9 @@ class RewardPool:
             raise RunError("the reward pool is closed; make a new one")
 
 
-def _stop(dispatcher: Dispatcher, thread: threading.Thread) -> None:
-    dispatcher.stop()  # in a fork of the owner this stops nothing: the thread that owns the workers is not there
-    if thread is not threading.current_thread():
-        thread.join(timeout=30.0)
+def _stop(running: Sequence[tuple[Dispatcher, threading.Thread]]) -> None:
+    for dispatcher, _ in running:
+        dispatcher.stop()  # in a fork of the owner this stops nothing: the thread that owns the workers is not there
+    for _, thread in running:
+        if thread is not threading.current_thread():
+            thread.join(timeout=30.0)

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
 
+from rlcore.rewards.panel import Panel
 from rlcore.rewards.protocol import FrameReader
 
 __all__ = ["State", "WorkerProcess"]
 
 # -P keeps the working directory off the path until the parent's own path is set: a stray random.py there would shadow the library's.
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); from rlcore.rewards.worker import main; main(int(sys.argv[1]))"
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore.rewards.worker import main; main(*map(int, sys.argv[2:]))"
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 _TAIL = 4096
 
@@ -34,23 +35,22 @@ class State(Enum):
 
 
 class WorkerProcess:
-    """A fresh interpreter in a session of its own. ``job`` is what it was sent and has not answered, the first being judged now;
-    ``due`` is the moment (monotonic clock) at which it is to be killed, None where nothing is awaited."""
+    """A fresh interpreter in a session of its own. It dies with the thread that makes it, which has to live as long as the pool does.
 
-    def __init__(self, setup: bytes) -> None:
+    ``job`` is what it was sent and has not answered, the first being judged now; ``due`` is the next moment (monotonic clock) at which it
+    must be looked at, None where nothing is awaited; ``limit`` is when the first of the job has had its time; ``writing``: it is watched
+    for room to write; ``served``: it has answered a task; ``panel``: what a hosting worker shares, else None.
+    """
+
+    def __init__(self, setup: bytes, *, hosting: bool = False) -> None:
+        self.panel = Panel.create() if hosting else None
         ours, theirs = socket.socketpair()
         try:
-            self.popen = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, str(theirs.fileno()), json.dumps(sys.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={**os.environ, **_ONE_THREAD},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            self.popen = self._start(theirs.fileno())
         except BaseException:
             ours.close()
+            if self.panel is not None:
+                self.panel.close()
             raise
         finally:
             theirs.close()
@@ -63,9 +63,25 @@ class WorkerProcess:
         self.state = State.STARTING
         self.job: deque[Any] = deque()
         self.due: float | None = None
+        self.limit = 0.0
+        self.served = False
         self.outbox = bytearray(setup)
+        self.writing = True
         self._reader = FrameReader()
         self._tail = b""
+
+    def _start(self, channel: int) -> subprocess.Popen[bytes]:
+        shared = [self.panel.descriptor] if self.panel is not None else []
+        numbers = [channel, *(shared or [-1]), os.getpid()]
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), *map(str, numbers)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **_ONE_THREAD},
+            pass_fds=[channel, *shared],
+            start_new_session=True,
+        )
 
     @property
     def pid(self) -> int:
@@ -120,6 +136,14 @@ class WorkerProcess:
         if self.death is not None:
             os.close(self.death)
             self.death = None
+        if self.panel is not None:
+            self.panel.close()
+            self.panel = None
+
+    @property
+    def killed(self) -> bool:
+        """A signal ended it; call after ``reap``."""
+        return (self.popen.returncode or 0) < 0
 
     def epitaph(self) -> str:
         """How it died, for a person; call after ``reap``."""

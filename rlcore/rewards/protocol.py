@@ -5,14 +5,14 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from rlcore.rewards.entry import RewardRecipe, Traits
-from rlcore.types import RewardInput, Score
+from rlcore.types import Outcome, RewardInput, Score
 
-__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode"]
+__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "retiring"]
 
 _LENGTH = struct.Struct("!Q")
 
@@ -27,11 +27,13 @@ class Call(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """First message to a worker. It retires after ``max_items`` tasks, or once its memory grew by ``max_growth`` bytes since the start."""
+    """First message to a worker. It retires after ``max_items`` tasks, or once its memory grew by ``max_growth`` bytes since the start.
+    ``hosting``: it serves one asynchronous reward, many calls at once."""
 
     recipes: tuple[RewardRecipe, ...]
     max_items: int
     max_growth: int
+    hosting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +45,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A reward could not be built."""
+    """A reward could not be built. ``infra``: the machine around it failed, so another attempt may succeed."""
 
     name: str
     reason: str
+    infra: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +65,25 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """A task's end: ``scores`` one per item, or for a check ``complaint``. ``seconds`` in the reward; ``retire``: the worker leaves."""
+    """A task's end: ``scores`` one per item, or for a check ``complaint``. ``seconds`` in the reward.
+
+    ``failure``: the outcome where the reward gave no verdict; ``again``: an accident of the machine, worth one more attempt; ``trace``:
+    the traceback of an exception that is the reward's own fault; ``retire``: the worker leaves.
+    """
 
     task_id: int
     scores: tuple[Score, ...] = ()
     complaint: str | None = None
     seconds: float = 0.0
+    failure: Outcome | None = None
+    again: bool = False
+    trace: str = ""
     retire: bool = False
+
+
+def retiring(done: Done) -> Done:
+    """The same, as the worker's last word."""
+    return replace(done, retire=True)
 
 
 def encode(message: Any) -> bytes:

@@ -1,10 +1,10 @@
-"""Counts what became of judging: metrics since the last look, and the budget for failures."""
+"""Counts what became of judging: metrics since the last look, and the budgets for failures."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -23,14 +23,20 @@ _WINDOW = 1000
 class Tally:
     """Not thread-safe: its owner holds a lock.
 
-    The budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start
-    stops no run and a judge that breaks late is not hidden behind a long past.
+    A budget looks at the last 1000 verdicts and says nothing before 50 (8 where every one failed), so that one accident at the start
+    stops no run and a judge that breaks late is not hidden behind a long past. A budget of 0 allows none, from the first verdict on.
+
+    :param names: the rewards.
+    :param budget: share of all verdicts that may fail.
+    :param budgets: by reward, the share of its own verdicts that may end with an outcome.
     """
 
-    def __init__(self, names: Sequence[str], budget: float) -> None:
-        self._names, self._budget = tuple(names), budget
+    def __init__(self, names: Sequence[str], budget: float, budgets: Mapping[str, Mapping[Outcome, float]] | None = None) -> None:
+        self._names, self._budget, self._budgets = tuple(names), budget, dict(budgets or {})
         self._recent: deque[Outcome] = deque(maxlen=_WINDOW)
+        self._recent_of: dict[str, deque[Outcome]] = {name: deque(maxlen=_WINDOW) for name in names}
         self._example = ""
+        self._examples: dict[tuple[str, Outcome], str] = {}
         self._seconds: dict[str, list[float]] = {name: [] for name in names}
         self._outcomes: dict[str, Counter[Outcome]] = {name: Counter() for name in names}
         self._mixed: Counter[Outcome] = Counter()
@@ -41,27 +47,41 @@ class Tally:
         for score in scores:
             self._outcomes[name][score.outcome] += 1
             self._recent.append(score.outcome)
+            self._recent_of[name].append(score.outcome)
             if score.outcome in _FAILURES:
                 if not self._example:
                     _log.warning("first failed verdict: reward %s: %s, %s", name, score.outcome.value, score.reason)
                 self._example = f"reward {name}: {score.outcome.value}, {score.reason}"
+                self._examples[name, score.outcome] = score.reason
 
     def mixed(self, scores: Sequence[Score]) -> None:
         """The final scores of one group."""
         self._mixed.update(score.outcome for score in scores)
 
     def check_budget(self) -> None:
-        """Raise RewardBudgetError, with counts and an example, where too much failed."""
+        """Raise RewardBudgetError, with counts, an example and the setting to change, where too much failed."""
+        for name, shares in self._budgets.items():
+            self._check_shares(name, shares)
         failures = {outcome: count for outcome, count in Counter(self._recent).items() if outcome in _FAILURES}
         failed, seen = sum(failures.values()), len(self._recent)
-        hopeless = seen >= _HOPELESS and failed == seen and self._budget < 1.0
-        if not hopeless and (seen < _LEAST or failed <= self._budget * seen):
+        if not _exceeds(failed, seen, self._budget):
             return
         counts = ", ".join(f"{failures[outcome]} {outcome.value}" for outcome in _FAILURES if outcome in failures)
         raise RewardBudgetError(
             f"{failed} of the last {seen} reward verdicts failed ({counts}), more than schedule.reward_error_budget = {self._budget:g} "
-            f"allows; the latest: {self._example}"
+            f"allows; the latest: {self._example}; mend the reward, or raise --reward-error-budget"
         )
+
+    def _check_shares(self, name: str, shares: Mapping[Outcome, float]) -> None:
+        recent = self._recent_of[name]
+        for outcome, share in shares.items():
+            failed = recent.count(outcome)
+            if _exceeds(failed, len(recent), share):
+                raise RewardBudgetError(
+                    f"{failed} of the last {len(recent)} verdicts of reward {name} ended with {outcome.value}, more than its "
+                    f"budget = {{ {outcome.value} = {share:g} }} allows; the latest: {self._examples[name, outcome]}; mend the reward, or "
+                    f"raise {outcome.value} in budget of its [[rewards]]"
+                )
 
     def metrics(self) -> dict[str, float]:
         """Figures since the last call: shares of outcomes of the final scores, seconds per verdict, timeouts; per reward where several."""
@@ -92,3 +112,11 @@ class Tally:
             return {}
         median, high = np.percentile(np.asarray(seconds), [50, 99])
         return {f"{prefix}/latency_p50": float(median), f"{prefix}/latency_p99": float(high)}
+
+
+def _exceeds(failed: int, seen: int, budget: float) -> bool:
+    """Whether ``failed`` of ``seen`` is more than the share allows, and enough were seen to say so."""
+    if not failed:
+        return False
+    hopeless = seen >= _HOPELESS and failed == seen and budget < 1.0
+    return hopeless or budget == 0 or (seen >= _LEAST and failed > budget * seen)

@@ -6,7 +6,6 @@ It protects the pool from what rewards do (print, read stdin, raise anything, re
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import pickle
 import resource
@@ -14,142 +13,136 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlcore.interfaces import Reward
-from rlcore.rewards.entry import FunctionReward
-from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode
-from rlcore.types import Outcome, Score
+from rlcore.errors import InfrastructureError
+from rlcore.interfaces import AsyncReward, Reward
+from rlcore.rewards.entry import RewardRecipe, Traits
+from rlcore.rewards.hosting import Host
+from rlcore.rewards.panel import Panel
+from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode, retiring
+from rlcore.rewards.verdict import accident, checked, describe
+from rlcore.types import Score
 
-__all__ = ["checked", "main", "run_task"]
+__all__ = ["main", "run_task"]
 
 _PR_SET_PDEATHSIG = 1
-_REASON_LENGTH = 500
 
 
-def main(descriptor: int) -> None:
-    """Serve the socket ``descriptor`` until the other side closes it. Never returns."""
-    _die_with_parent()
+def main(descriptor: int, panel: int, parent: int) -> None:
+    """Serve the socket ``descriptor`` until the other side closes it. ``panel``: descriptor of what a hosting worker shares, or -1.
+    ``parent``: the process that owns the pool. Never returns."""
+    _die_with(parent)
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     messages = _receive(channel)
     setup: Setup = next(messages)
     rewards: list[Reward] = []
+    traits: list[Traits] = []
     for recipe in setup.recipes:
         try:
-            rewards.append(recipe.build())
+            reward, trait = _built(recipe, hosting=setup.hosting)
         except BaseException as error:  # whatever a plugin raises is the user's to read, in the parent
-            channel.sendall(encode(Broken(name=recipe.name, reason=_describe(error))))
+            channel.sendall(encode(_broken(recipe.name, error)))
             os._exit(1)
-    channel.sendall(encode(Ready(traits=tuple(r.traits(built) for r, built in zip(setup.recipes, rewards, strict=True)))))
-    _serve(channel, messages, rewards, setup)
+        rewards.append(reward)
+        traits.append(trait)
+    wear = _Wear(setup)
+    if setup.hosting:
+        os.set_inheritable(panel, False)
+        Host(channel, rewards[0], setup.recipes[0], Panel(panel), wear.out).run()
+    else:
+        channel.sendall(encode(Ready(traits=tuple(traits))))
+        _serve(channel, messages, rewards, wear)
     for reward in rewards:
-        reward.close()
+        if setup.hosting or not isinstance(reward, AsyncReward):
+            reward.close()
     os._exit(0)  # threads that a reward left behind must not keep the process
 
 
-def _serve(channel: socket.socket, messages: Any, rewards: Sequence[Reward], setup: Setup) -> None:
-    count, ceiling = 0, _resident() + setup.max_growth
+def _built(recipe: RewardRecipe, *, hosting: bool) -> tuple[Reward, Traits]:
+    """The reward, open. An asynchronous one is opened in the process that hosts it; the others make it to learn its traits."""
+    reward = recipe.build()
+    if isinstance(reward, AsyncReward) and not hosting:
+        return reward, recipe.traits(reward)
+    reward.open()
+    return reward, recipe.traits(reward, notice="" if hosting else reward.notice())
+
+
+def _broken(name: str, error: BaseException) -> Broken:
+    return Broken(name=name, reason=describe(error), infra=isinstance(error, InfrastructureError))
+
+
+def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Reward], wear: _Wear) -> None:
+    count = 0
     for job in messages:
         if job is None:
             return
         for task_id, payload in job:
             count += 1
             done = run_task(task_id, payload, rewards)
-            retire = count >= setup.max_items or _resident() > ceiling
-            channel.sendall(encode(done if not retire else _retiring(done)))
+            retire = wear.out(count)
+            channel.sendall(encode(retiring(done) if retire else done))
             if retire:
                 return
 
 
 def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
-    """Run one pickled task; whatever the reward raises becomes outcome ``error``."""
+    """Run one pickled task; whatever the reward raises becomes outcome ``error``, or ``infra`` where it says that the machine failed."""
     started = time.perf_counter()
-    scores: tuple[Score, ...] = ()
-    complaint: str | None = None
     count = 1
     try:
         task: Task = pickle.loads(payload)
         count, reward = len(task.items), rewards[task.reward]
+        scores: tuple[Score, ...] = ()
+        complaint: str | None = None
         if task.call is Call.CHECK:
             complaint = reward.check(task.items[0].columns)
         else:
             verdicts = [reward.score(task.items[0])] if task.call is Call.SCORE else list(reward.score_group(task.items))
             if len(verdicts) != count:
                 raise TypeError(f"score_group returned {len(verdicts)} scores for {count} rollouts")
-            scores = tuple(checked(verdict, loose=isinstance(reward, FunctionReward)) for verdict in verdicts)
+            scores = tuple(checked(verdict) for verdict in verdicts)
+        return Done(task_id=task_id, scores=scores, complaint=complaint, seconds=time.perf_counter() - started)
     except BaseException as error:  # SystemExit and a library's own timeout classes included
-        complaint = _describe(error)
-        scores = (Score.failed(Outcome.ERROR, complaint),) * count
+        return accident(task_id, count, error, time.perf_counter() - started)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that a reward left armed would kill the next one
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    return Done(task_id=task_id, scores=scores, complaint=complaint, seconds=time.perf_counter() - started)
 
 
-def checked(verdict: Any, *, loose: bool = False) -> Score:
-    """The verdict as a plain ``Score``; TypeError or ValueError, saying which rule, where it breaks one."""
-    if not isinstance(verdict, Score):
-        kinds = "a Score or a number" if loose else "a Score"
-        raise TypeError(f"the reward returned {type(verdict).__name__}; it must return {kinds}")
-    outcome = Outcome(verdict.outcome)
-    accuracy = None if verdict.accuracy is None else _finite("accuracy", verdict.accuracy)
-    if accuracy is not None and not 0.0 <= accuracy <= 1.0:
-        raise ValueError(f"accuracy is {accuracy}; it must be between 0 and 1")
-    if not isinstance(verdict.parts, Mapping):
-        raise TypeError(f"parts is a {type(verdict.parts).__name__}; it must be a mapping of names to numbers")
-    return Score(
-        value=_finite("value", verdict.value),
-        accuracy=accuracy,
-        format_ok=None if verdict.format_ok is None else bool(verdict.format_ok),
-        parts={str(name): _finite(f"part {name}", part) for name, part in verdict.parts.items()},
-        outcome=outcome,
-        reason=str(verdict.reason)[:_REASON_LENGTH],
-        parsed=None if verdict.parsed is None else str(verdict.parsed)[:_REASON_LENGTH],
-        in_statistics=bool(verdict.in_statistics) and outcome.judged,
-        in_loss=bool(verdict.in_loss) and outcome.judged,
-    )
-
-
-def _finite(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} is a {type(value).__name__}; it must be a number") from error
-    if not math.isfinite(number):
-        raise ValueError(f"{name} is {number}; it must be finite")
-    return number
-
-
-def _describe(error: BaseException) -> str:
-    try:
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    except Exception:  # an exception whose own text raises
-        text = type(error).__name__
-    return " ".join(text.split())[:_REASON_LENGTH]
-
-
-def _retiring(done: Done) -> Done:
-    return Done(task_id=done.task_id, scores=done.scores, complaint=done.complaint, seconds=done.seconds, retire=True)
-
-
-def _receive(channel: socket.socket) -> Any:
+def _receive(channel: socket.socket) -> Iterator[Any]:
     reader = FrameReader()
     while data := channel.recv(1 << 16):
         yield from reader.feed(data)
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     """On Linux the kernel kills this process with the pool's thread; elsewhere the closed socket ends it between two items."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the kernel was asked
+        os._exit(0)
 
 
-def _resident() -> int:
-    """Bytes of memory held now (where the system says so, else the peak)."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+class _Wear:
+    """Whether the worker has had its share of calls, or grew too much since now."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._most = setup.max_items
+        try:
+            self._statm: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._statm = None
+        self._ceiling = self._resident() + setup.max_growth
+
+    def out(self, count: int) -> bool:
+        """True after ``count`` calls where it is time to be replaced."""
+        return count >= self._most or self._resident() > self._ceiling
+
+    def _resident(self) -> int:
+        """Bytes of memory held now (where the system says so, else the peak)."""
+        if self._statm is None:
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return int(os.pread(self._statm, 128, 0).split()[1]) * resource.getpagesize()

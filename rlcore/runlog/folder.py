@@ -75,6 +75,10 @@ class RunFolder:
         """One line of ``failures.jsonl``: a prompt that could not be judged, and why."""
         append_json_line(self.root / "failures.jsonl", record)
 
+    def log_reward_error(self, record: Mapping[str, Any]) -> None:
+        """One line of ``reward_errors.jsonl``: an exception that a reward raised, where, and the text that met it."""
+        append_json_line(self.root / "reward_errors.jsonl", record)
+
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """``rollouts/step-N.jsonl``."""
         write_json_lines(self.rollouts / f"step-{step}.jsonl", rows)

@@ -32,7 +32,7 @@ from rlcore.runtimes.starvation import FilterWatch
 from rlcore.runtimes.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
 from rlcore.specs import InferenceBackendSpec, PluginKind
-from rlcore.types import Prompt, Sampling
+from rlcore.types import Outcome, Prompt, Sampling
 from rlcore.weights import LocalChannel, probe_tolerance
 
 __all__ = ["Parts", "build"]
@@ -69,6 +69,8 @@ def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda li
         _reward_entries(plan), workers=int(plan.config.schedule.reward_workers), error_budget=plan.config.schedule.reward_error_budget
     )
     closing.callback(judge.close)
+    for notice in judge.notices:
+        say(notice)
     for data_set in data.values():
         judge.check(data_set.prompts)
     with _loading(f"the tokenizer {plan.config.model.tokenizer_path or plan.config.model.model}"):
@@ -102,10 +104,12 @@ def _reward_entries(plan: Plan) -> list[RewardEntry]:
             name=spec.name,
             spec=spec,
             weight=reward.weight,
-            deadline=reward.deadline,
+            deadline=float(reward.deadline),
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
+            policy={Outcome(outcome): action for outcome, action in reward.policy},
+            budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
         )
         for reward, spec, options in zip(plan.config.rewards, plan.reward_specs(), plan.reward_options, strict=True)
     ]

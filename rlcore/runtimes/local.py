@@ -56,6 +56,7 @@ class LocalRun:
             parts = build(self._plan, closing, self._progress.note)
             self._folder = self._open_folder(parts)
             closing.enter_context(_writing(self._folder.root))
+            closing.callback(self._log_reward_errors, parts)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, parts.schedule.horizon)
@@ -148,11 +149,17 @@ class LocalRun:
         if interval and (step == 1 or _due(step, interval)):
             self._folder.write_rollouts(step, rollout_rows(batch))
         self._log_failures(parts)
+        self._log_reward_errors(parts)
         self._collect_evaluations(parts, wait=False)
 
     def _log_failures(self, parts: Parts) -> None:
         for failure in parts.feed.take_failures():
             self._folder.log_failure(failure)
+
+    def _log_reward_errors(self, parts: Parts) -> None:
+        """However the run ends: a reward that raises is what ends many."""
+        for error in parts.judge.take_faults():
+            self._folder.log_reward_error(error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""

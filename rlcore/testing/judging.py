@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from rlcore.errors import InfrastructureError
 from rlcore.interfaces import Reward
 from rlcore.types import Outcome, RewardInput, Score
 
@@ -27,7 +28,7 @@ class FakeReward(Reward):
     """Right is a text that equals ``gt_answer`` up to white space at its ends. A text that starts with ``!`` is a script instead.
 
     ``!raise`` an exception, ``!exit`` ends the worker process at once, ``!hang`` never returns, ``!sleep 0.5`` seconds and then right,
-    ``!nan`` a value that is no number, ``!type`` something that is no Score.
+    ``!nan`` a value that is no number, ``!type`` something that is no Score, ``!infra`` says that the machine around it failed.
     """
 
     requires = ("gt_answer",)
@@ -58,6 +59,8 @@ class FakeReward(Reward):
         match word:
             case "raise":
                 raise RuntimeError("the text asked the fake reward to raise")
+            case "infra":
+                raise InfrastructureError("the text asked the fake reward to blame the machine")
             case "exit":
                 os._exit(3)
             case "hang":

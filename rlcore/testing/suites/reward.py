@@ -160,6 +160,12 @@ class RewardSuite(ABC):
         reason = self.opened().check(self.honest().columns)
         assert reason is None, f"check refuses a row whose honest answer is right: {reason}"
 
+    def test_notice_is_one_line(self) -> None:
+        """``notice`` is one line for the start of a run, "" for none."""
+        notice = self.opened().notice()
+        assert isinstance(notice, str), f"notice() gives a {type(notice).__name__}"
+        assert len(notice.splitlines()) <= 1, "notice() gives more than one line"
+
     def test_group_scores_in_order(self) -> None:
         """``score_group`` gives one score an item, in order; equal to scoring one by one unless ``group_level``."""
         reward = self.opened()

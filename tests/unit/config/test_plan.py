@@ -12,6 +12,7 @@ import pytest
 from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
 from rlcore.errors import ConfigError, PluginError
 from rlcore.registry import Registry
+from rlcore.specs import RewardSpec
 from rlcore.testing import PluginFolder
 
 SOURCE = """
@@ -41,7 +42,10 @@ def rlcore_register_losses():
 @hookimpl
 def rlcore_register_rewards():
     models = "rlcore_plugin_acme.models:"
-    return [RewardSpec(name=name, target="x:y", config=models + name.title(), summary="") for name in ("long", "short")]
+    return [
+        RewardSpec(name=name, target="x:y", config=models + name.title(), summary="", deadline=seconds)
+        for name, seconds in (("long", 17.0), ("short", 10.0))
+    ]
 
 @hookimpl
 def rlcore_register_inference_backends():
@@ -204,7 +208,7 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
     assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
     autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
-    assert len(autos) == 14
+    assert len(autos) == 15
     assert all(any(note.startswith(f"{path} = ") for note in found.notes) for path in autos)
 
 
@@ -275,3 +279,73 @@ def test_a_typed_configuration_is_a_layer_too(registry: Registry) -> None:
     assert found.config.training.train_batch_size == 4
     assert found.origins["training.train_batch_size"].layer == "python"
     assert found.origins["training.zero_stage"].layer == "core"
+
+
+def reward_file(tmp_path: Path, text: str, name: str = "rewards.toml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_deadline_is_the_reward_s_own_unless_a_file_or_a_flag_sets_it(registry: Registry, tmp_path: Path) -> None:
+    spec = registry.spec("reward", "long")
+    assert isinstance(spec, RewardSpec)
+    own = plan(registry)
+    assert own.config.rewards[0].deadline == spec.deadline == 17.0
+    assert own.origins["rewards.0.deadline"] == Origin("auto", "auto: as reward long asks for")
+    file = reward_file(tmp_path, '[[rewards]]\nname = "long"\ndeadline = 3.0\n')
+    filed = plan_run([file], {}, registry, require=False)
+    assert filed.config.rewards[0].deadline == 3.0
+    assert filed.origins["rewards.0.deadline"] == Origin("file", str(file))
+    flagged = plan_run([file], flags("rewards.deadline=--reward-deadline 4"), registry, require=False)
+    assert flagged.config.rewards[0].deadline == 4.0
+    assert flagged.origins["rewards.0.deadline"] == Origin("flag", "--reward-deadline")
+
+
+CONFIGURED = """
+[[rewards]]
+name = "short"
+deadline = 2.0
+[[rewards]]
+name = "long"
+weight = 2.0
+deadline = 3.0
+policy = { error = "stop" }
+[rewards.budget]
+timeout = 0.25
+[rewards.options]
+depth = 7
+"""
+
+
+@pytest.mark.parametrize("said", ["rewards=-rt LONG", "python"])
+def test_a_reward_that_is_named_again_keeps_what_the_file_says_of_it(said: str, registry: Registry, tmp_path: Path) -> None:
+    file = reward_file(tmp_path, CONFIGURED)
+    typed, overrides = (flags(""), {"rewards": "long"}) if said == "python" else (flags(said), {})
+    found = plan_run([file], typed, registry, overrides=overrides, require=False)
+    (entry,) = found.config.rewards
+    assert (entry.weight, entry.deadline, entry.options["depth"]) == (2.0, 3.0, 7)
+    assert (entry.policy.error, entry.policy.timeout, entry.budget.timeout, entry.budget.error) == ("stop", "mask", 0.25, None)
+    assert found.origins["rewards.0.deadline"] == found.origins["rewards.0.policy.error"] == Origin("file", str(file))
+    assert found.origins["rewards.0.budget.timeout"] == Origin("file", str(file))
+    assert found.origins["rewards.0.policy.timeout"] == found.origins["rewards.0.budget.error"] == Origin("core", "default")
+    assert found.origins["rewards.0.name"].layer == ("python" if said == "python" else "flag")
+
+
+def test_another_reward_inherits_nothing(registry: Registry, tmp_path: Path) -> None:
+    files = [reward_file(tmp_path, CONFIGURED), reward_file(tmp_path, '[[rewards]]\nname = "long"\n', "later.toml")]
+    replaced = plan_run(files, {}, registry, require=False)
+    assert replaced.config.rewards[0].deadline == 17.0, "a file's list replaces a list"
+    assert replaced.origins["rewards.0.deadline"].layer == "auto"
+    other = plan_run(files, flags("rewards=-rt short"), registry, require=False)
+    assert other.origins["rewards.0.deadline"].layer == "auto"
+    assert [entry.name for entry in other.config.rewards] == ["short"]
+    named = plan_run(files[:1], flags("rewards=-rt short"), registry, overrides={"rewards": "long"}, require=False)
+    assert named.config.rewards[0].weight == 1.0
+    assert named.origins["rewards.0.weight"] == Origin("core", "default"), "the file weighs long, not short"
+
+
+def test_policy_and_budget_survive_being_written_and_read(registry: Registry, tmp_path: Path) -> None:
+    found = plan_run([reward_file(tmp_path, CONFIGURED)], {}, registry, require=False)
+    again = plan_run([reward_file(tmp_path, found.to_toml(), "again.toml")], {}, registry, require=False)
+    assert again.config == found.config

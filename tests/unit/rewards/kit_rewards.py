@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import threading
 from pathlib import Path
 
 import cloudpickle
 import pytest
 
 from rlcore.rewards import RewardEntry
+from rlcore.rewards.protocol import Call, Task
 from rlcore.specs import RewardSpec
-from rlcore.types import Finish, Message, Prompt, Rollout, Segment
+from rlcore.types import Finish, Message, Prompt, RewardInput, Rollout, Segment
 
 
 def rollout(text, finish=Finish.STOP, index=0):
@@ -24,9 +29,37 @@ def prompt(index=0, reward=None, **columns):
     )
 
 
-def entry(target, name="reward", *, weight=1.0, deadline=10.0, requires=(), options=None):
+def entry(target, name="reward", *, requires=(), **more):
     spec = RewardSpec(name=name, target="unpackaged:target", summary="a test", requires=requires)
-    return RewardEntry(name=name, spec=spec, weight=weight, deadline=deadline, options=options, payload=cloudpickle.dumps(target))
+    return RewardEntry(name=name, spec=spec, payload=cloudpickle.dumps(target), **more)
+
+
+def task(number, text="fine", deadline=10.0, reward=0):
+    item = RewardInput(messages=(), columns={}, text=text)
+    return Task(task_id=number, reward=reward, call=Call.SCORE, items=(item,), deadline=deadline)
+
+
+def results(pool, count):
+    found = []
+    while len(found) < count:
+        arrived = pool.poll(60.0)
+        assert arrived, "no result within a minute"
+        found += arrived
+    return found
+
+
+def kill(pid):
+    """SIGKILL, where it is not gone already."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def wait_for(condition):
+    for _ in range(3000):
+        if condition():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never happened")
 
 
 def collect(judge, keys):
@@ -69,6 +102,8 @@ def misbehaving(folder=None):
         import sys
         import time
         from pathlib import Path
+
+        from rlcore.errors import InfrastructureError
 
         class LibraryTimeout(BaseException):
             pass
@@ -124,6 +159,10 @@ def misbehaving(folder=None):
                 signal.setitimer(signal.ITIMER_REAL, 0.05)
             case "slow":
                 time.sleep(0.1)
+            case "no machine once" if first_time():
+                raise InfrastructureError("the sandbox died")
+            case "no machine":
+                raise InfrastructureError("the sandbox died")
         return float(len(item.text))
 
     return reward
@@ -132,9 +171,9 @@ def misbehaving(folder=None):
 @pytest.fixture
 def no_leak():
     """Fails where the test leaves descriptors or children behind, zombies included."""
-    descriptors, children = _descriptors(), _children()
+    descriptors, before = _descriptors(), children()
     yield
-    assert _children() <= children
+    assert children() <= before
     assert _descriptors() <= descriptors
 
 
@@ -142,5 +181,10 @@ def _descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def _children():
-    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+def children():
+    """Ids of the processes that any thread of this one started and nobody has reaped."""
+    found = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread ended meanwhile
+            found |= {int(pid) for pid in path.read_text().split()}
+    return found

@@ -6,7 +6,7 @@ import threading
 import pytest
 from kit_rewards import collect, entry, misbehaving, prompt, rollout
 
-from rlcore.errors import DataError, RewardBudgetError, RunError
+from rlcore.errors import DataError, InfrastructureError, RewardBudgetError, RunError
 from rlcore.interfaces import Reward
 from rlcore.rewards import Judge
 from rlcore.types import Finish, Outcome, Score
@@ -234,3 +234,108 @@ def test_a_closed_judge_says_so():
 def test_rewards_need_distinct_names(names):
     with pytest.raises(ValueError, match="at least one reward"):
         Judge([entry(length_reward(), name) for name in names], workers=1)
+
+
+def outcomes():
+    """The outcome that the text names."""
+
+    def reward(item):
+        from rlcore.types import Outcome, Score
+
+        if item.text == "raise":
+            raise ValueError("at fault")
+        return Score(value=3.0, accuracy=0.0, outcome=Outcome(item.text), reason="as asked")
+
+    return reward
+
+
+def test_a_policy_masks_what_would_train():
+    with Judge([entry(outcomes(), policy={Outcome.UNPARSEABLE: "mask"})], workers=1) as judge:
+        judge.submit(1, prompt(), [rollout("unparseable"), rollout("wrong"), rollout("ok")])
+        masked, wrong, right = collect(judge, [1])[1]
+        shares = judge.metrics()
+    assert (masked.outcome, masked.value, masked.in_loss, masked.in_statistics) == (Outcome.UNPARSEABLE, 3.0, False, False)
+    assert wrong.in_loss
+    assert right.in_loss
+    assert shares["reward/outcome/unparseable"] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("raise", Outcome.ERROR), ("malformed", Outcome.MALFORMED)])
+def test_a_policy_stops_the_run_at_the_first(text, outcome):
+    with Judge([entry(outcomes(), "mine", policy={outcome: "stop"})], workers=1, error_budget=1.0) as judge:
+        judge.submit(1, prompt(), [rollout(text)], counted=False)
+        assert collect(judge, [1])[1][0].outcome is outcome, "an evaluation ends no run"
+        judge.submit(2, prompt(6), [rollout("ok"), rollout(text)])
+        expected = (
+            rf'reward mine ended with {outcome} on a response to train.jsonl:7 .* {outcome} = "stop" ends the run; .* {outcome} = "mask"'
+        )
+        with pytest.raises(RewardBudgetError, match=expected):
+            collect(judge, [2])
+
+
+def test_a_budget_of_one_reward_names_what_to_change():
+    entries = [entry(length_reward(), "length"), entry(outcomes(), "mine", budget={Outcome.ERROR: 0.0})]
+    with Judge(entries, workers=1, error_budget=1.0) as judge:
+        judge.submit(1, prompt(), [rollout("raise")])
+        words = r"1 of the last 1 verdicts of reward mine ended with error, .*budget = \{ error = 0 \}.*at fault; .* raise error in budget"
+        with pytest.raises(RewardBudgetError, match=words):
+            collect(judge, [1])
+
+
+def test_the_first_tracebacks_of_a_reward_are_kept_with_their_text():
+    def bad(item):
+        if item.text.startswith("a"):
+            return 1 // 0
+        return {}[item.text]
+
+    with Judge([entry(bad, "mine")], workers=1, error_budget=1.0) as judge:
+        judge.submit(1, prompt(2), [rollout(text) for text in ("a" * 5000, "ab", "b", "c")])
+        collect(judge, [1])
+        faults = sorted(judge.take_faults(), key=lambda fault: fault["reason"])
+        assert judge.take_faults() == []
+    assert [(fault["reward"], fault["row"], fault["reason"]) for fault in faults] == [
+        ("mine", "train.jsonl:3", "KeyError: 'b'"),
+        ("mine", "train.jsonl:3", "ZeroDivisionError: integer division or modulo by zero"),
+    ]
+    assert faults[1]["text"] == "a" * 2000
+    lines = faults[1]["traceback"].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "ZeroDivisionError: integer division or modulo by zero"
+    assert not any("rlcore/rewards" in line for line in lines), "the engine's own frames help nobody"
+
+
+def test_a_check_without_its_machine_blames_no_row():
+    class Unready(Reward):
+        def score(self, item):
+            raise NotImplementedError
+
+        def check(self, columns):
+            from rlcore.errors import SandboxError
+
+            raise SandboxError("no sandbox")
+
+    with (
+        Judge([entry(Unready, "mine")], workers=1) as judge,
+        pytest.raises(InfrastructureError, match=r"reward mine could not check train.jsonl:1, twice: SandboxError: no sandbox"),
+    ):
+        judge.check([prompt(0)])
+
+
+def noticing(text):
+    class Noticing(Reward):
+        def open(self):
+            self.level = text
+
+        def notice(self):
+            return f"judges\n  {self.level}" if self.level else ""
+
+        def score(self, item):
+            raise NotImplementedError
+
+    return Noticing
+
+
+def test_notices_are_given_once_whatever_the_number_of_workers():
+    entries = [entry(noticing("here"), "a"), entry(noticing(""), "b"), entry(noticing("there"), "c")]
+    with Judge(entries, workers=2) as judge:
+        assert judge.notices == ("reward a: judges here", "reward c: judges there")

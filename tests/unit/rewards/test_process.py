@@ -1,5 +1,6 @@
 """Scripts that use the engine: no ``__main__`` guard, no close, a parent that is killed, a parent that forks."""
 
+import socket
 import subprocess
 import sys
 import textwrap
@@ -82,6 +83,14 @@ def test_a_fork_of_the_parent_does_not_stop_the_workers(tmp_path):
     done, _, pids, rest = run(tmp_path, ending)
     assert (done.returncode, rest) == (0, ["3.0"])
     wait_gone(pids)
+
+
+def test_a_worker_whose_parent_died_before_it_could_ask_ends_at_once():
+    """Its number is not that of the process which started it; the socket stays open, so only that can end it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        program = f"from rlcore.rewards.worker import main; main({theirs.fileno()}, -1, 1 << 30)"
+        subprocess.run([sys.executable, "-c", program], pass_fds=[theirs.fileno()], check=True, timeout=60)
 
 
 def test_judging_loads_nothing_heavy():

@@ -48,3 +48,39 @@ def test_figures():
     assert (figures["reward/outcome/wrong"], figures["reward/outcome/timeout"]) == (0.25, 0.25)
     assert (figures["reward/latency_p50"], figures["reward/latency_p99"]) == (50.0, 99.0)
     assert figures["reward/timeouts"] == 1.0
+
+
+def test_a_budget_of_nothing_allows_nothing():
+    tally = Tally(["a"], 0.0)
+    tally.verdict("a", [FINE, HUNG], 0.1)
+    with pytest.raises(RewardBudgetError, match=r"1 of the last 2 .*raise --reward-error-budget"):
+        tally.check_budget()
+
+
+@pytest.mark.parametrize(("fine", "hung", "breaks"), [(95, 5, False), (94, 6, True), (43, 6, False), (44, 6, True)])
+def test_a_reward_s_own_budget_looks_at_its_own_verdicts_of_one_outcome(fine, hung, breaks):
+    tally = Tally(["a", "b"], 1.0, {"a": {Outcome.TIMEOUT: 0.05}})
+    tally.verdict("b", [HUNG] * 500, 0.1)
+    tally.verdict("a", [Score.failed(Outcome.ERROR, "x")] * 7, 0.1)
+    tally.verdict("a", [FINE] * (fine - 7) + [HUNG] * hung, 0.1)
+    if not breaks:
+        tally.check_budget()
+        return
+    words = rf"{hung} of the last {fine + hung} verdicts of reward a ended with timeout, .*timeout = 0.05 .*raise timeout in budget"
+    with pytest.raises(RewardBudgetError, match=words):
+        tally.check_budget()
+
+
+def test_figures_of_several_rewards():
+    tally = Tally(["a", "b"], 1.0)
+    tally.verdict("a", [FINE, WRONG], 2.0)
+    tally.verdict("b", [HUNG, HUNG], 4.0)
+    figures = tally.metrics()
+    assert {name: value for name, value in figures.items() if name.startswith("reward/a/")} == {
+        "reward/a/outcome/ok": 0.5,
+        "reward/a/outcome/wrong": 0.5,
+        "reward/a/latency_p50": 2.0,
+        "reward/a/latency_p99": 2.0,
+        "reward/a/timeouts": 0.0,
+    }
+    assert (figures["reward/b/timeouts"], figures["reward/timeouts"], figures["reward/latency_p50"]) == (2.0, 2.0, 3.0)

@@ -1,0 +1,81 @@
+"""The dispatcher of one asynchronous reward: a single worker that hosts it, as many tasks in flight there as the reward admits.
+
+Deadlines are kept inside the worker, by its event loop. Here it is watched whether that loop turns: where it has been blocked for the
+deadline of what is in flight, the worker is killed; the task that had the loop is to blame, the others go back untouched.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rlcore.rewards.dispatch import Dispatcher
+from rlcore.rewards.hosting import BEAT_SECONDS
+from rlcore.rewards.inbox import Inbox
+from rlcore.rewards.process import State, WorkerProcess
+from rlcore.rewards.protocol import Done, encode
+from rlcore.rewards.queueing import Item
+from rlcore.types import Outcome
+
+__all__ = ["HostDispatcher"]
+
+
+class HostDispatcher(Dispatcher):
+    """``concurrency``: tasks in flight at once, at most."""
+
+    hosting = True
+    _sparing = False
+
+    def __init__(self, setup: bytes, *, concurrency: int, inbox: Inbox, start_seconds: float) -> None:
+        super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds)
+        self._concurrency = concurrency
+        self._leaving: WorkerProcess | None = None
+        """One that asked to be replaced and still has tasks: it gets no more."""
+
+    def _assign(self) -> None:
+        for worker in [w for w in self._workers if w.state in (State.IDLE, State.BUSY) and w is not self._leaving]:
+            job: list[Item] = []
+            with self._lock:
+                while len(worker.job) + len(job) < self._concurrency and (one := self._queue.next_job(alone=True)):
+                    job += one
+                worker.job.extend(job)
+            if job:
+                self._send(worker, encode([(item.task.task_id, item.payload) for item in job]))
+                if worker.state is State.IDLE:
+                    worker.state = State.BUSY
+                    self._set_clock(worker)
+
+    def _on_done(self, worker: WorkerProcess, done: Done) -> None:
+        with self._lock:
+            item = next(item for item in worker.job if item.task.task_id == done.task_id)
+            worker.job.remove(item)
+        self._answered(worker, item, done)
+        if done.retire:
+            self._leaving = worker
+        if worker.job:
+            return
+        worker.state, worker.due = State.IDLE, None
+        if self._leaving is worker:
+            self._send(worker, encode(None))
+            self._retire(worker)
+
+    def _set_clock(self, worker: WorkerProcess) -> None:
+        """When to look at its loop again."""
+        worker.due = time.monotonic() + min(1.0, max(BEAT_SECONDS, self._shortest(worker) / 4))
+
+    def _shortest(self, worker: WorkerProcess) -> float:
+        return min((float(item.task.deadline) for item in worker.job), default=1.0)
+
+    def _look_at(self, worker: WorkerProcess) -> None:
+        shortest = self._shortest(worker)
+        if worker.panel is None or worker.panel.silent() < shortest + 2 * BEAT_SECONDS:
+            self._set_clock(worker)
+            return
+        culprits = self._culprits(worker)
+        self._remove(worker)
+        self._suspect(worker, culprits, Outcome.TIMEOUT, f"the event loop was blocked for {shortest:g} s, twice")
+
+    def _culprits(self, worker: WorkerProcess) -> list[Item]:
+        """Who had the loop; everything in flight where nobody had it."""
+        current = worker.panel.current() if worker.panel is not None else None
+        found = [item for item in worker.job if item.task.task_id == current]
+        return found or list(worker.job)

@@ -1,0 +1,105 @@
+"""Tasks that wait, and the books on those that are out. Knows no process; its owner holds a lock.
+
+A task may be at several places at once: while a slow one holds up a job, what stands behind it is lent to the queue. The first answer
+counts, later ones are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rlcore.rewards.protocol import Task
+
+__all__ = ["Item", "TaskQueue"]
+
+_JOB = 16  # tasks sent to a worker at once, at most: enough to hide the way there and back
+_JOB_SECONDS = 0.02  # and no more than take about that long together, so that little stands behind one that hangs
+_MEMORY = 0.1  # weight of the newest task in the mean duration
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A task on its way. ``copies``: how many places hold it, the queue and jobs of workers; ``retried``: its last attempt is next."""
+
+    task: Task
+    payload: bytes
+    retried: bool = False
+    copies: int = 1
+    closed: bool = False
+
+
+class TaskQueue:
+    """``workers``: how many share it."""
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._waiting: deque[Item] = deque()
+        self._mean: float | None = None
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """New tasks, at the end."""
+        self._waiting.extend(items)
+
+    def cancel(self, task_ids: set[int], running: Iterable[Item]) -> None:
+        """Drop those that wait, and the answers of those that are ``running``."""
+        for item in (*self._waiting, *running):
+            if item.task.task_id in task_ids:
+                item.closed = True
+        self._waiting = deque(item for item in self._waiting if not item.closed)
+
+    def observe(self, seconds: float) -> None:
+        """A task took that long."""
+        self._mean = seconds if self._mean is None else (1 - _MEMORY) * self._mean + _MEMORY * seconds
+
+    def next_job(self, *, alone: bool = False) -> list[Item]:
+        """The head of the queue: one item where it is a suspect or is wanted ``alone``, else a share that shrinks as the queue does, so
+        that workers end together."""
+        size = 1 if alone else max(1, min(_JOB, len(self._waiting) // (2 * self._workers), self._affordable()))
+        job: list[Item] = []
+        while len(job) < size and (item := self._head()) is not None and not (job and item.retried):
+            job.append(self._waiting.popleft())
+            if item.retried:
+                break
+        return job
+
+    def _affordable(self) -> int:
+        return 1 if self._mean is None else int(_JOB_SECONDS / max(self._mean, 1e-6))
+
+    def _head(self) -> Item | None:
+        while self._waiting and self._waiting[0].closed:
+            self._waiting.popleft()
+        return self._waiting[0] if self._waiting else None
+
+    def lend(self, items: Sequence[Item]) -> None:
+        """What stands behind a slow task is offered to other workers too."""
+        lent = [item for item in items if not item.closed and item.copies == 1]
+        for item in lent:
+            item.copies += 1
+        self._waiting.extendleft(reversed(lent))
+
+    def put_back(self, items: Iterable[Item]) -> None:
+        """A worker is gone: what it had not begun is again at the head of the queue, unless another place holds it."""
+        homeless = []
+        for item in items:
+            item.copies -= 1
+            if item.copies == 0 and not item.closed:
+                item.copies = 1
+                homeless.append(item)
+        self._waiting.extendleft(reversed(homeless))
+
+    def retry(self, item: Item) -> bool:
+        """Once more, alone, at the end of the queue; False where it had its last attempt, or nobody waits for it."""
+        item.copies -= 1
+        if item.retried or item.closed:
+            return False
+        item.retried = True
+        item.copies += 1
+        self._waiting.append(item)
+        return True
+
+    def answer(self, item: Item) -> bool:
+        """An end of the task; False where it had one, or was cancelled."""
+        first, item.closed = not item.closed, True
+        return first

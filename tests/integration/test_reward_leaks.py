@@ -1,0 +1,122 @@
+"""Twenty thousand items, with accidents among them: no descriptor, process or memory is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from rlcore.api import AsyncReward, Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
+from rlcore.rewards import Judge, RewardEntry
+
+_MEGABYTE = 1 << 20
+_PROMPT = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="?"),))
+_SEGMENT = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
+
+
+def _plain() -> Callable[[RewardInput], float]:
+    def plain(item: RewardInput) -> float:
+        import os
+        import time
+
+        if item.text == "die":
+            os._exit(1)
+        if item.text == "hang":
+            time.sleep(600)
+        if item.text == "raise":
+            raise ValueError
+        return float(len(item.text))
+
+    return plain
+
+
+def _network() -> type[AsyncReward]:
+    class Network(AsyncReward):
+        backoff = 0.001
+
+        async def score_async(self, item: RewardInput) -> Score:
+            import asyncio
+
+            await asyncio.sleep(0)
+            if item.text == "raise":
+                raise ConnectionError
+            return Score(value=1.0)
+
+    return Network
+
+
+def _entry(name: str, target: Any) -> RewardEntry:
+    spec = RewardSpec(name=name, target="unpackaged:target", summary="")
+    return RewardEntry(name=name, spec=spec, deadline=1.0, payload=cloudpickle.dumps(target))
+
+
+def _judge(judge: Judge, first: int, groups: int) -> Counter[Outcome]:
+    """Groups of ten; in one of fifty an accident."""
+    seen: Counter[Outcome] = Counter()
+    for key in range(first, first + groups):
+        texts = ["x" * (key % 7)] * 9 + [("die", "raise", "hang")[key // 50 % 3] if key % 50 == 0 else "fine"]
+        rollouts = [Rollout(prompt_id="p", index=0, segments=(_SEGMENT,), text=text, finish=Finish.STOP) for text in texts]
+        judge.submit(key, _PROMPT, rollouts)
+    while judge.pending:
+        for _, scores in judge.poll(60.0):
+            seen.update(score.outcome for score in scores)
+    judge.metrics()
+    return seen
+
+
+def _children() -> set[int]:
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread ended meanwhile
+            found |= {int(pid) for pid in path.read_text().split()}
+    return found
+
+
+def _settled(workers: int, before: set[int]) -> list[int]:
+    """The children of the pool once there are as many as there should be."""
+    for _ in range(1000):
+        if len(_children() - before) == workers:
+            return sorted(_children() - before)
+        time.sleep(0.02)
+    raise AssertionError(f"{len(_children() - before)} processes, {workers} expected")
+
+
+def _resident(pid: int | str) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _figures(before: set[int], workers: int) -> dict[str, float]:
+    children = _settled(workers, before)
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "descriptors of workers": max(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in children),
+        "memory, MB": _resident("self") / _MEGABYTE,
+        "memory of the largest worker, MB": max(_resident(pid) for pid in children) / _MEGABYTE,
+    }
+
+
+@pytest.mark.full
+def test_twenty_thousand_items_leave_nothing_behind() -> None:
+    before = _children()
+    with Judge([_entry("plain", _plain()), _entry("network", _network())], workers=2, error_budget=1.0) as judge:
+        _judge(judge, 0, 200)
+        first = _figures(before, workers=4)  # two, one to spare since the first accident, and the host
+        seen: Counter[Outcome] = Counter()
+        for wave in range(1, 11):  # as a run does; all at once the queue would be the peak that is measured
+            seen += _judge(judge, 200 * wave, 200)
+        last = _figures(before, workers=4)
+    print({name: (round(first[name], 1), round(last[name], 1)) for name in first})
+    assert sum(seen.values()) == 20_000
+    assert sum(count for outcome, count in seen.items() if outcome is not Outcome.OK) == 40
+    assert last["descriptors"] == first["descriptors"]
+    assert last["descriptors of workers"] <= first["descriptors of workers"]
+    assert last["memory, MB"] - first["memory, MB"] < 10
+    assert last["memory of the largest worker, MB"] - first["memory of the largest worker, MB"] < 10
+    assert _children() == before

@@ -1,0 +1,60 @@
+"""Policies, budgets and tracebacks of rewards in whole runs, from the configuration to the run folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rlcore.testing import RunTester
+
+MINE = """
+from rlcore.api import Outcome, Reward, Score
+
+class Mine(Reward):
+    def notice(self):
+        return "judges by hand"
+
+    def score(self, item):
+        if item.text.startswith("b"):
+            return {}["no such key"]
+        return Score(value=1.0, accuracy=1.0, outcome=Outcome.OK)
+"""
+
+
+def run_with(tmp_path: Path, table: str) -> tuple[RunTester, str]:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.fake_run()
+    tester.write("mine.py", MINE)
+    tester.write("more.toml", f'[schedule]\nreward_error_budget = 1.0\n[[rewards]]\nname = "./mine.py:Mine"\n{table}')
+    done = tester.run("train", "run.toml", "more.toml")
+    return tester, f"{done.exit_code} {done.stdout} {done.stderr}"
+
+
+def errors(tester: RunTester) -> list[dict[str, str]]:
+    (path,) = tester.folder.rglob("reward_errors.jsonl")
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_traceback_of_a_reward_is_in_the_run_folder_and_its_notice_is_said_once(tmp_path: Path) -> None:
+    tester, said = run_with(tmp_path, "")
+    assert said.startswith("0 "), said
+    assert said.count("judges by hand") == 1
+    (error,) = errors(tester)
+    assert error["reason"] == "KeyError: 'no such key'"
+    assert 'mine.py", line 10, in score' in error["traceback"]
+    assert error["text"].startswith("b")
+    assert "train.jsonl:" in error["row"]
+
+
+def test_a_policy_ends_the_run_and_the_traceback_is_kept(tmp_path: Path) -> None:
+    tester, said = run_with(tmp_path, 'policy = { error = "stop" }\n')
+    assert said.startswith("1 "), said
+    assert "ended with error on a response to" in said
+    assert "Traceback" not in said
+    assert [error["reason"] for error in errors(tester)] == ["KeyError: 'no such key'"]
+
+
+def test_a_budget_ends_the_run(tmp_path: Path) -> None:
+    _, said = run_with(tmp_path, "budget = { error = 0.0 }\n")
+    assert said.startswith("1 "), said
+    assert "more than its budget = { error = 0 } allows" in said

@@ -1,0 +1,66 @@
+"""kill -9 of any worker at any moment: the task that it was judging is tried once more, then ``infra``; nothing else notices."""
+
+import random
+import threading
+
+import pytest
+from kit_rewards import entry, kill, misbehaving, results, task, wait_for
+
+from rlcore.rewards import RewardPool
+from rlcore.types import Outcome
+
+
+class Killer(threading.Thread):
+    """Kills a random worker at random moments until it is told to stop."""
+
+    def __init__(self, pool, source, pauses):
+        super().__init__(daemon=True)
+        self.pool, self.source, self.pauses, self.enough, self.kills = pool, source, pauses, threading.Event(), 0
+
+    def run(self):
+        while not self.enough.wait(self.source.uniform(*self.pauses)):
+            pids = self.pool.worker_pids
+            if pids:
+                kill(self.source.choice(pids))
+                self.kills += 1
+
+
+def judged_under_fire(seed, count, pauses):
+    source = random.Random(seed)
+    texts = ["x" * source.randint(0, 9) if source.random() < 0.9 else "slow" for _ in range(count)]
+    with RewardPool([entry(misbehaving())], workers=3) as pool:
+        killer = Killer(pool, source, pauses)
+        killer.start()
+        try:
+            pool.submit(task(number, text) for number, text in enumerate(texts))
+            found = results(pool, count)
+        finally:
+            killer.enough.set()
+            killer.join()
+        wait_for(lambda: len(pool.worker_pids) == 4)  # one of them to spare
+        pool.submit([task(count + number) for number in range(20)])
+        assert {result.scores[0].value for result in results(pool, 20)} == {4.0}
+    assert sorted(result.task.task_id for result in found) == list(range(count)), "each exactly once"
+    for result in found:
+        (score,) = result.scores
+        if score.outcome is Outcome.OK:
+            assert score.value == len(texts[result.task.task_id])
+        else:
+            assert score.outcome is Outcome.INFRA
+            assert "the worker judging it died, twice (killed by signal 9" in score.reason
+    return killer.kills, sum(result.scores[0].outcome is Outcome.INFRA for result in found)
+
+
+def test_kills_at_random_moments(no_leak):
+    kills, lost = judged_under_fire(seed=1, count=300, pauses=(0.05, 0.6))
+    assert kills > 3
+    assert lost <= kills // 2
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("seed", range(2, 6))
+def test_more_kills_at_random_moments(seed, no_leak):
+    """Also while workers start, for they are killed nearly as fast as they do."""
+    kills, lost = judged_under_fire(seed, count=600, pauses=(0.05, 0.4))
+    assert kills > 3
+    assert lost <= kills // 2
