@@ -39,7 +39,7 @@ class RewardPool:
         entries: Sequence[RewardEntry],
         *,
         workers: int,
-        max_items: int = 2000,
+        max_items: int = 10_000,
         max_growth: int = 1 << 30,
         start_seconds: float = 180.0,
     ) -> None:

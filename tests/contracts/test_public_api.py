@@ -5,11 +5,11 @@ from __future__ import annotations
 import rlcore.api
 
 FROZEN = """
-API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase Completion ConfigError DataError Finish Group InFlight InferenceBackend
-InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind Lease Loss LossBatch LossSpec Message Need Normalisers Objective
-OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardInput RewardSpec RlcoreError Rollout
-RunError RunInfo Sampling SandboxError Score Segment Snapshot Tensor Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec
-TrainingCapabilities TrainingContext UsageError WeightsError Which hookimpl
+API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase Completion ConfigError DataError Finish Group InFlight
+InferenceBackend InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind Lease Loss LossBatch LossSpec
+Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardInput
+RewardSpec RlcoreError Rollout RunError RunInfo Sampling SandboxError Score Segment Snapshot Tensor Tokenizer Tracker TrackerSpec
+TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightsError Which hookimpl
 """
 
 

@@ -1,4 +1,4 @@
-"""docs/sandbox.md is run: its first example, and the SQL reward exactly as printed, in workers, on right, wrong, hostile and endless queries."""
+"""docs/sandbox.md is run: its first example, and the SQL reward exactly as printed, on right, wrong, hostile and endless queries."""
 
 from __future__ import annotations
 

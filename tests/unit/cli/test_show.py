@@ -107,6 +107,8 @@ def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[st
         "system_prompt": "",
         "stop": ["</answer>"],
         "full_value_option": "",
+        "deadline": 10.0,
+        "audit": "",
     }
     options = {option.pop("path"): option for option in shown["options"]}
     origin = "reward acme (rlcore-plugin-acme)"
