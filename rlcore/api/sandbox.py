@@ -10,6 +10,7 @@ engine books it as ``infra``. What each level promises, and a reward for SQL as 
 
 from __future__ import annotations
 
+from rlcore.errors import SandboxError
 from rlcore.sandbox import Job, Level, Limit, Limits, Ran, Sandbox, SandboxOptions, open_sandbox
 
-__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxOptions", "open_sandbox"]
+__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxError", "SandboxOptions", "open_sandbox"]
