@@ -216,6 +216,7 @@ class Dispatcher:
             self._retire(worker)
             self._put_back(worker)
         elif worker.job:
+            self._prefetch(worker)
             self._set_clock(worker)
         else:
             worker.state, worker.due = State.IDLE, None
@@ -241,6 +242,16 @@ class Dispatcher:
             worker.state = State.BUSY
             self._set_clock(worker)
             self._send(worker, encode([(item.task.task_id, item.payload) for item in worker.job]))
+
+    def _prefetch(self, worker: WorkerProcess) -> None:
+        """Before the last task of a job ends, the next job is there: the way there and back costs the worker nothing."""
+        if len(worker.job) > 1 or worker.job[0].retried:
+            return
+        with self._lock:
+            more = self._queue.next_job(suspects=False)
+            worker.job.extend(more)
+        if more:
+            self._send(worker, encode([(item.task.task_id, item.payload) for item in more]))
 
     def _answered(self, worker: WorkerProcess, item: Item, done: Done) -> None:
         """An answer arrived: a result, or an accident of the machine that deserves one more attempt."""

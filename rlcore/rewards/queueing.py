@@ -53,12 +53,12 @@ class TaskQueue:
         """A task took that long."""
         self._mean = seconds if self._mean is None else (1 - _MEMORY) * self._mean + _MEMORY * seconds
 
-    def next_job(self, *, alone: bool = False) -> list[Item]:
+    def next_job(self, *, alone: bool = False, suspects: bool = True) -> list[Item]:
         """The head of the queue: one item where it is a suspect or is wanted ``alone``, else a share that shrinks as the queue does, so
-        that workers end together."""
+        that workers end together. ``suspects`` False: nothing where the head is one, for a job that others stand before."""
         size = 1 if alone else max(1, min(_JOB, len(self._waiting) // (2 * self._workers), self._affordable()))
         job: list[Item] = []
-        while len(job) < size and (item := self._head()) is not None and not (job and item.retried):
+        while len(job) < size and (item := self._head()) is not None and not ((job or not suspects) and item.retried):
             job.append(self._waiting.popleft())
             if item.retried:
                 break

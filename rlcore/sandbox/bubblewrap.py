@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 __all__ = ["JAIL", "JailUser", "command", "jail_users", "version"]
@@ -17,7 +18,7 @@ JAIL = "/jail"
 """Where the jail's own code lies inside."""
 _PYTHON = "/python"
 _NOBODY = 65534
-_DEVICES = ("null", "zero", "full", "random", "urandom")
+_DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped shared, it is memory that no process is charged for
 _LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 
 
@@ -61,9 +62,13 @@ def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[
     executable, shown = _interpreter()
     words += shown
     for folder in readable:
+        for parent in reversed(Path(folder).parents):
+            words += ["--perms", "0755", "--dir", str(parent)]  # else only its maker could go through it
         words += ["--ro-bind", folder, folder]
     words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
-    words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices(), "--remount-ro", "/dev"]
+    words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
+    # Empty folders over some of this machine, too, would else be there for writing, and one for all programs.
+    words += [word for option, folder in pairwise(words) if option == "--tmpfs" for word in ("--remount-ro", folder)]
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
 
 

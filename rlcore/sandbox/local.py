@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-import shutil
 import sys
 import sysconfig
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rlcore.errors import SandboxError
 from rlcore.sandbox import bubblewrap
 from rlcore.sandbox.jail import landlock
+from rlcore.sandbox.jail.folder import remove
 from rlcore.sandbox.jail.syscalls import ARCHITECTURES, machine
 from rlcore.sandbox.options import SandboxOptions
 from rlcore.sandbox.probe import probe
@@ -24,6 +25,7 @@ from rlcore.sandbox.zygote_process import ZygoteDied, ZygoteProcess, boot_argume
 __all__ = ["LocalSandbox", "open_local"]
 
 _HERE = Path(__file__).parent
+_NOT_READABLE = ("tmp", "proc", "sys", "dev")
 _DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
 _SYSTEM = [
     "/usr/lib",
@@ -52,6 +54,11 @@ def open_local(options: SandboxOptions) -> LocalSandbox:
     for folder in options.readable:
         if not Path(folder).is_dir():
             raise SandboxError(f"sandbox.readable names {folder!r}, which is no folder here; name one that exists, or leave it out")
+        if (path := Path(folder).resolve()) == Path("/") or path.parts[1] in _NOT_READABLE:
+            raise SandboxError(
+                f"sandbox.readable names {folder!r}; the whole machine, or what lies in /{', /'.join(_NOT_READABLE)}, cannot be shown to "
+                f"programs: put it elsewhere"
+            )
     wanted = [Level.NAMESPACES, Level.LANDLOCK] if options.level == "auto" else [Level(options.level)]
     reasons: list[str] = []
     for level in wanted:
@@ -113,7 +120,7 @@ class LocalSandbox(Sandbox):
         self._facts, self._readable, self._user = facts, readable, user
         self._lock = threading.Lock()
         self._zygote: ZygoteProcess | None = None
-        self._closed = False
+        self._closed, self._owner = False, os.getpid()
         self._home = ""
         try:
             self._start()
@@ -129,9 +136,9 @@ class LocalSandbox(Sandbox):
         return f"{self.level} ({self._facts})"
 
     def run(self, job: Job) -> Ran:
-        size = sum(len(content) for content in job.files.values())
-        if size > job.limits.disk_bytes or len(job.files) > job.limits.files // 2:
-            raise ValueError(f"the job's {len(job.files)} files of {size} bytes do not fit its limits")
+        _must_fit(job)
+        if os.getpid() != self._owner:
+            raise SandboxError("the sandbox belongs to the process that opened it; open one here")
         with self._lock:
             if self._closed:
                 raise SandboxError("the sandbox is closed; open a new one")
@@ -139,13 +146,21 @@ class LocalSandbox(Sandbox):
                 return self._once(job)
             except ZygoteDied:
                 self._drop()
+            except BaseException:
+                self._drop()  # interrupted: its answer, still to come, must not be taken for the next one's
+                raise
             try:
                 return self._once(job)
             except ZygoteDied as error:
                 self._drop()
                 raise SandboxError(f"the sandbox died twice over one program ({error})") from error
+            except BaseException:
+                self._drop()
+                raise
 
     def close(self) -> None:
+        if os.getpid() != self._owner:
+            return
         with self._lock:
             self._closed = True
             if self._zygote is not None:
@@ -176,7 +191,7 @@ class LocalSandbox(Sandbox):
             )
             return
         self._home = tempfile.mkdtemp(prefix="rlcore-jail-")
-        self._remove_home = weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        self._remove_home = weakref.finalize(self, _remove, self._home, self._owner)
         walls = {"readable": [*_SYSTEM, *_standard_library(), *self._readable], "listed": [_library()], "devices": _DEVICES}
         setup = {"level": str(self.level), "home": self._home, **walls}
         self._zygote = ZygoteProcess(
@@ -187,6 +202,22 @@ class LocalSandbox(Sandbox):
         if self._home:
             self._remove_home()
             self._home = ""
+
+
+def _remove(home: str, owner: int) -> None:
+    if os.getpid() == owner:  # and not a fork of it
+        remove(home)
+
+
+def _must_fit(job: Job) -> None:
+    """ValueError where the job's files leave no room: a full disk must be the program's doing."""
+    size = sum(-(-len(content) // mmap.PAGESIZE) * mmap.PAGESIZE for content in job.files.values())
+    entries = len({part for name in job.files for part in (name, *map(str, PurePosixPath(name).parents))})
+    if size > job.limits.disk_bytes or entries > job.limits.files // 2:
+        raise ValueError(
+            f"the job's {len(job.files)} files ({size} bytes in whole pages, {entries} with their folders) do not fit: "
+            f"disk_bytes is {job.limits.disk_bytes}, and half of files {job.limits.files // 2}"
+        )
 
 
 def _library() -> str:

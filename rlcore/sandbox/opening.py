@@ -32,5 +32,14 @@ def _elsewhere(options: SandboxOptions) -> Sandbox:
         raise SandboxError(
             f"sandbox.backend {options.backend!r} cannot be imported ({error}); it must read package.module:Class, or local"
         ) from error
-    sandbox: Sandbox = target(options.backend_options)
+    try:
+        sandbox = target(options.backend_options)
+    except SandboxError:
+        raise
+    except Exception as error:
+        raise SandboxError(f"sandbox.backend {options.backend!r} cannot be made ({type(error).__name__}: {error})") from error
+    if not isinstance(sandbox, Sandbox):
+        raise SandboxError(
+            f"sandbox.backend {options.backend!r} is no sandbox: package.module:Class names a class on rlcore.api.sandbox.Sandbox"
+        )
     return sandbox

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 __all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox"]
 
 _MIB = 1 << 20
+_LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0}  # a jail itself needs this much
+_MOST_SECONDS, _MOST = 86400.0, 1 << 50
+_LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes; file systems have the first one, the kernel takes little more than the second
 
 
 class Level(StrEnum):
@@ -49,6 +53,14 @@ class Limits:
     files: int = 1024
     processes: int = 64
 
+    def __post_init__(self) -> None:
+        for name in (limit.name for limit in fields(self)):
+            value, seconds = getattr(self, name), name.endswith("_seconds")
+            least, most = (0.01, _MOST_SECONDS) if seconds else (_LEAST.get(name, 1), _MOST)
+            if isinstance(value, bool) or not isinstance(value, int | float if seconds else int) or not least <= value <= most:
+                kind = "a number of seconds" if seconds else "a whole number"
+                raise ValueError(f"the limit {name} is {value!r}; it must be {kind} from {least} to {most}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -68,6 +80,37 @@ class Job:
     def __post_init__(self) -> None:
         if (self.source is None) == (not self.argv):
             raise ValueError("a job has either a Python source or an argv, and not both")
+        if not isinstance(self.source, str | bytes | None) or not isinstance(self.stdin, bytes):
+            raise ValueError("a job's source is text or bytes, its stdin bytes")
+        if isinstance(self.argv, str) or any(not isinstance(word, str) or "\0" in word or _bytes(word) is None for word in self.argv):
+            raise ValueError("a job's argv is a tuple of strings that can be written as UTF-8, without NUL")
+        if self.argv and not self.argv[0].startswith("/"):
+            raise ValueError(f"a job's argv begins with an absolute path, not {self.argv[0]!r}")
+        folders = {str(folder) for name in self.files if isinstance(name, str) for folder in PurePosixPath(name).parents}
+        for name, content in self.files.items():
+            gap = _gap(name) or ("is a folder of another file, too" if name in folders else None)
+            if gap or not isinstance(content, bytes):
+                raise ValueError(f"the job's file {str(name)[:200]!r} {gap or 'does not hold bytes'}")
+
+
+def _bytes(text: str) -> bytes | None:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
+
+
+def _gap(name: object) -> str | None:
+    """What is wrong with the name of a file of a job; None where nothing is."""
+    written = _bytes(name) if isinstance(name, str) else None
+    if not isinstance(name, str) or written is None or "\0" in name:
+        return "has a name that is no text of a file name: UTF-8, without NUL"
+    parts = written.split(b"/")
+    if {b"", b".", b".."} & set(parts):
+        return "must be named by a relative path below the working folder, in its shortest form"
+    if len(written) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
+        return f"has a longer name than {_LONGEST_NAME} bytes, or a longer path than {_LONGEST_PATH}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import json
 import marshal
 import os
@@ -11,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -31,7 +33,20 @@ main(int(sys.argv[2]), sys.argv[3])
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 5.0
 _STDERR = 4096
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _CHUNK = 1 << 16
+
+
+_CHANNELS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a fork of this process, whose copies would keep the zygotes from seeing that their owner has ended."""
+    for channel in list(_CHANNELS):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 class ZygoteDied(Exception):
@@ -64,6 +79,7 @@ class ZygoteProcess:
                 start_new_session=True,
             )
             self._channel = ours.dup()
+        _CHANNELS.add(self._channel)
         self._await_ready()
 
     @property
@@ -91,8 +107,9 @@ class ZygoteProcess:
                 self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
             except OSError as error:
                 raise ZygoteDied(self._last_words()) from error
-            os.close(stdout_end)
-            os.close(stderr_end)
+            finally:
+                os.close(stdout_end)
+                os.close(stderr_end)
             return self._collect(stdout, stderr, job)
 
     def close(self) -> None:
@@ -136,7 +153,9 @@ class ZygoteProcess:
         waiting = {stdout, stderr}
         while answer is None or waiting:
             # After the answer every process of the run is gone: what the pipes still hold is there at once.
-            ready = poll.poll(0 if answer is not None else max(0.0, limit - time.monotonic()) * 1000)
+            # Past the limit nothing is read any more: processes that got away at level none could write for ever.
+            left = limit - time.monotonic()
+            ready = poll.poll(0 if answer is not None else left * 1000) if left > 0 else []
             if not ready:
                 if answer is not None:
                     break
@@ -202,16 +221,17 @@ def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool
 
 
 def _payload(job: Job) -> bytes:
-    source = job.source.encode("utf-8", "surrogateescape") if isinstance(job.source, str) else job.source
+    source = job.source.encode("utf-8", "surrogatepass") if isinstance(job.source, str) else job.source
     return marshal.dumps({"source": source, "argv": list(job.argv), "files": dict(job.files)})
 
 
 def _memory_file(content: bytes, closing: ExitStack) -> int:
-    descriptor = os.memfd_create("rlcore")
+    descriptor = os.memfd_create("rlcore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     closing.callback(os.close, descriptor)
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)  # no memory for a program that opens its input for writing
     return descriptor
 
 

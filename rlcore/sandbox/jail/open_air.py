@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import struct
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from rlcore.sandbox.jail import landlock, program, seccomp, watch
+from rlcore.sandbox.jail import folder, landlock, program, seccomp, watch
 
 __all__ = ["run", "walls"]
 
@@ -33,9 +32,10 @@ def run(
 ) -> dict[str, Any]:
     """Fork, wall in, run, watch, clean up. ``walled``: what ``walls`` made; None: no walls."""
     with watch.Run(limits, channel) as this:
+        zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _be_program(this.is_ready, descriptors, limits, this.flag, home, walled)
+            _be_program(zygote, this.is_ready, descriptors, limits, this.flag, home, walled)
         try:
             this.of(pid, lambda: _use(pid, home, limits))
             this.wait()
@@ -43,21 +43,20 @@ def run(
             if walled is None:
                 _kill_group(pid)
             this.end()
-            _empty(home)
+            _clean_up(home, walled=walled is not None)
     return this.answer()
 
 
 def _be_program(
-    is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any, home: str, walled: tuple[int, bytes] | None
+    zygote: int, is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any, home: str, walled: tuple[int, bytes] | None
 ) -> NoReturn:
     try:
         stdin, payload, stdout, stderr = descriptors
         os.dup2(stderr, 2)
         content = program.read_all(payload)
-        os.lseek(stdin, 0, os.SEEK_SET)
-        os.dup2(stdin, 0)
+        os.dup2(os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY), 0)  # read from its start, and not the host's own description
         os.dup2(stdout, 1)
-        program.end_with_parent()
+        program.end_with_parent(zygote)
         program.keep_only(is_ready, *([walled[0]] if walled else []))
         program.confine(limits, processes=_THREADS)
         if walled:
@@ -79,44 +78,22 @@ def _word(number: int) -> bytes:
 
 def _use(pid: int, home: str, limits: Mapping[str, Any]) -> watch.Use:
     use = watch.one(pid)
-    files, size = _stored(home, limits["files"])
+    files, size = folder.stored(home, limits["files"])
+    with contextlib.suppress(OSError):
+        size += folder.unlinked(pid, home)
     if files > limits["files"] or size > limits["disk"]:
         use.over = "disk"
+    elif use.tasks > limits["processes"]:
+        use.over = "memory"  # of the kernel, for each thread, which no process limit counts
     return use
 
 
-def _stored(folder: str, most: int) -> tuple[int, int]:
-    """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries."""
-    count = size = 0
-    folders = [folder]
-    while folders and count <= most:
-        with contextlib.suppress(OSError), os.scandir(folders.pop()) as entries:
-            for entry in entries:
-                count += 1
-                with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    size += status.st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                if count > most:
-                    break
-    return count, size
+def _clean_up(home: str, *, walled: bool) -> None:
+    """Nothing of a program may meet the next one: a folder that cannot be emptied is given up, with the zygote (OSError)."""
+    with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
+        folder.empty(home)
 
 
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _empty(home: str) -> None:
-    """Remove what the program left; a tree too deep for a walk is the command's business."""
-    for name in os.listdir(home):  # noqa: PTH208
-        path = f"{home}/{name}"
-        try:
-            if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-                shutil.rmtree(path)
-            else:
-                os.unlink(path)  # noqa: PTH108
-        except (OSError, RecursionError):
-            os.system(f"rm -rf '{home}/'* '{home}/'.[!.]* 2>/dev/null")
-            return

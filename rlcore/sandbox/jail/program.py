@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
+import atexit
 import builtins
+import contextlib
 import ctypes
 import marshal
 import os
@@ -20,6 +21,8 @@ __all__ = ["confine", "end_with_parent", "give_up", "keep_only", "like_python", 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
 _CAPABILITY_VERSION_3 = 0x20080522
 _STACK = 512 << 20
+_THREAD_STACK = 64 << 20  # of a command: the C library gives every thread of it as much as the first may use
+_SIGNALS = 1024  # queued at a time; timers count, which are the kernel's memory
 _NAME = "solution.py"
 _SETUP_FAILED = 121
 _library = ctypes.CDLL(None, use_errno=True)
@@ -37,6 +40,7 @@ def confine(limits: Mapping[str, Any], *, processes: int) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 1 << 20,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: _SIGNALS,
     }
     for which, bound in bounds.items():
         _, hard = resource.getrlimit(which)
@@ -78,9 +82,11 @@ def give_up(error: BaseException) -> NoReturn:
         os._exit(_SETUP_FAILED)
 
 
-def end_with_parent() -> None:
+def end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the zygote dies; the filter keeps the program from undoing it."""
     _library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(_SETUP_FAILED)  # it died before
 
 
 def keep_only(*descriptors: int) -> None:
@@ -126,6 +132,9 @@ def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> N
     os.close(is_ready)
     if job["argv"]:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        _, hard = resource.getrlimit(resource.RLIMIT_STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (_THREAD_STACK if hard == resource.RLIM_INFINITY else min(_THREAD_STACK, hard), hard))
         try:
             os.execv(job["argv"][0], job["argv"])
         except OSError as error:
@@ -173,14 +182,14 @@ def _complain(text: str) -> None:
 
 def _finish(code: int) -> NoReturn:
     """Wait for threads, run exit handlers, flush: an answer that cannot be written is an error, as in Python."""
-    import atexit
-    import threading
-
     try:
-        threading._shutdown()  # type: ignore[attr-defined]
+        if threading := sys.modules.get("threading"):
+            threading._shutdown()
         atexit._run_exitfuncs()
     except BaseException as error:
         code = code or _report(error, bytearray(1))
+    with contextlib.suppress(BaseException):
+        sys.stderr.flush()
     try:
         sys.stdout.flush()
     except AttributeError:
@@ -189,6 +198,3 @@ def _finish(code: int) -> NoReturn:
         _complain(f"{type(error).__name__}: {error}")
         code = code or 120
     os._exit(code)
-
-
-assert _thread  # threads of programs need it loaded before the walls stand

@@ -17,17 +17,19 @@ __all__ = ["Run", "Use", "everyone", "one"]
 
 _TICK = 0.05
 _FIRST_LOOK = 0.1
+_SOCKET = 416 << 10  # what a socket may hold in the kernel (twice Linux' wmem_max), where no process is charged for it
 _PAGE = os.sysconf("SC_PAGESIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Use:
-    """What all processes of a run use now: seconds of CPU, resident bytes, and the limit of the disk where that is counted here."""
+    """What all processes of a run use now: seconds of CPU, resident bytes, threads, and the limit they are over where that is told here."""
 
     cpu: float = 0.0
     memory: int = 0
     over: str | None = None
+    tasks: int = 0
 
 
 class Run:
@@ -100,10 +102,10 @@ class Run:
             "cpu": max(cpu, self._seen.cpu),
             "memory": max(memory, self._seen.memory),
         }
-        if self._stopped is not None:
+        if not ran:  # whatever stopped it: no program has run, so that nothing can be said about one
+            self._answer = {"error": "the jail could not be built" if self._stopped is None else "the jail was not built in time"}
+        elif self._stopped is not None:
             self._answer |= {"exit": None, "signal": None, "limit": self._stopped}
-        elif not ran:
-            self._answer = {"error": "the jail could not be built"}
 
     def _limit(self, code: int, cpu: float) -> str | None:
         """The limit behind the end of a program that ended by itself."""
@@ -121,11 +123,13 @@ class Run:
 def everyone() -> Use:
     """All processes of the run: in bubblewrap's /proc these are all but the zygote and bubblewrap."""
     use = Use()
-    mine = os.getpid()
+    sockets, mine = 0, os.getpid()
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not worth its import in here
         if name.isdigit() and int(name) not in (1, mine):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 _add(use, name)
+                sockets = max(sockets, _sockets(name))
+    use.memory += sockets * _SOCKET
     return use
 
 
@@ -137,8 +141,15 @@ def one(pid: int) -> Use:
     return use
 
 
+def _sockets(name: str) -> int:
+    """How many exist in its network namespace, whoever holds them."""
+    with open(f"/proc/{name}/net/sockstat", "rb") as file:  # noqa: PTH123
+        return int(file.readline().split()[2])
+
+
 def _add(use: Use, name: str) -> None:
     with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
         fields = file.read().rpartition(b")")[2].split()
     use.cpu += sum(int(field) for field in fields[11:15]) / _CLOCK
     use.memory += int(fields[21]) * _PAGE
+    use.tasks += int(fields[17])

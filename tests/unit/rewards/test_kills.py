@@ -52,8 +52,8 @@ def judged_under_fire(seed, count, pauses):
 
 
 def test_kills_at_random_moments(no_leak):
-    kills, lost = judged_under_fire(seed=1, count=300, pauses=(0.05, 0.6))
-    assert kills > 3
+    kills, lost = judged_under_fire(seed=1, count=300, pauses=(0.02, 0.25))
+    assert kills >= 3
     assert lost <= kills // 2
 
 
@@ -62,5 +62,5 @@ def test_kills_at_random_moments(no_leak):
 def test_more_kills_at_random_moments(seed, no_leak):
     """Also while workers start, for they are killed nearly as fast as they do."""
     kills, lost = judged_under_fire(seed, count=600, pauses=(0.05, 0.4))
-    assert kills > 3
+    assert kills >= 3
     assert lost <= kills // 2

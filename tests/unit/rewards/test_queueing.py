@@ -34,10 +34,14 @@ def test_a_suspect_is_judged_alone():
     suspect = queue.next_job()[0]
     queue.retry(suspect)
     queue.extend(Item(task(number), b"") for number in range(100, 140))
+    assert queue.next_job(suspects=False), "others stand before it"
     jobs = []
     while job := queue.next_job():
         jobs.append(job)
     assert [suspect] in jobs
+    queue.retry(only := Item(task(999), b""))
+    assert queue.next_job(suspects=False) == []
+    assert queue.next_job() == [only]
     assert sum(suspect in job for job in jobs) == 1
 
 

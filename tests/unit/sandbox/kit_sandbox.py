@@ -1,0 +1,175 @@
+"""What the tests of sandboxes share: a sandbox of each level that this machine gives, and a host with something to attack."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rlcore.api.sandbox import Job, Limits, Ran, Sandbox, SandboxOptions, open_sandbox
+from rlcore.sandbox.jail import landlock
+
+LEVELS = ("namespaces", "landlock")
+
+
+@functools.cache
+def missing(level: str) -> str | None:
+    """What this machine lacks for a level; None where it lacks nothing: then one that is refused is a failure, no reason to skip."""
+    if level == "landlock":
+        return None if landlock.abi() else "this kernel has no Landlock"
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    walls = ["--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
+    tried = subprocess.run(["bwrap", *walls, "/bin/true"], capture_output=True, text=True)
+    return tried.stderr.strip() or None if tried.returncode else None
+
+
+def opened(level: str, **options) -> Sandbox:
+    if reason := missing(level):
+        pytest.skip(reason)
+    return open_sandbox(SandboxOptions(level=level, **options))
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def box(request) -> Iterator[Sandbox]:
+    """One open sandbox a level."""
+    with opened(request.param) as sandbox:
+        yield sandbox
+
+
+def run(box: Sandbox, source: str | bytes | None = None, stdin: bytes = b"", *, argv=(), holding=None, **limits) -> Ran:
+    return box.run(Job(source=source, argv=argv, stdin=stdin, files=holding or {}, limits=Limits(**{"wall_seconds": 20.0, **limits})))
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def gone(pid: int, seconds: float = 10.0) -> bool:
+    until = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not alive(pid)
+
+
+def processes_named(word: str) -> list[int]:
+    """Processes of this machine with a word in their command line."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if word.encode() in (folder / "cmdline").read_bytes():
+                    found.append(int(folder.name))
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                    found += [int(folder.name), *children(int(folder.name))]
+    return found
+
+
+@dataclass
+class Host:
+    """Things of this machine that nothing inside may reach; ``given`` is what the attacking programs are told about them."""
+
+    given: dict
+    reached: list[str]
+
+    def attack(self, box: Sandbox, body: str, **limits) -> Ran:
+        source = PREAMBLE + "\n".join(f"    {line}" for line in body.strip().splitlines()) + POSTAMBLE
+        return run(box, source, json.dumps(self.given).encode() + b"\n", **limits)
+
+
+PREAMBLE = """
+import ctypes, errno, fcntl, json, mmap, os, resource, signal, socket, struct, sys, threading, time
+H = json.loads(input())
+libc = ctypes.CDLL(None, use_errno=True)
+def syscall(number, *arguments):
+    result = libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) if isinstance(a, int) else a for a in arguments])
+    return -ctypes.get_errno() if result < 0 else result
+def hole(*words): print("HOLE", *words, flush=True)
+def attempt(what, function, *arguments):
+    try:
+        result = function(*arguments)
+    except (OSError, RuntimeError, MemoryError, ValueError):
+        return
+    if not (isinstance(result, int) and result < 0): hole(what, repr(result)[:80])
+try:
+"""
+POSTAMBLE = """
+finally:
+    print("END", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    reached: list[str] = []
+    with contextlib.ExitStack() as closing:
+        # Not below /tmp, which level landlock turns into the program's own folder for functions of Python.
+        folder = closing.enter_context(tempfile.TemporaryDirectory(prefix="rlcore-test-host-", dir="/var/tmp"))
+        secret = Path(folder, "secret")
+        secret.write_text("s3cr3t")
+        Path(folder).chmod(0o777)
+        secret.chmod(0o666)
+        tcp = closing.enter_context(socket.create_server(("127.0.0.1", 0)))
+        sockets = {}
+        for name, kind, address in (
+            ("stream", socket.SOCK_STREAM, f"{folder}/stream"),
+            ("datagram", socket.SOCK_DGRAM, f"{folder}/datagram"),
+            ("abstract", socket.SOCK_STREAM, f"\0rlcore-test-{os.getpid()}-s"),
+            ("abstract_datagram", socket.SOCK_DGRAM, f"\0rlcore-test-{os.getpid()}-d"),
+        ):
+            server = closing.enter_context(socket.socket(socket.AF_UNIX, kind))
+            server.bind(address)
+            if kind == socket.SOCK_STREAM:
+                server.listen()
+            sockets[name] = address
+        for name in ("stream", "datagram"):
+            Path(sockets[name]).chmod(0o777)
+        victim = closing.enter_context(subprocess.Popen(["/bin/sleep", "300"], stdin=subprocess.PIPE))
+        closing.callback(victim.kill)
+        shm, key = _shared_segment(closing)
+        posix = Path(f"/dev/shm/rlcore-test-{os.getpid()}")
+        posix.write_text("s3cr3t")
+        closing.callback(posix.unlink)
+        given = {
+            "secret": str(secret),
+            "folder": folder,
+            "port": tcp.getsockname()[1],
+            "victim": victim.pid,
+            "host": os.getpid(),
+            **sockets,
+        }
+        yield Host({**given, "shm": shm, "key": key, "posix": str(posix)}, reached)
+
+
+def _shared_segment(closing: contextlib.ExitStack) -> tuple[int, int]:
+    """A System V segment that anybody of this machine may attach."""
+    libc = ctypes.CDLL(None)
+    key = 0x7A000000 | (os.getpid() & 0xFFFFFF)
+    shm = libc.shmget(key, 4096, 0o1000 | 0o666)
+    closing.callback(libc.shmctl, shm, 0, None)
+    return shm, key

@@ -1,0 +1,278 @@
+"""The zygote killed, the owner killed, the sandbox closed, shared, forked: no wrong verdict, no hang, nothing left."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from kit_sandbox import LEVELS, alive, children, gone, missing, opened, run
+
+from rlcore.api.sandbox import Job, Limit, Limits, Sandbox
+from rlcore.errors import SandboxError
+from rlcore.sandbox import zygote_process
+
+SLOW = "import time\ntime.sleep({seconds})\nprint(input())"
+
+
+@pytest.fixture(params=LEVELS)
+def own(request):
+    """A sandbox for one test alone, as these tests break it."""
+    with opened(request.param) as sandbox:
+        yield sandbox
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def homes() -> set[str]:
+    return {path.name for path in Path(tempfile.gettempdir()).glob("rlcore-jail-*")}
+
+
+def kill_zygote(box: Sandbox) -> None:
+    """All of it: level namespaces has bubblewrap around and in between."""
+    for pid in [box.pid, *children(box.pid)]:
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def during(seconds: float, act) -> threading.Timer:
+    timer = threading.Timer(seconds, act)
+    timer.start()
+    return timer
+
+
+def test_a_zygote_that_died_in_between_is_replaced(own) -> None:
+    for _ in range(3):
+        before, first = open_descriptors(), own.pid
+        kill_zygote(own)
+        assert run(own, "print(input())", b"x").stdout == b"x\n"
+        assert own.pid != first
+        assert open_descriptors() == before
+
+
+def test_a_run_whose_zygote_dies_is_tried_once_more(own) -> None:
+    first = own.pid
+    timer = during(0.1, lambda: kill_zygote(own))
+    ran = run(own, SLOW.format(seconds=0.3), b"word")
+    timer.join()
+    assert (ran.stdout, ran.exit_code) == (b"word\n", 0)
+    assert own.pid != first
+    assert not alive(first)
+
+
+def test_twice_is_the_sandbox_s_own_error(own) -> None:
+    over = threading.Event()
+
+    def keep_killing() -> None:
+        while not over.wait(0.05):
+            if own.pid is not None:
+                kill_zygote(own)
+
+    hunter = threading.Thread(target=keep_killing)
+    hunter.start()
+    try:
+        with pytest.raises(SandboxError, match="died twice"):
+            run(own, SLOW.format(seconds=5))
+    finally:
+        over.set()
+        hunter.join()
+    assert run(own, "print(1)").stdout == b"1\n"
+
+
+@pytest.mark.full
+def test_only_the_middle_of_it_dies(own) -> None:
+    """Of bubblewrap's processes, or the zygote's, any one alone."""
+    for pid in [own.pid, *children(own.pid)]:
+        if alive(pid):
+            timer = during(0.1, lambda pid=pid: alive(pid) and os.kill(pid, signal.SIGKILL))
+            assert run(own, SLOW.format(seconds=0.3), b"word").stdout == b"word\n"
+            timer.join()
+
+
+@pytest.mark.full
+def test_killed_at_any_moment_the_verdicts_are_right(own) -> None:
+    chance = random.Random(7)
+    run(own, "print(0)")
+    before, folders, threads = open_descriptors(), len(homes()), threading.active_count()
+    for number in range(60):
+        timer = during(chance.uniform(0.0, 0.04), lambda: own.pid and kill_zygote(own))
+        ran = run(own, f"print({number} * int(input()))", b"3\n")
+        timer.join()
+        assert (ran.stdout, ran.exit_code, ran.limit) == (f"{number * 3}\n".encode(), 0, None)
+    run(own, "print(0)")
+    assert (open_descriptors(), len(homes()), threading.active_count()) == (before, folders, threads)
+
+
+def test_a_frozen_zygote_does_not_hang_the_host(own, monkeypatch) -> None:
+    monkeypatch.setattr(zygote_process, "_GRACE_SECONDS", 0.1)
+    first = own.pid
+    for pid in [own.pid, *children(own.pid)]:
+        os.kill(pid, signal.SIGSTOP)
+    assert run(own, "print(1)", wall_seconds=0.3).stdout == b"1\n"
+    assert own.pid != first
+
+
+def test_a_frozen_zygote_and_a_program_that_writes_on_do_not_hang_the_host(own, monkeypatch) -> None:
+    monkeypatch.setattr(zygote_process, "_GRACE_SECONDS", 0.1)
+    zygote = [own.pid, *children(own.pid)]
+    timer = during(0.15, lambda: [os.kill(pid, signal.SIGSTOP) for pid in zygote])
+    ran = run(own, "import os, time\nos.write(1, b'x')\nwhile True: os.write(2, b'x' * 65536)", wall_seconds=0.3)
+    timer.join()
+    assert (ran.limit, ran.stdout, own.pid != zygote[0]) == (Limit.WALL, b"x", True)
+
+
+def test_an_interrupted_run_does_not_answer_for_the_next(own) -> None:
+    """Ctrl-C, or a worker's alarm, in the middle of a run."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    old = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            run(own, "import time; time.sleep(0.25); print('old')")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert run(own, "import time; time.sleep(0.3); print('new')").stdout == b"new\n"
+
+
+def test_after_close_there_is_nothing_and_nothing_runs(own) -> None:
+    pids = [own.pid, *children(own.pid)]
+    own.close()
+    own.close()
+    assert own.pid is None
+    assert all(gone(pid) for pid in pids)
+    with pytest.raises(SandboxError, match="is closed; open a new one"):
+        run(own, "print(1)")
+
+
+def test_close_waits_for_the_run(own) -> None:
+    said: list[bytes] = []
+    thread = threading.Thread(target=lambda: said.append(run(own, SLOW.format(seconds=0.3), b"x").stdout))
+    thread.start()
+    time.sleep(0.1)
+    own.close()
+    thread.join()
+    assert said == [b"x\n"]
+
+
+def test_many_threads_share_it(own) -> None:
+    said: dict[int, bytes] = {}
+
+    def work(number: int) -> None:
+        for _ in range(3):
+            said[number] = run(own, "print(input())", str(number).encode()).stdout
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert said == {number: f"{number}\n".encode() for number in range(8)}
+
+
+FORKING = """
+import os, sys, time
+from rlcore.api.sandbox import Job, SandboxOptions, open_sandbox
+from rlcore.errors import SandboxError
+sandbox = open_sandbox(SandboxOptions(level=sys.argv[1]))
+if sys.argv[2] == "fork":
+    first, child = sandbox.pid, os.fork()
+    if child == 0:
+        try: sandbox.run(Job(source="print(1)"))
+        except SandboxError as error: assert "belongs to the process that opened it" in str(error)
+        else: os._exit(9)
+        sandbox.close()
+        del sandbox
+        sys.exit(0)
+    print(os.waitpid(child, 0)[1], sandbox.run(Job(source="open('/tmp/x', 'w'); print(2)")).stdout, sandbox.pid == first)
+    sandbox.close()
+if sys.argv[2] == "orphan":
+    if os.fork() == 0:
+        time.sleep(60)
+    print(os.getpid(), sandbox.pid, flush=True)
+    sandbox.run(Job(source="open('/tmp/x', 'w'); print(2)"))
+    if sys.argv[3] == "unread":
+        type(sandbox._zygote)._collect = lambda *_: time.sleep(60)
+        sandbox.run(Job(source="open('/tmp/z', 'w')"))
+    time.sleep(60) if sys.argv[3] == "idle" else sandbox.run(Job(source="open('/tmp/y', 'w')\\nimport time; time.sleep(60)"))
+"""
+
+
+def owner(level: str, *words: str, temporary: Path) -> subprocess.Popen[bytes]:
+    if reason := missing(level):
+        pytest.skip(reason)
+    return subprocess.Popen(
+        [sys.executable, "-c", FORKING, level, *words],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_fork_of_the_owner_leaves_it_alone(level: str, tmp_path) -> None:
+    with owner(level, "fork", temporary=tmp_path) as process:
+        said, _ = process.communicate()
+    assert (said, process.returncode) == (b"0 b'2\\n' True\n", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("state", [pytest.param("idle", marks=pytest.mark.full), "running", "unread", "both"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_owner_that_is_killed_leaves_nothing_though_a_fork_of_it_lives(level: str, state: str, tmp_path) -> None:
+    process = owner(level, "orphan", state, temporary=tmp_path)
+    assert process.stdout is not None
+    with process.stdout:
+        pid, zygote = map(int, process.stdout.readline().split())
+        time.sleep(0.5)
+        below = children(zygote)
+        try:
+            if state == "both":
+                os.kill(below[-1] if level == "namespaces" else zygote, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
+            process.wait()
+            assert all(gone(each) for each in [zygote, *below])
+        finally:
+            os.killpg(pid, signal.SIGKILL)  # the fork
+    if (level, state) != ("landlock", "both"):  # there nobody is left to remove its folder
+        assert list(tmp_path.iterdir()) == []
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+
+
+@pytest.mark.full
+def test_two_thousand_runs_leave_no_trace(own) -> None:
+    job = Job(source="print(int(input()) + 1)", stdin=b"1\n", files={"a/b": b"x"})
+    bad = Job(source="x = open('left', 'w')\n1 / 0", limits=Limits(wall_seconds=5))
+
+    def some(number: int) -> None:
+        for _ in range(number):
+            assert own.run(job).stdout == b"2\n"
+            assert own.run(bad).exit_code == 1
+
+    some(100)
+    pids = [os.getpid(), own.pid, *children(own.pid)]
+
+    def state() -> tuple[list[int], list[int]]:
+        now = [os.getpid(), own.pid, *children(own.pid)]
+        return now, [len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in now]
+
+    before, pages = state(), [resident(pid) for pid in pids]
+    some(900)
+    assert state() == before
+    for pid, count in zip(pids, pages, strict=True):
+        assert resident(pid) < count + 512, pid  # pages: 2 MiB
