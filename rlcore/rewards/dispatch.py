@@ -25,6 +25,7 @@ __all__ = ["Dispatcher"]
 
 _PATIENCE = 0.1  # seconds after which what stands behind a slow task is offered to other workers too
 _RETIRE_SECONDS = 5.0
+_GATHER_SECONDS = 0.002
 _CLOSE_SECONDS = 2.0
 _FAILED_STARTS = 3  # in a row, for each worker, before the pool gives up
 _KILLED_STARTS = 10  # so many more where something outside killed them
@@ -46,6 +47,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._queue = TaskQueue(workers)
         self._workers: list[WorkerProcess] = []
+        self._ended: list[Result] = []
         self._spares = 0
         self._failed_starts = 0
         self._pause_until = 0.0
@@ -117,6 +119,8 @@ class Dispatcher:
         if self._lacking and not self._stopping:
             due.append(self._pause_until)
         wait = max(0.0, min(due) - time.monotonic()) if due else None
+        if self._unhurried():
+            time.sleep(_GATHER_SECONDS)
         for key, mask in self._selector.select(wait):
             if key.data is None:
                 self._drain_wake()
@@ -127,6 +131,18 @@ class Dispatcher:
         now = time.monotonic()
         for worker in [w for w in self._workers if w.due is not None and w.due <= now]:
             self._overdue(worker)
+        self._hand_over()
+
+    def _unhurried(self) -> bool:
+        """Every busy worker has enough to do that answers may gather: on a full machine each time this thread wakes costs them."""
+        enough = 2 * _GATHER_SECONDS
+        busy = [worker for worker in self._workers if worker.state is State.BUSY]
+        return bool(busy) and all(self._queue.expected(len(worker.job)) > enough for worker in busy)
+
+    def _hand_over(self) -> None:
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._inbox.put(ended)
 
     def _drain_wake(self) -> None:
         try:
@@ -294,7 +310,7 @@ class Dispatcher:
             if not self._queue.answer(item):
                 return
         task = item.task
-        self._inbox.put(
+        self._ended.append(
             Result(
                 task=task,
                 scores=() if task.call is Call.CHECK else done.scores,
@@ -387,6 +403,7 @@ class Dispatcher:
     def _shut(self) -> None:
         for worker in list(self._workers):
             self._remove(worker)
+        self._hand_over()
         self._selector.close()
         self._wake_in.close()
         self._wake_out.close()

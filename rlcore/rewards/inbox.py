@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rlcore.rewards.protocol import Task
@@ -33,10 +34,10 @@ class Inbox:
         self._nudges = 0
         self.fatal = ""
 
-    def put(self, result: Result) -> None:
-        """Add one and wake the pollers."""
+    def put(self, results: Iterable[Result]) -> None:
+        """Add some and wake the pollers."""
         with self._changed:
-            self._results.append(result)
+            self._results.extend(results)
             self._changed.notify_all()
 
     def fail(self, reason: str) -> None:

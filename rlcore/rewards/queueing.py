@@ -16,7 +16,7 @@ __all__ = ["Item", "TaskQueue"]
 
 _JOB = 16  # tasks sent to a worker at once, at most: enough to hide the way there and back
 _JOB_SECONDS = 0.02  # and no more than take about that long together, so that little stands behind one that hangs
-_MEMORY = 0.1  # weight of the newest task in the mean duration
+_MEMORY = 0.02  # weight of the newest task in the mean duration
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +52,10 @@ class TaskQueue:
     def observe(self, seconds: float) -> None:
         """A task took that long."""
         self._mean = seconds if self._mean is None else (1 - _MEMORY) * self._mean + _MEMORY * seconds
+
+    def expected(self, count: int) -> float:
+        """Seconds that so many tasks may take; 0 where nothing is known yet."""
+        return count * (self._mean or 0.0)
 
     def next_job(self, *, alone: bool = False, suspects: bool = True) -> list[Item]:
         """The head of the queue: one item where it is a suspect or is wanted ``alone``, else a share that shrinks as the queue does, so
