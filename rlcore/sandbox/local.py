@@ -210,7 +210,12 @@ def _remove(home: str, owner: int) -> None:
 
 
 def _must_fit(job: Job) -> None:
-    """ValueError where the job's files leave no room: a full disk must be the program's doing."""
+    """ValueError where the job's files leave no room, or its source none: a full disk or memory must be the program's doing."""
+    payload = len(job.source or b"") + sum(map(len, job.files.values()))
+    if payload > job.limits.memory_bytes // 4:
+        raise ValueError(
+            f"the job's source and files ({payload} bytes) do not fit: a quarter of memory_bytes is {job.limits.memory_bytes // 4}"
+        )
     size = sum(-(-len(content) // mmap.PAGESIZE) * mmap.PAGESIZE for content in job.files.values())
     entries = len({part for name in job.files for part in (name, *map(str, PurePosixPath(name).parents))})
     if size > job.limits.disk_bytes or entries > job.limits.files // 2:

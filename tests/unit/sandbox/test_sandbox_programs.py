@@ -284,3 +284,14 @@ def test_the_environment_tells_nothing(box, monkeypatch) -> None:
 def test_verdicts_can_be_had_again(box) -> None:
     program = "print(hash('x'), list({'a', 'b', 'c', 'd'}))"
     assert run(box, program).stdout == run(box, program).stdout
+
+
+def test_a_file_moves_between_folders_of_the_program(box) -> None:
+    source = "import os\nfor name in 'ab': os.mkdir('/tmp/' + name)\nopen('/tmp/a/x', 'w').close()\nos.rename('/tmp/a/x', '/tmp/b/x')"
+    ran = run(box, source)
+    assert ran.ok, ran.stderr
+
+
+def test_a_source_that_would_fill_the_memory_is_refused(box) -> None:
+    with pytest.raises(ValueError, match="do not fit: a quarter of memory_bytes"):
+        run(box, "#" * (20 << 20), memory_bytes=64 << 20)
