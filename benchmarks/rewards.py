@@ -45,7 +45,7 @@ def main() -> None:
 
 def _math() -> dict[str, float]:
     figures = rewards_math.measure(WORKERS)
-    print("math, {pairs} distinct pairs: cost p50 {ms_p50:.2f}, p90 {ms_p90:.2f}, p99 {ms_p99:.2f}, mean {ms_mean:.2f} ms".format(**figures))
+    print("math, {pairs} pairs: cost p50 {ms_p50:.2f}, p90 {ms_p90:.2f}, p99 {ms_p99:.2f}, mean {ms_mean:.2f} ms".format(**figures))
     print("math: {pool_per_s:.0f}/s with {workers} workers, {in_process_per_s:.0f}/s in one process, ratio {ratio:.2f}".format(**figures))
     return {name: round(value, 3) for name, value in figures.items()}
 

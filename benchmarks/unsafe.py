@@ -7,24 +7,26 @@ can reach: what they do there is what they would do to the grader's host.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore_plugin_code.audit import POLICY, corpus
+from rlcore_plugin_code.audit import POLICY, REFUSED, corpus
 from rlcore_plugin_code.compare import same_output
 
-from rlcore.api.sandbox import Job, Limits, SandboxOptions, open_sandbox
+from benchmarks.unsafe_harness import files
+from rlcore.api.sandbox import Job, Limits, SandboxError, SandboxOptions, open_sandbox
 from rlcore.sandbox.local import LocalSandbox
 
 SECONDS = 1
 STUCK = 6.0
 LATE = SECONDS + 1.0
+LIMITS = Limits(cpu_seconds=SECONDS, wall_seconds=SECONDS, memory_bytes=512 << 20, output_bytes=1 << 20)
 HARNESS = Path(__file__).with_name("unsafe_harness.py")
 WAYS = {
     "in_process": "`exec` in the grader, alarm",
@@ -35,7 +37,7 @@ WAYS = {
 IDLE = {"landlock": 0, "namespaces": 2}  # processes below the one we started, between two runs: bubblewrap has its init and the zygote
 HARMS = {
     "fooled": "right by fraud",
-    "late": f"longer than limit + {LATE - SECONDS:g} s",
+    "late": f"a run longer than limit + {LATE - SECONDS:g} s",
     "dead": "grader dead or stuck",
     "left": "processes left",
     "wrote": "files written outside",
@@ -45,7 +47,7 @@ HARMS = {
 
 def main() -> None:
     """Run the corpus four ways and print the table."""
-    rows = corpus("code_hostile")
+    rows = [row for row in corpus("code_hostile") if row["name"] != REFUSED]
     counts = {way: Counter(harm for row in rows for harm in set(_harms(row, way))) for way in ("in_process", "subprocess")}
     counts |= {level: _walled(rows, level) for level in ("landlock", "namespaces")}
     print(f"| {len(rows)} hostile programs | " + " | ".join(HARMS.values()) + " |")
@@ -83,7 +85,7 @@ def _harms(row: Mapping[str, Any], way: str) -> Iterator[str]:
         return
     if found["passed"] and _must_fail(row):
         yield "fooled"
-    if found["seconds"] > LATE * len(found["outputs"]):
+    if found["longest"] > LATE:
         yield "late"
     yield from (harm for harm in ("left", "wrote") if found[harm])
     if any(_told(row, output) for output in found["outputs"]):
@@ -109,43 +111,45 @@ def _throw_away(folder: str, way: str) -> list[str]:
 
 def _walled(rows: list[dict[str, Any]], level: str) -> Counter[str]:
     counts: Counter[str] = Counter()
-    limits = Limits(cpu_seconds=SECONDS, wall_seconds=SECONDS, memory_bytes=512 << 20, output_bytes=1 << 20)
     with open_sandbox(SandboxOptions(level=level)) as sandbox:
         assert isinstance(sandbox, LocalSandbox)
         for row in rows:
-            harms = set()
-            before = _files()
-            passed = True
-            for stdin, expected in zip(row["test_cases"]["inputs"], row["test_cases"]["outputs"], strict=True):
-                ran = sandbox.run(Job(source=row["program"], stdin=stdin.encode(), limits=limits))
-                passed &= ran.ok and same_output(expected.encode(), ran.stdout, tolerance=1e-6)
-                if ran.wall_seconds > LATE:
-                    harms.add("late")
-                if _told(row, ran.stdout.decode(errors="replace")):
-                    harms.add("told")
-                if not passed:
-                    break
-            if passed and _must_fail(row):
-                harms.add("fooled")
+            before, started = files(), time.monotonic()
+            harms = _harms_walled(row, sandbox)
+            if time.monotonic() - started > STUCK:
+                harms.add("dead")
             if len(_below(sandbox.pid)) > IDLE[level]:
                 harms.add("left")
-            if _files() - before:
+            if new := files() - before:
                 harms.add("wrote")
+                print(f"{level}: {row['name']}: new files: {sorted(new)[:9]}", file=sys.stderr)
             counts.update(harms)
     return counts
+
+
+def _harms_walled(row: Mapping[str, Any], sandbox: LocalSandbox) -> set[str]:
+    """All but what is left behind; timed from here, not by what the sandbox says."""
+    harms = set()
+    for stdin, expected in zip(row["test_cases"]["inputs"], row["test_cases"]["outputs"], strict=True):
+        started = time.monotonic()
+        try:
+            ran = sandbox.run(Job(source=row["program"], stdin=stdin.encode(), limits=LIMITS))
+        except SandboxError as error:
+            print(f"{sandbox.level}: {row['name']}: {error}", file=sys.stderr)
+            return {*harms, "dead"}
+        if time.monotonic() - started > LATE:
+            harms.add("late")
+        if _told(row, ran.stdout.decode(errors="replace")):
+            harms.add("told")
+        if not (ran.ok and same_output(expected.encode(), ran.stdout, tolerance=1e-6)):
+            return harms
+    return harms | {"fooled"} if _must_fail(row) else harms
 
 
 def _below(pid: int | None) -> list[int]:
     """All processes that descend from this one."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     return [found for child in children for found in (int(child), *_below(int(child)))]
-
-
-def _files() -> set[str]:
-    """What a program may have left on this machine, where the corpus tries to."""
-    tops = ("/etc", "/home", "/dev/shm", "/usr/lib/python3")
-    known = {f"{folder}/{name}" for top in tops for folder, _, names in os.walk(top) for name in names}
-    return known | {f"{path} {Path(path).stat().st_size}" for path in ("/etc/passwd", "/root/.bashrc") if os.access(path, os.R_OK)}
 
 
 if __name__ == "__main__":

@@ -17,27 +17,31 @@ from pathlib import Path
 from typing import Any
 
 WATCHED = ("/etc", "/var", "/home", "/root", "/dev/shm", "/usr/lib/python3")
+"""Where the corpus tries to leave files; watched in the same way with walls."""
+DEEPEST = 4
+"""Folders further down are not looked into: people keep whole environments below /root."""
+APPENDED = ("/etc/passwd", "/root/.bashrc")
 
 
 def main(way: str, seconds: int) -> None:
     """Judge, look around, report on one line."""
     row = json.loads(Path("/grader/row.json").read_text(encoding="utf-8"))
     test_cases = in_outs = row["test_cases"]
-    before, alive = _files(), _processes()
-    started = time.monotonic()
-    outputs, passed = [], True
+    before, alive = files(), _processes()
+    outputs, passed, longest = [], True, 0.0
     for index, stdin in enumerate(in_outs["inputs"]):
+        started = time.monotonic()
         if way == "in_process":
             output, ended_well = _in_process(row["program"], stdin, seconds, test_cases, index)
         else:
             output, ended_well = _child(row["program"], stdin, seconds)
+        longest = max(longest, time.monotonic() - started)
         outputs.append(output[: 1 << 16])
         if not ended_well or output.split() != in_outs["outputs"][index].split():
             passed = False
             break
-    taken = time.monotonic() - started
     time.sleep(0.2)
-    found = {"passed": passed, "seconds": taken, "outputs": outputs, "left": len(_processes() - alive), "wrote": len(_files() - before)}
+    found = {"passed": passed, "longest": longest, "outputs": outputs, "left": len(_processes() - alive), "wrote": len(files() - before)}
     sys.__stdout__.write("HARNESS " + json.dumps(found) + "\n")
     sys.__stdout__.flush()
     os._exit(0)
@@ -75,8 +79,14 @@ def _processes() -> set[str]:
     return {path.name for path in Path("/proc").iterdir() if path.name.isdigit()}
 
 
-def _files() -> set[str]:
-    return {f"{folder}/{name}" for top in WATCHED for folder, _, names in os.walk(top) for name in names}
+def files() -> set[str]:
+    """What lies where the corpus tries to leave something: names, and of some files the size."""
+    known = set()
+    for folder, folders, names in (place for top in WATCHED for place in os.walk(top)):
+        known |= {f"{folder}/{name}" for name in names}
+        if folder.count("/") >= DEEPEST:
+            folders.clear()
+    return known | {f"{path} {Path(path).stat().st_size}" for path in APPENDED if os.access(path, os.R_OK)}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ examples:
   rlcore audit --reward ./my_reward.py:score --data samples.jsonl
   rlcore audit --reward boxed --option format_score=1 --all
 
-A row of --data is a row of training data; a completion in it, if there is one, must be a right answer.
+A row of --data is a row of training data; a completion in it, if there is one, must be a right answer (each of them, in a list).
 Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, or one had no verdict in time; 2 usage.
 """
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     from rlcore.errors import DataError, UsageError
     from rlcore.registry import Registry
     from rlcore.scoring import choose_rewards
-    from rlcore.scoring.auditing import fails_without_row, material_of
+    from rlcore.scoring.auditing import fails_without_row, material_of, no_cases
 
     if len(args.reward) > 1:
         raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
@@ -74,9 +74,15 @@ def run(args: argparse.Namespace) -> int:
     started = time.perf_counter()
     with ExitStack() as closing:
         scorer = open_scorer(choice, closing)
+        if scorer.group_level:
+            raise UsageError(
+                f"reward {choice.entries[0].name} judges the responses of a prompt together (group_level), so single texts say nothing of"
+                " it and audit does not apply; judge groups with rlcore score FILE.jsonl, where completion is a list"
+            )
         if material.rowless and (why := fails_without_row(scorer)):
             raise DataError(
-                f"reward {choice.entries[0].name} cannot judge a text without a data row ({why}); name rows with --data FILE.jsonl"
+                f"reward {choice.entries[0].name} {no_cases(choice.specs[0])} and cannot judge a text without a data row ({why});"
+                " name rows with --data FILE.jsonl"
             )
         tried = _tried(scorer, material)
     report = _report(choice.as_json(), material, tried, time.perf_counter() - started)
@@ -166,5 +172,11 @@ def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
     for case in cases:
         said = ": ".join(filter(None, (case["finding"], case["reason"])))[:_LONGEST_REASON]
         expected = _EXPECTED[case["expected"]]
-        table.add_row(printable(case["name"]), case["origin"], expected, case["outcome"], duration(case["seconds"]), printable(said))
+        table.add_row(printable(case["name"]), case["origin"], expected, _verdict(case), duration(case["seconds"]), printable(said))
     console.print(table)
+
+
+def _verdict(case: dict[str, Any]) -> str:
+    """The outcome, and the number that decides whether a text counts as accepted."""
+    number = "value" if case["accuracy"] is None else "accuracy"
+    return str(case["outcome"]) if case["value"] is None else f"{case['outcome']}, {number} {case[number]:g}"

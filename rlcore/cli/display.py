@@ -78,7 +78,7 @@ class LinesDisplay:
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
         known = [report.accuracy for report in reports if report.accuracy is not None]
         self._held_out = sum(known) / len(known) if known else None
-        figures = ", ".join(f"{report.task} {'–' if report.accuracy is None else format(report.accuracy, '.3f')}" for report in reports)
+        figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
         self.note(f"held-out accuracy after {step} updates: {figures}")
 
     def finished(self) -> None: ...
@@ -145,3 +145,9 @@ def _clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def _accuracy(report: TaskReport) -> str:
+    """With how much of the task it is of, where the judge failed on the rest."""
+    figure = "–" if report.accuracy is None else format(report.accuracy, ".3f")
+    return f"{figure} (no verdict on {report.failed} of {len(report.rows)})" if report.failed else figure

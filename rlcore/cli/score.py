@@ -197,7 +197,7 @@ def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], work
 def _report(args: argparse.Namespace, summary: Summary) -> int:
     from rlcore.cli.score_table import show_summary
 
-    broken = summary.judged == 0 and summary.rows > summary.invalid
+    broken = summary.all_failed
     if args.json:
         out = None if args.out is None else str(args.out)
         print(json.dumps({"file": str(args.file), "out": out, **summary.as_json()}, ensure_ascii=False, allow_nan=False))

@@ -44,7 +44,7 @@ def show_summary(summary: Summary, out: Path | None) -> None:
         say.append(f"slowest: {summary.slowest.source}, {duration(summary.slowest.seconds)}")
     if summary.invalid:
         say.append(f"invalid: {summary.invalid_reasons[0]}" + (f" (and {summary.invalid - 1} more)" if summary.invalid > 1 else ""))
-    if summary.first_failure:
+    if summary.first_failure and not summary.all_failed:  # else the error says it
         say.append(f"first failure: {summary.first_failure}")
     if summary.first_trace:
         say.append(summary.first_trace.rstrip())

@@ -19,6 +19,7 @@ __all__ = [
     "InferenceSection",
     "LogSection",
     "ModelSection",
+    "Policy",
     "RewardBudget",
     "RewardEntrySection",
     "RewardPolicy",
@@ -43,7 +44,8 @@ Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
 Auto = Literal["auto"]
-Verdict = Literal["train", "mask", "stop"]
+Policy = Literal["train", "mask", "stop"]
+"""What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
 Accident = Literal["mask", "stop"]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Item = TypeVar("Item")
@@ -212,9 +214,9 @@ class AlgorithmSection(Section):
 class RewardPolicy(Section):
     """policy of [[rewards]]: what an outcome does. train: the score trains; mask: the response is left out; stop: the run ends."""
 
-    wrong: Verdict = setting("train", help="the answer is wrong")
-    malformed: Verdict = setting("train", help="the response has not the form that was asked for")
-    unparseable: Verdict = setting("train", help="the answer cannot be read")
+    wrong: Policy = setting("train", help="the answer is wrong")
+    malformed: Policy = setting("train", help="the response has not the form that was asked for")
+    unparseable: Policy = setting("train", help="the answer cannot be read")
     timeout: Accident = setting("mask", help="the reward took longer than its deadline, twice")
     error: Accident = setting("mask", help="the reward raised an exception")
     infra: Accident = setting("mask", help="the machine around the reward failed, twice")
@@ -246,8 +248,10 @@ class ScheduleSection(Section):
     data_actor_buffer_size_limit: Count | Auto = setting(
         "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
     )
-    reward_workers: Count | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
+    reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
+    reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
+    reward_worker_growth_mb: Count = setting(1024, help="MiB that a process that judges may grow by before it is replaced")
 
 
 class WeightsSection(Section):

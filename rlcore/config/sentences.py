@@ -38,7 +38,7 @@ def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, pre
         head = f"{place.place(prefix)}: " if place else ""
         return ConfigError(f"{head}[{prefix}] ({owner}): {_message(first)}")
     rule = f"must be {expected(annotation)}" if first["type"] in _BY_TYPE and annotation is not None else _message(first)
-    if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing"):
+    if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing" and ".options." not in path):
         rule = 'must be a list of tables with a name each, written [[rewards]] and name = "…"'
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         rule = f"must be a table, written [{path}]"

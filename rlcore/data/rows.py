@@ -5,6 +5,7 @@ Knows neither files nor line numbers; whoever reads a file puts them in front of
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,7 +117,8 @@ def _prompt_id(value: object, default: str) -> str:
 def _check_columns(columns: dict[str, Any], required: Mapping[str, str]) -> None:
     for column, reward in required.items():
         if column not in columns:
-            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {_listed(columns) or "no columns"})')
+            has = _listed(columns) or "nothing beside its messages"
+            raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has})')
     if "gt_answer" in columns:
         _check_gold(columns["gt_answer"])
     if "test_cases" in columns:
@@ -131,7 +133,10 @@ def _check_gold(value: object) -> None:
 
 
 def _test_cases(value: object) -> dict[str, list[str]]:
-    """Inputs and outputs as plain strings: a test given as a list of lines is joined with newlines (TACO, APPS)."""
+    """Inputs and outputs as plain strings: a test given as a list of lines is joined with newlines (TACO, APPS). Many published data sets
+    hold the whole object as a JSON text."""
+    if isinstance(value, str):
+        value = _decoded(value)
     if not isinstance(value, Mapping):
         raise BadRow(f'"test_cases" must be an object with "inputs" and "outputs", not {_kind(value)}')
     sides = {side: _tests(value.get(side), side) for side in ("inputs", "outputs")}
@@ -141,6 +146,13 @@ def _test_cases(value: object) -> dict[str, list[str]]:
     if not counts["inputs"]:
         raise BadRow('"test_cases" is empty; every program would pass')
     return {**value, **sides}
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadRow(f'"test_cases" is a text that is not JSON ({str(error)[:80]}); it must be an object, or a JSON text of one') from None
 
 
 def _tests(value: object, side: str) -> list[str]:

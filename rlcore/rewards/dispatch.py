@@ -21,15 +21,16 @@ from rlcore.rewards.queueing import Item, TaskQueue
 from rlcore.rewards.verdict import failed
 from rlcore.types import Outcome
 
-__all__ = ["Dispatcher"]
+__all__ = ["UNASKED", "Dispatcher"]
 
 _PATIENCE = 0.1  # seconds after which what stands behind a slow task is offered to other workers too
 _RETIRE_SECONDS = 5.0
 _GATHER_SECONDS = 0.002
 _CLOSE_SECONDS = 2.0
 _FAILED_STARTS = 3  # in a row, for each worker, before the pool gives up
-_KILLED_STARTS = 10  # so many more where something outside killed them
+_KILLED_STARTS = 10  # so many more where something outside killed them, or refused a process
 _LONGEST_PAUSE = 2.0
+UNASKED = "it answered what it was not asked"  # something in there writes to its socket: nothing more is believed
 
 
 class Dispatcher:
@@ -160,7 +161,8 @@ class Dispatcher:
             try:
                 worker = WorkerProcess(self._setup, hosting=self.hosting)
             except OSError as error:
-                self._fail(f"a reward worker cannot be started ({error}); free memory or processes, or lower schedule.reward_workers")
+                reason = f"a reward worker cannot be started ({error}); free memory or processes, or lower schedule.reward_workers"
+                self._not_started(reason, patience=_KILLED_STARTS)
                 return
             worker.due = time.monotonic() + self._start_seconds
             with self._lock:
@@ -211,6 +213,8 @@ class Dispatcher:
             self._selector.unregister(worker.stderr)
 
     def _on_message(self, worker: WorkerProcess, message: object) -> None:
+        if worker.state is State.DEAD:
+            return  # buried for what it said before this
         if isinstance(message, Ready):
             worker.state, worker.due = State.IDLE, None
             self.notices.update({(place, traits.notice): None for place, traits in enumerate(message.traits) if traits.notice})
@@ -223,10 +227,11 @@ class Dispatcher:
             self._on_done(worker, message)
 
     def _on_done(self, worker: WorkerProcess, done: Done) -> None:
+        if not worker.job or worker.job[0].task.task_id != done.task_id:
+            self._bury(worker, UNASKED)
+            return
         with self._lock:
             item = worker.job.popleft()
-        if done.task_id != item.task.task_id:
-            raise RuntimeError(f"worker {worker.pid} answered task {done.task_id} where {item.task.task_id} was next")
         self._answered(worker, item, done)
         if done.retire:
             self._retire(worker)
@@ -343,16 +348,17 @@ class Dispatcher:
         self._remove(worker)
         self._suspect(worker, [head], Outcome.TIMEOUT, f"no verdict within {head.task.deadline:g} s, twice")
 
-    def _bury(self, worker: WorkerProcess) -> None:
-        """It is dead. What it was judging is suspected; one that nobody asked anything may be a reward that ends its own process, which
-        would be started again for ever."""
+    def _bury(self, worker: WorkerProcess, reason: str = "") -> None:
+        """It is dead, or has to be for that ``reason``. What it was judging is suspected; one that nobody asked anything may be a reward
+        that ends its own process, which would be started again for ever."""
         state, culprits = worker.state, self._culprits(worker)
         self._remove(worker)
+        how = reason or worker.epitaph()
         if state is State.BUSY:
-            self._suspect(worker, culprits, Outcome.INFRA, f"the worker judging it died, twice ({worker.epitaph()})")
+            self._suspect(worker, culprits, Outcome.INFRA, f"the worker judging it died, twice ({how})")
         elif state is not State.RETIRING and not worker.served:
             patience = _KILLED_STARTS if worker.killed else None
-            self._not_started(f"a reward worker ended before it was asked anything ({worker.epitaph()})", patience=patience)
+            self._not_started(f"a reward worker ended before it was asked anything ({how})", patience=patience)
 
     def _culprits(self, worker: WorkerProcess) -> list[Item]:
         return list(worker.job)[:1]

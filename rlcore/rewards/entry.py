@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 from pydantic import BaseModel
@@ -16,10 +16,10 @@ from rlcore.registry import Attestation, Registry
 from rlcore.specs import PluginKind, RewardSpec
 from rlcore.types import Outcome
 
-__all__ = ["Policy", "RewardEntry", "RewardRecipe", "Traits"]
+if TYPE_CHECKING:  # a worker needs none of the configuration
+    from rlcore.config.model import Policy
 
-Policy = Literal["train", "mask", "stop"]
-"""What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
+__all__ = ["RewardEntry", "RewardRecipe", "Traits"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

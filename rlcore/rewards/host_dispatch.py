@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from rlcore.rewards.dispatch import Dispatcher
+from rlcore.rewards.dispatch import UNASKED, Dispatcher
 from rlcore.rewards.hosting import BEAT_SECONDS
 from rlcore.rewards.inbox import Inbox
 from rlcore.rewards.process import State, WorkerProcess
@@ -45,8 +45,11 @@ class HostDispatcher(Dispatcher):
                     self._set_clock(worker)
 
     def _on_done(self, worker: WorkerProcess, done: Done) -> None:
+        item = next((item for item in worker.job if item.task.task_id == done.task_id), None)
+        if item is None:
+            self._bury(worker, UNASKED)
+            return
         with self._lock:
-            item = next(item for item in worker.job if item.task.task_id == done.task_id)
             worker.job.remove(item)
         self._answered(worker, item, done)
         if done.retire:

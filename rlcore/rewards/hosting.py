@@ -13,13 +13,14 @@ import random
 import socket
 import time
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from rlcore.errors import InfrastructureError
 from rlcore.interfaces import AsyncReward, Reward
 from rlcore.rewards.entry import RewardRecipe
 from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Task, encode, retiring
+from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Task, encode, end_fork, retiring
 from rlcore.rewards.verdict import accident, checked, describe, failed
 from rlcore.types import Outcome, RewardInput, Score
 
@@ -50,12 +51,17 @@ class Host:
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         loop.set_task_factory(self._task)
+        me = os.getpid()
         reader, self._writer = await asyncio.open_connection(sock=self._channel)
         beating = asyncio.create_task(self._beat())
         try:
             await self._reward.open_async()
+            # asyncio.to_thread would else have a few threads a core, and a cancelled call keeps its own until it returns.
+            loop.set_default_executor(ThreadPoolExecutor(2 * self._reward.concurrency, "rlcore-judge"))
             traits = self._recipe.traits(self._reward, notice=self._reward.notice())
+            end_fork(me)
         except BaseException as error:  # the user's to read, in the parent
+            end_fork(me)
             broken = Broken(name=self._recipe.name, reason=describe(error), infra=isinstance(error, InfrastructureError))
             self._writer.write(encode(broken))
             await self._writer.drain()
@@ -176,12 +182,14 @@ class _Watched(Coroutine[Any, Any, Any]):
 
     def __init__(self, inner: Coroutine[Any, Any, Any], task_id: int, panel: Panel) -> None:
         self._inner, self._task_id, self._panel = inner, task_id, panel
+        self._me = os.getpid()
 
     def send(self, value: Any) -> Any:
         self._panel.enter(self._task_id)
         try:
             return self._inner.send(value)
         finally:
+            end_fork(self._me)
             self._panel.enter(None)
 
     def throw(self, *error: Any) -> Any:
@@ -189,6 +197,7 @@ class _Watched(Coroutine[Any, Any, Any]):
         try:
             return self._inner.throw(*error)
         finally:
+            end_fork(self._me)
             self._panel.enter(None)
 
     def close(self) -> None:

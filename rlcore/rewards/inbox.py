@@ -26,12 +26,13 @@ class Result:
 
 
 class Inbox:
-    """Results, handed from the dispatcher's thread to pollers. ``fatal`` is why no more will come, "" while they will."""
+    """Results, handed from the dispatcher's thread to pollers. ``fatal`` is why no more will come, "" while they will; ``nudges`` counts
+    how often the pollers were woken for news from elsewhere."""
 
     def __init__(self) -> None:
         self._results: list[Result] = []
         self._changed = threading.Condition()
-        self._nudges = 0
+        self.nudges = 0
         self.fatal = ""
 
     def put(self, results: Iterable[Result]) -> None:
@@ -49,13 +50,14 @@ class Inbox:
     def nudge(self) -> None:
         """Wake the pollers, who find nothing here."""
         with self._changed:
-            self._nudges += 1
+            self.nudges += 1
             self._changed.notify_all()
 
-    def take(self, timeout: float) -> list[Result]:
-        """All results; waits up to ``timeout`` seconds for the first."""
+    def take(self, timeout: float, seen: int | None = None) -> list[Result]:
+        """All results; waits up to ``timeout`` seconds for the first. ``seen``: ``nudges`` before the caller looked elsewhere, so that one
+        given since then is not slept through."""
         with self._changed:
-            before = self._nudges
-            self._changed.wait_for(lambda: self._results or self.fatal or self._nudges != before, timeout=max(0.0, timeout))
+            before = self.nudges if seen is None else seen
+            self._changed.wait_for(lambda: self._results or self.fatal or self.nudges != before, timeout=max(0.0, timeout))
             results, self._results = self._results, []
             return results

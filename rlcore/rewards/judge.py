@@ -15,9 +15,10 @@ from rlcore.rewards.entry import RewardEntry
 from rlcore.rewards.faults import Faults
 from rlcore.rewards.inbox import Result
 from rlcore.rewards.mixing import mix
-from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.pool import MAX_GROWTH, MAX_ITEMS, RewardPool
 from rlcore.rewards.protocol import Call, Task
 from rlcore.rewards.tally import Tally
+from rlcore.rewards.tasks import check_task, score_tasks, seen_columns
 from rlcore.types import Finish, Outcome, Prompt, RewardInput, Rollout, Score
 
 __all__ = ["Judge"]
@@ -49,15 +50,25 @@ class Judge:
     :param entries: the rewards of the run, at least one, names distinct.
     :param workers: worker processes.
     :param error_budget: share of verdicts (timeout, error, infra) among the last 1000 above which ``poll`` raises RewardBudgetError.
+    :param max_items: calls after which a worker is replaced.
+    :param max_growth: and when its memory grew by that many bytes.
     :raises PluginError: a reward cannot be built.
     """
 
-    def __init__(self, entries: Sequence[RewardEntry], *, workers: int, error_budget: float = 0.05) -> None:
+    def __init__(
+        self,
+        entries: Sequence[RewardEntry],
+        *,
+        workers: int,
+        error_budget: float = 0.05,
+        max_items: int = MAX_ITEMS,
+        max_growth: int = MAX_GROWTH,
+    ) -> None:
         self._entries = tuple(entries)
         self._index = {entry.name: number for number, entry in enumerate(self._entries)}
         if not self._entries or len(self._index) < len(self._entries):
             raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
-        self._pool = RewardPool(self._entries, workers=workers)
+        self._pool = RewardPool(self._entries, workers=workers, max_items=max_items, max_growth=max_growth)
         self._lock = threading.Lock()
         self._task_ids = itertools.count()
         self._keys: dict[int, int] = {}
@@ -111,12 +122,14 @@ class Judge:
         """
         limit = time.monotonic() + timeout
         while True:
+            seen = self._pool.nudges
             with self._lock:
                 finished, self._finished = self._finished, []
             if finished:
                 return finished
             left = limit - time.monotonic()
-            self._take(self._pool.poll(max(0.0, left)))
+            results = self._pool.poll(max(0.0, left), seen)
+            self._take(results, news=any(result.task.call is Call.CHECK for result in results))
             if left <= 0 and not self._finished:
                 return []
 
@@ -141,14 +154,14 @@ class Judge:
             for r in self._routes(prompt):
                 if self._pool.traits[r].checks:
                     asked[next(self._task_ids)] = (prompt, r)
-        self._pool.submit(
-            Task(task_id=task_id, reward=r, call=Call.CHECK, items=(self._item(r, prompt),), deadline=self._entries[r].deadline)
-            for task_id, (prompt, r) in asked.items()
-        )
+        seen = self._pool.nudges
+        self._pool.submit(check_task(task_id, r, self._entries[r], self._item(r, prompt)) for task_id, (prompt, r) in asked.items())
         answers: dict[int, Result] = {}
         # A check that hangs costs its deadline twice; a handful of bad rows is enough to say so, whatever the size of the data.
         while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < _ENOUGH_ROWS:
-            self._take(self._pool.poll(60.0))
+            results = self._pool.poll(60.0, seen)
+            self._take(results, news=any(result.task.task_id not in asked for result in results))
+            seen = self._pool.nudges
             with self._lock:
                 answers.update({task_id: self._checked.pop(task_id) for task_id in asked if task_id in self._checked})
         self._pool.cancel(set(asked) - set(answers))
@@ -192,39 +205,29 @@ class Judge:
 
     def _tasks(self, r: int, prompt: Prompt, rollouts: Sequence[Rollout], missing: dict[int, tuple[int, ...]]) -> list[Task]:
         """One task per rollout, or one for the group; books them in ``missing``."""
-        places = [place for place, rollout in enumerate(rollouts) if rollout.finish is not Finish.ABORTED]
-        together = self._pool.traits[r].group_level
-        shares = [tuple(places)] if together and places else [(place,) for place in places]
-        tasks = []
-        for share in shares:
-            task = Task(
-                task_id=next(self._task_ids),
-                reward=r,
-                call=Call.GROUP if together else Call.SCORE,
-                items=tuple(self._item(r, prompt, rollouts[place]) for place in share),
-                deadline=self._entries[r].deadline * len(share),
-            )
-            missing[task.task_id] = share
-            tasks.append(task)
-        return tasks
+        items = {place: self._item(r, prompt, rollout) for place, rollout in enumerate(rollouts) if rollout.finish is not Finish.ABORTED}
+        booked = score_tasks(self._task_ids, r, self._entries[r], self._pool.traits[r], items)
+        missing.update((task.task_id, places) for task, places in booked)
+        return [task for task, _ in booked]
 
     def _item(self, r: int, prompt: Prompt, rollout: Rollout | None = None) -> RewardInput:
-        declared = self._pool.traits[r].requires
-        wanted = prompt.columns if declared is None else {*declared, *self._entries[r].spec.requires}
-        columns = {name: value for name, value in prompt.columns.items() if name in wanted}
+        columns = seen_columns(self._entries[r], self._pool.traits[r], prompt.columns)
         if rollout is None:
             return RewardInput(messages=prompt.messages, columns=columns, text="")
         return RewardInput(messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish)
 
     # --- results ----------------------------------------------------------------------------------------------------
 
-    def _take(self, results: Sequence[Result]) -> None:
+    def _take(self, results: Sequence[Result], *, news: bool) -> None:
+        """Book them. ``news``: some are what another thread waits for, which is asleep in the pool."""
         with self._lock:
             for result in results:
                 if result.task.call is Call.CHECK:
                     self._checked[result.task.task_id] = result
                 else:
                     self._take_scores(result)
+            if news:
+                self._pool.nudge()
             if self._stopped:
                 raise RewardBudgetError(self._stopped)
             self._tally.check_budget()

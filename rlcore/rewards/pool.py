@@ -17,7 +17,10 @@ from rlcore.rewards.host_dispatch import HostDispatcher
 from rlcore.rewards.inbox import Inbox, Result
 from rlcore.rewards.protocol import Setup, Task, encode
 
-__all__ = ["RewardPool"]
+__all__ = ["MAX_GROWTH", "MAX_ITEMS", "RewardPool"]
+
+MAX_ITEMS = 10_000
+MAX_GROWTH = 1 << 30
 
 
 class RewardPool:
@@ -39,8 +42,8 @@ class RewardPool:
         entries: Sequence[RewardEntry],
         *,
         workers: int,
-        max_items: int = 10_000,
-        max_growth: int = 1 << 30,
+        max_items: int = MAX_ITEMS,
+        max_growth: int = MAX_GROWTH,
         start_seconds: float = 180.0,
     ) -> None:
         if workers < 1:
@@ -82,9 +85,10 @@ class RewardPool:
         for dispatcher, share in shares.items():
             dispatcher.submit(share)
 
-    def poll(self, timeout: float) -> list[Result]:
-        """Everything that finished since the last call; waits up to ``timeout`` seconds for something. [] after that."""
-        results = self._inbox.take(timeout)
+    def poll(self, timeout: float, seen: int | None = None) -> list[Result]:
+        """Everything that finished since the last call; waits up to ``timeout`` seconds for something. [] after that, or after a nudge
+        since their number was ``seen``."""
+        results = self._inbox.take(timeout, seen)
         if not results:
             self._check_open()
         return results
@@ -96,8 +100,13 @@ class RewardPool:
             dispatcher.cancel(dropped)
 
     def nudge(self) -> None:
-        """Make a waiting ``poll`` return."""
+        """Make every waiting ``poll`` return."""
         self._inbox.nudge()
+
+    @property
+    def nudges(self) -> int:
+        """How many there were."""
+        return self._inbox.nudges
 
     @property
     def notices(self) -> list[tuple[int, str]]:

@@ -43,9 +43,10 @@ class WorkerProcess:
     """
 
     def __init__(self, setup: bytes, *, hosting: bool = False) -> None:
-        self.panel = Panel.create() if hosting else None
+        self.panel: Panel | None = None
         ours, theirs = socket.socketpair()
         try:
+            self.panel = Panel.create() if hosting else None
             self.popen = self._start(theirs.fileno())
         except BaseException:
             ours.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 from rlcore.rewards.entry import RewardRecipe, Traits
 from rlcore.types import Outcome, RewardInput, Score
 
-__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "retiring"]
+__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "end_fork", "retiring"]
 
 _LENGTH = struct.Struct("!Q")
 
@@ -84,6 +85,13 @@ class Done:
 def retiring(done: Done) -> Done:
     """The same, as the worker's last word."""
     return replace(done, retire=True)
+
+
+def end_fork(worker: int) -> None:
+    """End this process unless it is that ``worker``: a child that a reward forked came back from its call too, and the socket is not its
+    own."""
+    if os.getpid() != worker:
+        os._exit(0)
 
 
 def encode(message: Any) -> bytes:

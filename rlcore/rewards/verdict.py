@@ -22,6 +22,8 @@ def checked(verdict: Any) -> Score:
     if not isinstance(verdict, Score):
         raise TypeError(f"the reward returned {type(verdict).__name__}, it must return a Score")
     outcome = Outcome(verdict.outcome)
+    if outcome in (Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA):
+        raise ValueError(f"outcome {outcome.value} is the engine's to give; raise an exception (InfrastructureError for infra) instead")
     accuracy = None if verdict.accuracy is None else _finite("accuracy", verdict.accuracy)
     if accuracy is not None and not 0.0 <= accuracy <= 1.0:
         raise ValueError(f"accuracy is {accuracy}; it must be between 0 and 1")

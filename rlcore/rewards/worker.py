@@ -21,7 +21,7 @@ from rlcore.interfaces import AsyncReward, Reward
 from rlcore.rewards.entry import RewardRecipe, Traits
 from rlcore.rewards.hosting import Host
 from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode, retiring
+from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode, end_fork, retiring
 from rlcore.rewards.verdict import accident, checked, describe
 from rlcore.types import Score
 
@@ -34,6 +34,7 @@ def main(descriptor: int, panel: int, parent: int) -> None:
     """Serve the socket ``descriptor`` until the other side closes it. ``panel``: descriptor of what a hosting worker shares, or -1.
     ``parent``: the process that owns the pool. Never returns."""
     _die_with(parent)
+    me = os.getpid()
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     messages = _receive(channel)
@@ -44,8 +45,10 @@ def main(descriptor: int, panel: int, parent: int) -> None:
         try:
             reward, trait = _built(recipe, hosting=setup.hosting)
         except BaseException as error:  # whatever a plugin raises is the user's to read, in the parent
+            end_fork(me)
             channel.sendall(encode(_broken(recipe.name, error)))
             os._exit(1)
+        end_fork(me)
         rewards.append(reward)
         traits.append(trait)
     wear = _Wear(setup)
@@ -75,13 +78,14 @@ def _broken(name: str, error: BaseException) -> Broken:
 
 
 def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Reward], wear: _Wear) -> None:
-    count = 0
+    count, me = 0, os.getpid()
     for job in messages:
         if job is None:
             return
         for task_id, payload in job:
             count += 1
             done = run_task(task_id, payload, rewards)
+            end_fork(me)
             retire = wear.out(count)
             channel.sendall(encode(retiring(done) if retire else done))
             if retire:
@@ -99,6 +103,8 @@ def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
         complaint: str | None = None
         if task.call is Call.CHECK:
             complaint = reward.check(task.items[0].columns)
+            if not isinstance(complaint, str | None):
+                raise TypeError(f"check returned {type(complaint).__name__}, it must return a reason or None")
         else:
             verdicts = [reward.score(task.items[0])] if task.call is Call.SCORE else list(reward.score_group(task.items))
             if len(verdicts) != count:

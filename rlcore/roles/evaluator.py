@@ -17,13 +17,15 @@ EVALUATION_EPISODE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One task at one version: means over the judged prompts, None where nothing gave the figure; a row a prompt."""
+    """One task at one version: means over the judged prompts, None where nothing gave the figure; ``failed``: how many others there are;
+    a row a prompt."""
 
     task: str
     accuracy: float | None
     reward: float | None
     response_length: float | None
     rows: tuple[Mapping[str, Any], ...]
+    failed: int = 0
 
 
 class Evaluator:
@@ -91,6 +93,7 @@ def _report(task: str, results: list[Produced]) -> TaskReport:
         reward=_mean([score.value for score, _ in judged]),
         response_length=_mean([rollout.length for _, rollout in judged]),
         rows=tuple(_row(produced) for produced in results),
+        failed=len(results) - len(judged),
     )
 
 

@@ -19,7 +19,7 @@ from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, 
 from rlcore.data.tokenizer import load_tokenizer
 from rlcore.errors import ConfigError, RlcoreError
 from rlcore.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards import Judge
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
@@ -31,8 +31,9 @@ from rlcore.runtimes.feed import Feed, SequentialFeed
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.runtimes.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
+from rlcore.scoring.choice import reward_entries
 from rlcore.specs import InferenceBackendSpec, PluginKind
-from rlcore.types import Outcome, Prompt, Sampling
+from rlcore.types import Prompt, Sampling
 from rlcore.weights import LocalChannel, probe_tolerance
 
 __all__ = ["Parts", "build"]
@@ -65,9 +66,7 @@ def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda li
     rows = sum(len(data_set) for data_set in data.values())
     if rows >= _MANY_ROWS:
         say(f"checking {rows} rows: gold answers, then prompt lengths …")
-    judge = Judge(
-        _reward_entries(plan), workers=int(plan.config.schedule.reward_workers), error_budget=plan.config.schedule.reward_error_budget
-    )
+    judge = _judge(plan)
     closing.callback(judge.close)
     for notice in judge.notices:
         say(notice)
@@ -98,21 +97,15 @@ def build(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda li
     )
 
 
-def _reward_entries(plan: Plan) -> list[RewardEntry]:
-    return [
-        RewardEntry(
-            name=spec.name,
-            spec=spec,
-            weight=reward.weight,
-            deadline=float(reward.deadline),
-            options=options,
-            payload=plan.registry.payload(PluginKind.REWARD, reward.name),
-            attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
-            policy={Outcome(outcome): action for outcome, action in reward.policy},
-            budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
-        )
-        for reward, spec, options in zip(plan.config.rewards, plan.reward_specs(), plan.reward_options, strict=True)
-    ]
+def _judge(plan: Plan) -> Judge:
+    settings = plan.config.schedule
+    return Judge(
+        reward_entries(plan),
+        workers=int(settings.reward_workers),  # the plan has resolved auto
+        error_budget=settings.reward_error_budget,
+        max_items=settings.reward_worker_items,
+        max_growth=settings.reward_worker_growth_mb << 20,
+    )
 
 
 def _filter_by(plan: Plan) -> str:

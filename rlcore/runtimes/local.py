@@ -185,6 +185,7 @@ class LocalRun:
             self._evaluations[step] = reports
             figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
+            figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
             self._folder.log_metrics({"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)

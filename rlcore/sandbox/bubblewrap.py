@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+
+from rlcore.sandbox import interpreter
 
 __all__ = ["JAIL", "JailUser", "command", "jail_users", "version"]
 
@@ -56,7 +56,8 @@ def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[
     """The whole command: an interpreter inside, with the jail's code under ``JAIL``."""
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
     words += ["--hostname", "jail"]
-    for name, value in environment("/tmp").items():
+    variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
+    for name, value in variables.items():
         words += ["--setenv", name, value]
     words += _system()
     executable, shown = _interpreter()
@@ -72,19 +73,13 @@ def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[
     return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
 
 
-def environment(home: str) -> dict[str, str]:
-    """What programs find in their environment; hash seeds are fixed, so that a verdict can be had again."""
-    variables = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}
-    return {**variables, "LD_LIBRARY_PATH": f"{_PYTHON}/lib"} if not _in_usr() and home == "/tmp" else variables
-
-
 def _in_usr() -> bool:
-    return Path(sys.base_prefix).resolve().is_relative_to("/usr")
+    return interpreter.base().is_relative_to("/usr")
 
 
 def _system() -> list[str]:
     words = ["--ro-bind", "/usr", "/usr"]
-    if Path("/usr/local").is_dir() and not Path(sys.base_prefix).resolve().is_relative_to("/usr/local"):
+    if Path("/usr/local").is_dir() and not interpreter.base().is_relative_to("/usr/local"):
         words += ["--tmpfs", "/usr/local"]
     for name in ("bin", "sbin", "lib", "lib64", "lib32"):
         path = Path("/", name)
@@ -98,31 +93,18 @@ def _system() -> list[str]:
 
 def _interpreter() -> tuple[str, list[str]]:
     """(its path inside, what to show for it). Packages installed beside it stay outside."""
-    base = Path(sys.base_prefix).resolve()
+    base = interpreter.base()
     inside = base if _in_usr() else Path(_PYTHON)
-    executable = interpreter()
+    executable = interpreter.executable()
     words = []
     if not _in_usr():
         for folder in (inside, inside / "bin"):
             words += ["--perms", "0755", "--dir", str(folder)]  # made along the way they would take the mode of the folder shown
         words += ["--ro-bind", str(executable), f"{inside}/bin/{executable.name}", "--ro-bind", str(base / "lib"), f"{inside}/lib"]
         executable = inside / "bin" / executable.name
-    for folder in site_packages():
+    for folder in interpreter.site_packages():
         words += ["--tmpfs", str(inside / folder.relative_to(base))]
     return str(executable), words
-
-
-def interpreter() -> Path:
-    """The interpreter behind the virtual environment that this process may run in."""
-    return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
-
-
-def site_packages() -> list[Path]:
-    """Folders of installed packages inside the base interpreter's own."""
-    base = Path(sys.base_prefix).resolve()
-    names = ("site-packages", "dist-packages")
-    library = Path(sysconfig.get_path("stdlib", vars={"base": str(base), "installed_base": str(base)}))
-    return [library / name for name in names if (library / name).is_dir()]
 
 
 def _devices() -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import sys
-import sysconfig
 import tempfile
 import threading
 import weakref
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from rlcore.errors import SandboxError
-from rlcore.sandbox import bubblewrap
+from rlcore.sandbox import bubblewrap, interpreter
 from rlcore.sandbox.jail import landlock
 from rlcore.sandbox.jail.folder import remove
 from rlcore.sandbox.jail.syscalls import ARCHITECTURES, machine
@@ -26,6 +26,7 @@ __all__ = ["LocalSandbox", "open_local"]
 
 _HERE = Path(__file__).parent
 _NOT_READABLE = ("tmp", "proc", "sys", "dev")
+# Zero, too, which bubblewrap leaves out: memory mapped from it lives on where another process holds it, and here there is only one.
 _DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
 _SYSTEM = [
     "/usr/lib",
@@ -101,6 +102,8 @@ def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
         gap = probe(sandbox)
     except SandboxError as error:
         gap = str(error)
+    except OSError as error:  # what the probe itself needs
+        gap = f"{sandbox.level if sandbox else 'sandbox'}: {error}"
     if gap is None:
         return sandbox
     if sandbox is not None:
@@ -124,7 +127,8 @@ class LocalSandbox(Sandbox):
         self._home = ""
         try:
             self._start()
-        except ZygoteDied as error:
+        except (ZygoteDied, OSError) as error:
+            self._forget_home()
             raise SandboxError(f"{level}: {error}") from error
 
     @property
@@ -142,21 +146,12 @@ class LocalSandbox(Sandbox):
         with self._lock:
             if self._closed:
                 raise SandboxError("the sandbox is closed; open a new one")
-            try:
+            with contextlib.suppress(ZygoteDied):
                 return self._once(job)
-            except ZygoteDied:
-                self._drop()
-            except BaseException:
-                self._drop()  # interrupted: its answer, still to come, must not be taken for the next one's
-                raise
             try:
                 return self._once(job)
             except ZygoteDied as error:
-                self._drop()
                 raise SandboxError(f"the sandbox died twice over one program ({error})") from error
-            except BaseException:
-                self._drop()
-                raise
 
     def close(self) -> None:
         if os.getpid() != self._owner:
@@ -169,10 +164,17 @@ class LocalSandbox(Sandbox):
             self._forget_home()
 
     def _once(self, job: Job) -> Ran:
-        if self._zygote is None:
-            self._start()
-        assert self._zygote is not None
-        return self._zygote.run(job)
+        try:
+            if self._zygote is None:
+                self._start()
+            assert self._zygote is not None
+            return self._zygote.run(job)
+        except BaseException as error:
+            self._drop()  # interrupted, too: its answer, still to come, must not be taken for the next one's
+            # No descriptors, memory or disk left here, which is nobody's program's doing. A TimeoutError is an alarm of the caller's.
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise ZygoteDied(str(error)) from error
+            raise
 
     def _drop(self) -> None:
         if self._zygote is not None:
@@ -192,10 +194,15 @@ class LocalSandbox(Sandbox):
             return
         self._home = tempfile.mkdtemp(prefix="rlcore-jail-")
         self._remove_home = weakref.finalize(self, _remove, self._home, self._owner)
-        walls = {"readable": [*_SYSTEM, *_standard_library(), *self._readable], "listed": [_library()], "devices": _DEVICES}
+        walls = {
+            "readable": [*_SYSTEM, *interpreter.standard_library(), *self._readable],
+            "listed": [str(interpreter.library())],
+            "devices": _DEVICES,
+        }
         setup = {"level": str(self.level), "home": self._home, **walls}
         self._zygote = ZygoteProcess(
-            lambda control: [str(bubblewrap.interpreter()), *boot_arguments(str(_HERE), control, setup)], bubblewrap.environment(self._home)
+            lambda control: [str(interpreter.executable()), *boot_arguments(str(_HERE), control, setup)],
+            interpreter.environment(self._home),
         )
 
     def _forget_home(self) -> None:
@@ -223,16 +230,3 @@ def _must_fit(job: Job) -> None:
             f"the job's {len(job.files)} files ({size} bytes in whole pages, {entries} with their folders) do not fit: "
             f"disk_bytes is {job.limits.disk_bytes}, and half of files {job.limits.files // 2}"
         )
-
-
-def _library() -> str:
-    base = str(Path(sys.base_prefix).resolve())
-    return sysconfig.get_path("stdlib", vars={"base": base, "installed_base": base})
-
-
-def _standard_library() -> list[str]:
-    """What the base interpreter imports, without the packages installed beside it."""
-    library = Path(_library())
-    hidden = {folder.name for folder in bubblewrap.site_packages()}
-    shared = [str(path) for path in Path(sys.base_prefix).resolve().joinpath("lib").glob("*.so*")]
-    return [str(path) for path in library.iterdir() if path.name not in hidden] + shared + [str(bubblewrap.interpreter())]

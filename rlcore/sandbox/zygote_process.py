@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -67,7 +67,8 @@ class ZygoteProcess:
 
     def __init__(self, command: Any, environment: Mapping[str, str]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with ours, theirs:
+        with theirs, ExitStack() as unless_started:
+            unless_started.callback(ours.close)
             self._popen = subprocess.Popen(
                 command(theirs.fileno()),
                 stdin=subprocess.DEVNULL,
@@ -78,7 +79,8 @@ class ZygoteProcess:
                 # Of its own: a kill of its owner's group must leave it the moment in which it ends its program and cleans up.
                 start_new_session=True,
             )
-            self._channel = ours.dup()
+            unless_started.pop_all()
+        self._channel = ours
         _CHANNELS.add(self._channel)
         self._await_ready()
 
@@ -89,10 +91,10 @@ class ZygoteProcess:
 
     def run(self, job: Job) -> Ran:
         """One run. :raises ZygoteDied: the zygote is of no use any more; kill it."""
-        with ExitStack() as closing:
+        with ExitStack() as closing, ExitStack() as once_sent:
             stdin, payload = (_memory_file(content, closing) for content in (job.stdin, _payload(job)))
-            stdout, stdout_end = _pipe(closing)
-            stderr, stderr_end = _pipe(closing)
+            stdout, stdout_end = _pipe(closing, once_sent)
+            stderr, stderr_end = _pipe(closing, once_sent)
             ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
             limits = job.limits
             request = {
@@ -107,9 +109,7 @@ class ZygoteProcess:
                 self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
             except OSError as error:
                 raise ZygoteDied(self._last_words()) from error
-            finally:
-                os.close(stdout_end)
-                os.close(stderr_end)
+            once_sent.close()
             return self._collect(stdout, stderr, job)
 
     def close(self) -> None:
@@ -124,9 +124,10 @@ class ZygoteProcess:
 
     def kill(self) -> None:
         """End it now, with everything in its session."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait()
+        if self._popen.returncode is None:  # else its number is free, and may be somebody else's by now
+            with suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class ZygoteProcess:
         self._channel.settimeout(_START_SECONDS)
         try:
             said = self._channel.recv(1 << 16)
-        except TimeoutError:
+        except OSError:  # the time is over, or the socket closed
             said = b""
         self._channel.settimeout(None)
         if said:
@@ -199,8 +200,17 @@ class ZygoteProcess:
         assert self._popen.stderr is not None
         os.set_blocking(self._popen.stderr.fileno(), False)
         words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
-        code = self._popen.poll()
+        code = self._code()
         return words[-1][:300] if words else f"it ended with code {code}" if code is not None else "it closed its socket"
+
+    def _code(self) -> int | None:
+        """Its exit code, or -signal; None while it runs. Does not reap it: until ``kill`` has ended its group, the number must be taken."""
+        if self._popen.returncode is not None:
+            return self._popen.returncode
+        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
 
 def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> Ran:
@@ -235,7 +245,8 @@ def _memory_file(content: bytes, closing: ExitStack) -> int:
     return descriptor
 
 
-def _pipe(closing: ExitStack) -> Sequence[int]:
+def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
     read, write = os.pipe()
-    closing.callback(os.close, read)
+    reading.callback(os.close, read)
+    writing.callback(os.close, write)
     return read, write

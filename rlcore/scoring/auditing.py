@@ -23,7 +23,7 @@ from rlcore.scoring.scorer import Scorer
 from rlcore.specs import RewardSpec
 from rlcore.types import AuditCase, Outcome
 
-__all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of"]
+__all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
 
 _SEEDS = 3
 """Rows that generic cases are made of: different kinds of answer fail in different ways, and each costs seconds."""
@@ -105,29 +105,34 @@ def cases_of(spec: RewardSpec) -> list[AuditCase]:
 def material_of(spec: RewardSpec, data: Path | None = None) -> Material:
     """The plugin's cases and generic ones: made of its honest cases, of the rows of ``data``, or of nothing but text.
 
-    Rows of ``data`` are data rows; a ``completion`` in one must be a right answer.
+    Rows of ``data`` are data rows; a ``completion`` in one must be a right answer, each of a list; the first of a list is spoiled.
 
     :raises DataError: no row of ``data`` can be used, or there is no row at all and the reward declares columns.
     """
     own = cases_of(spec)
     honest = _spread([case for case in own if case.accept is True])
     rows = [] if data is None else list(_rows(data, spec))
-    seeds = [*honest, *rows]
+    seeds = [*honest, *(row[0] for row in rows)]
     note, rowless = "", not seeds
     if rowless and spec.requires:
         raise DataError(
-            f"reward {spec.name} comes with no cases and judges rows with {', '.join(spec.requires)}; name some with --data FILE.jsonl"
+            f"reward {spec.name} {no_cases(spec)} and judges rows with {', '.join(spec.requires)}; name some with --data FILE.jsonl"
         )
     if rowless:
         seeds = [AuditCase(name="no row", columns={}, text="", accept=None)]
-        note = f"reward {spec.name} comes with no cases: only texts without a data row are tried; --data FILE.jsonl gives it rows"
+        note = f"reward {spec.name} {no_cases(spec)}: only texts without a data row are tried; --data FILE.jsonl gives it rows"
     elif not any(seed.accept for seed in seeds):
         note = "no right completion is known, so none is spoiled: put right ones into --data, as completion"
-    generic = [case for case in rows if case.accept]
+    generic = [case for row in rows for case in row if case.accept]
     for number, seed in enumerate(seeds):
         generic += _lenient(plain_cases(seed, spec.system_prompt), seed) if number == 0 else []
         generic += _lenient(spoiled_cases(seed), seed) if seed.accept else []
     return Material(cases=(*(("plugin", case) for case in own), *(("generic", case) for case in generic)), note=note, rowless=rowless)
+
+
+def no_cases(spec: RewardSpec) -> str:
+    """What to say where no case of the plugin's own can be used."""
+    return f"comes with no cases (its audit {spec.audit} returned none that is right)" if spec.audit else "comes with no cases"
 
 
 def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
@@ -139,18 +144,25 @@ def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
     return [*whole[:1], *(case for case in spread if case not in whole[:1])][:_SEEDS]
 
 
-def _rows(data: Path, spec: RewardSpec) -> Iterator[AuditCase]:
-    """The first usable rows; a row without a completion gets an empty one that nobody is asked about."""
+def _rows(data: Path, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
+    """The first usable rows, a case a completion; a row without one gets an empty one that nobody is asked about."""
     found, first = 0, ""
     for item in read_items(data, Routes((spec,)), needs_completion=False):
         if item.refused:
             first = first or item.refused
             continue
-        text = item.texts[0] if item.texts else ""
         accept = True if item.texts else None
-        name = f"row {item.line}"
-        yield AuditCase(
-            name=name, columns=item.columns, text=text, accept=accept, messages=item.messages, finish=item.finish, note=item.source
+        yield tuple(
+            AuditCase(
+                name=f"row {item.line}, completion {place}" if item.several else f"row {item.line}",
+                columns=item.columns,
+                text=text,
+                accept=accept,
+                messages=item.messages,
+                finish=item.finish,
+                note=item.source,
+            )
+            for place, text in enumerate(item.texts or ("",), start=1)
         )
         found += 1
         if found == _SEEDS:

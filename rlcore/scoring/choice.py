@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.blame import closest
 from rlcore.config import Plan, Typed, plan_run
 from rlcore.errors import UsageError
 from rlcore.registry import Registry
 from rlcore.rewards import RewardEntry
+from rlcore.scoring.options import option_flags
 from rlcore.specs import PluginKind, RewardSpec
+from rlcore.types import Outcome
 
 __all__ = ["Choice", "choose_rewards", "reward_entries"]
 
@@ -66,9 +66,7 @@ def choose_rewards(
     if workers is not None:
         flags["schedule.reward_workers"] = Typed("--workers", (workers,))
     files = [] if config is None else [config]
-    if options:
-        chosen = plan_run(files, flags, registry, require=False)
-        flags |= _options(options, chosen)
+    flags |= option_flags(options, files, flags, registry)
     plan = plan_run(files, flags, registry, require=False)
     entries = reward_entries(plan)
     if not entries:
@@ -77,7 +75,7 @@ def choose_rewards(
 
 
 def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
-    """The rewards of a plan; PluginError, with what to install, where one is not here."""
+    """The rewards of a plan, as a run and ``rlcore score`` use them; PluginError, with what to install, where one is not here."""
     specs: list[RewardSpec] = []
     for reward in plan.config.rewards:
         spec = plan.registry.spec(PluginKind.REWARD, reward.name)
@@ -92,49 +90,8 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
+            policy={Outcome(outcome): action for outcome, action in reward.policy},
+            budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
         )
         for reward, spec, options in zip(plan.config.rewards, specs, plan.reward_options, strict=True)
     )
-
-
-def _options(words: Sequence[str], plan: Plan) -> dict[str, Typed]:
-    """``key=value`` words as flags, by setting; ``a.b=1`` and ``a.c=2`` together make the table ``a``."""
-    models = [plan.registry.options_model(PluginKind.REWARD, reward.name) for reward in plan.config.rewards]
-    known = sorted({key for model in models if model is not None for key in model.model_fields})
-    plain: dict[str, Typed] = {}
-    nested: dict[str, dict[str, Any]] = {}
-    for word in words:
-        path, equals, value = word.partition("=")
-        key, *inner = path.strip().split(".")
-        if not equals or not key:
-            raise UsageError(f"--option {word}: write --option key=value, for example --option {known[0] if known else 'scale'}=1")
-        if key not in known:
-            whose = " and ".join(reward.name for reward in plan.config.rewards)
-            listed = f"its options are: {', '.join(known)}" if known else "it has none"
-            raise UsageError(f"--option {word}: {whose} has no option {key}{closest(key, known)}; {listed}")
-        if inner:
-            _put(nested.setdefault(key, {}), inner, value, word)
-        else:
-            plain[f"rewards.options.{key}"] = Typed(f"--option {key}", (value,))
-    if both := [key for key in nested if f"rewards.options.{key}" in plain]:
-        raise UsageError(f"--option {both[0]}: it is given as a whole and by its parts; give one of both")
-    tables = {f"rewards.options.{key}": Typed(f"--option {key}", (json.dumps(table),)) for key, table in nested.items()}
-    return plain | tables
-
-
-def _put(table: dict[str, Any], keys: Sequence[str], value: str, word: str) -> None:
-    for key in keys[:-1]:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
-            raise UsageError(f"--option {word}: {key} is given as a value and as a table; give one of both")
-    if isinstance(table.get(keys[-1]), Mapping):
-        raise UsageError(f"--option {word}: {keys[-1]} is given as a value and as a table; give one of both")
-    table[keys[-1]] = _read(value)
-
-
-def _read(value: str) -> Any:
-    """Inside a table there is no flag's type to go by: JSON where it reads so, else text; the plugin's model checks it."""
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value

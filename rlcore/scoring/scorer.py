@@ -17,7 +17,8 @@ from typing import Any
 from rlcore.rewards import RewardEntry, RewardPool
 from rlcore.rewards.inbox import Result
 from rlcore.rewards.mixing import mix
-from rlcore.rewards.protocol import Call, Task
+from rlcore.rewards.protocol import Task
+from rlcore.rewards.tasks import check_task, score_tasks, seen_columns
 from rlcore.scoring.items import Item, Verdict
 from rlcore.types import Outcome, RewardInput, Score
 
@@ -68,6 +69,11 @@ class Scorer:
     def notices(self) -> tuple[str, ...]:
         """What the rewards say of how they judge on this machine, each with its name in front."""
         return tuple(f"reward {self._entries[place].name}: {text}" for place, text in self._pool.notices)
+
+    @property
+    def group_level(self) -> bool:
+        """Whether a reward judges the texts of an item against each other."""
+        return any(traits.group_level for traits in self._pool.traits)
 
     def run(self, items: Iterable[Item], *, scores: bool = True) -> Iterator[Verdict]:
         """Verdicts in the order of the items and of their texts; an item that cannot be judged has one, ``invalid``.
@@ -132,7 +138,7 @@ class Scorer:
         self._bytes += opened.size
         tasks = []
         for r in opened.rewards:
-            columns = self._columns(r, item.columns)
+            columns = seen_columns(self._entries[r], self._pool.traits[r], item.columns)
             tasks += self._check(opened, r, columns)
             if opened.done is not None:
                 return []
@@ -141,11 +147,6 @@ class Scorer:
         if not tasks:
             self._finish(opened)
         return tasks
-
-    def _columns(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
-        declared = self._pool.traits[r].requires
-        wanted = columns if declared is None else {*declared, *self._entries[r].spec.requires}
-        return {name: value for name, value in columns.items() if name in wanted}
 
     def _check(self, opened: _Open, r: int, columns: Mapping[str, Any]) -> list[Task]:
         if not self._pool.traits[r].checks:
@@ -156,35 +157,22 @@ class Scorer:
             if self._checked[key]:
                 self._refuse(opened, r, self._checked[key])
             return []
-        task = Task(
-            task_id=next(self._ids),
-            reward=r,
-            call=Call.CHECK,
-            items=(RewardInput(messages=opened.item.messages, columns=columns, text=""),),
-            deadline=self._entries[r].deadline,
-        )
+        item = RewardInput(messages=opened.item.messages, columns=columns, text="")
+        task = check_task(next(self._ids), r, self._entries[r], item)
         self._check_keys[task.task_id] = key
         self._book(opened, task, ())
         return [task]
 
     def _score(self, opened: _Open, r: int, columns: Mapping[str, Any]) -> list[Task]:
         item = opened.item
-        places = tuple(range(len(item.texts)))
-        together = self._pool.traits[r].group_level
-        tasks = []
-        for share in [places] if together else [(place,) for place in places]:
-            task = Task(
-                task_id=next(self._ids),
-                reward=r,
-                call=Call.GROUP if together else Call.SCORE,
-                items=tuple(
-                    RewardInput(messages=item.messages, columns=columns, text=item.texts[place], finish=item.finish) for place in share
-                ),
-                deadline=self._entries[r].deadline * len(share),
-            )
-            self._book(opened, task, share)
-            tasks.append(task)
-        return tasks
+        items = {
+            place: RewardInput(messages=item.messages, columns=columns, text=text, finish=item.finish)
+            for place, text in enumerate(item.texts)
+        }
+        booked = score_tasks(self._ids, r, self._entries[r], self._pool.traits[r], items)
+        for task, places in booked:
+            self._book(opened, task, places)
+        return [task for task, _ in booked]
 
     def _book(self, opened: _Open, task: Task, places: tuple[int, ...]) -> None:
         opened.tasks[task.task_id] = (task.reward, places)
@@ -200,8 +188,9 @@ class Scorer:
             return  # of an item that was refused meanwhile
         r, places = opened.tasks.pop(task_id)
         if key is not None:
-            if result.failure is Outcome.INFRA:
-                self._give_up(opened, Score.failed(Outcome.INFRA, f"{self._entries[r].name}: {result.complaint}"))
+            if result.failure is not None:  # of the check itself, which says nothing of the row
+                opened.trace = opened.trace or result.trace
+                self._give_up(opened, Score.failed(result.failure, f"{self._entries[r].name}: {result.complaint}"))
                 return
             self._remember(key, result.complaint or "")
             if result.complaint:
@@ -229,7 +218,7 @@ class Scorer:
         for task_id in opened.tasks:
             self._of_task.pop(task_id)
             self._check_keys.pop(task_id, None)
-        opened.done = (Verdict(line=opened.item.line, source=opened.item.source, score=score),)
+        opened.done = (Verdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace),)
         self._leave(opened)
 
     def _finish(self, opened: _Open) -> None:
@@ -239,7 +228,7 @@ class Scorer:
                 line=item.line,
                 source=item.source,
                 score=mix([(self._entries[r].name, self._entries[r].weight, opened.scores[r, place]) for r in opened.rewards]),
-                seconds=opened.seconds[place],
+                seconds=opened.seconds[place] or None,  # a worker that died took no time that anybody knows
                 place=place if item.several else None,
                 trace=opened.trace,
             )

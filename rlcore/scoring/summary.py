@@ -80,6 +80,11 @@ class Summary:
         return self.by_outcome[Outcome.INVALID].count if Outcome.INVALID in self.by_outcome else 0
 
     @property
+    def all_failed(self) -> bool:
+        """Rows reached a reward, and it judged none of them."""
+        return self.judged == 0 and self.rows > self.invalid
+
+    @property
     def seconds(self) -> float:
         """Since the start, or until ``stop``."""
         return time.perf_counter() - self._started if self._seconds is None else self._seconds

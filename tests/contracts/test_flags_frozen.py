@@ -71,7 +71,8 @@ training.tokens_per_forward training.betas training.weight_decay training.warmup
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
 schedule.max_staleness schedule.reward_workers
-schedule.reward_error_budget weights.transport weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
+schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
+weights.transport weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
 log.trackers rewards.deadline
 """
 

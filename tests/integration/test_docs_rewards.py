@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -19,7 +20,8 @@ from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Segment
 from rlcore.config.model import RewardBudget, RewardPolicy, ScheduleSection
 from rlcore.interfaces import AsyncReward, Reward
 from rlcore.registry import Registry
-from rlcore.rewards import Judge, RewardEntry
+from rlcore.rewards import Judge, RewardEntry, RewardPool
+from rlcore.rewards.pool import MAX_GROWTH, MAX_ITEMS
 from rlcore.specs import RewardSpec
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
@@ -111,3 +113,11 @@ def test_the_page_names_what_there_is() -> None:
     for action in get_args(RewardPolicy.model_fields["wrong"].annotation):
         assert f"`{action}`" in PAGE
     assert f"`schedule.reward_error_budget` ({ScheduleSection().reward_error_budget})" in PAGE
+
+
+def test_the_page_says_when_workers_are_replaced() -> None:
+    settings, said = ScheduleSection(), " ".join(PAGE.split())
+    assert f"replaced after {settings.reward_worker_items} calls (`schedule.reward_worker_items`)" in said
+    assert f"grew by {settings.reward_worker_growth_mb} MiB (`schedule.reward_worker_growth_mb`)" in said
+    assert (settings.reward_worker_items, settings.reward_worker_growth_mb << 20) == (MAX_ITEMS, MAX_GROWTH)
+    assert f"{inspect.signature(RewardPool).parameters['start_seconds'].default:g} seconds to import and open" in said

@@ -1,4 +1,5 @@
-"""Twenty thousand items, with accidents among them: no descriptor, process or memory is left behind."""
+"""Twenty thousand items: no descriptor, process or memory is left behind. With accidents among them, which replace workers all the time;
+and without, so that the same processes live through all of it."""
 
 from __future__ import annotations
 
@@ -57,13 +58,20 @@ def _entry(name: str, target: Any) -> RewardEntry:
     return RewardEntry(name=name, spec=spec, deadline=1.0, payload=cloudpickle.dumps(target))
 
 
-def _judge(judge: Judge, first: int, groups: int) -> Counter[Outcome]:
+def _rollouts(texts: list[str]) -> list[Rollout]:
+    return [Rollout(prompt_id="p", index=0, segments=(_SEGMENT,), text=text, finish=Finish.STOP) for text in texts]
+
+
+def _judge(judge: Judge, first: int, groups: int, *, accidents: bool = True) -> Counter[Outcome]:
     """Groups of ten; in one of fifty an accident."""
-    seen: Counter[Outcome] = Counter()
     for key in range(first, first + groups):
-        texts = ["x" * (key % 7)] * 9 + [("die", "raise", "hang")[key // 50 % 3] if key % 50 == 0 else "fine"]
-        rollouts = [Rollout(prompt_id="p", index=0, segments=(_SEGMENT,), text=text, finish=Finish.STOP) for text in texts]
-        judge.submit(key, _PROMPT, rollouts)
+        last = ("die", "raise", "hang")[key // 50 % 3] if accidents and key % 50 == 0 else "fine"
+        judge.submit(key, _PROMPT, _rollouts([*["x" * (key % 7)] * 9, last]))
+    return _all_scores(judge)
+
+
+def _all_scores(judge: Judge) -> Counter[Outcome]:
+    seen: Counter[Outcome] = Counter()
     while judge.pending:
         for _, scores in judge.poll(60.0):
             seen.update(score.outcome for score in scores)
@@ -102,6 +110,25 @@ def _figures(before: set[int], workers: int) -> dict[str, float]:
     }
 
 
+def _settle_memory(
+    judge: Judge, waves: Callable[[Judge, int], Counter[Outcome]], before: set[int], *, workers: int, limit: float = 10.0
+) -> None:
+    """One wave to warm up, ten more, and the same processes hold what they held, up to ``limit`` MB of memory."""
+    waves(judge, 0)
+    first, pids = _figures(before, workers), _settled(workers, before)
+    seen: Counter[Outcome] = Counter()
+    for wave in range(1, 11):
+        seen += waves(judge, wave)
+    last = _figures(before, workers)
+    print({name: (round(first[name], 1), round(last[name], 1)) for name in first})
+    assert sum(count for outcome, count in seen.items() if outcome.judged) == sum(seen.values()) == 20_000
+    assert _settled(workers, before) == pids, "a worker was replaced"
+    assert last["descriptors"] == first["descriptors"]
+    assert last["descriptors of workers"] == first["descriptors of workers"]
+    assert last["memory, MB"] - first["memory, MB"] < 10
+    assert last["memory of the largest worker, MB"] - first["memory of the largest worker, MB"] < limit
+
+
 @pytest.mark.full
 def test_twenty_thousand_items_leave_nothing_behind() -> None:
     before = _children()
@@ -119,4 +146,39 @@ def test_twenty_thousand_items_leave_nothing_behind() -> None:
     assert last["descriptors of workers"] <= first["descriptors of workers"]
     assert last["memory, MB"] - first["memory, MB"] < 10
     assert last["memory of the largest worker, MB"] - first["memory of the largest worker, MB"] < 10
+    assert _children() == before
+
+
+@pytest.mark.full
+def test_processes_that_live_through_twenty_thousand_items_do_not_grow() -> None:
+    before = _children()
+    entries = [_entry("plain", _plain()), _entry("network", _network())]
+    with Judge(entries, workers=2, error_budget=0.0, max_items=1_000_000) as judge:
+        _settle_memory(judge, lambda judge, wave: _judge(judge, 200 * wave, 200, accidents=False), before, workers=3)
+    assert _children() == before
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+def test_workers_that_judge_twenty_thousand_formulas_do_not_grow() -> None:
+    """Distinct pairs, so that nothing is answered from a cache."""
+    from rlcore_plugin_math import rlcore_register_rewards
+    from rlcore_plugin_math.options import BoxedOptions
+
+    from benchmarks.rewards_math import pairs
+
+    before = _children()
+    spec = next(spec for spec in rlcore_register_rewards() if spec.name == "boxed")
+    entry = RewardEntry(name="boxed", spec=spec, deadline=30.0, options=BoxedOptions())
+    texts = pairs(22_000, seed=9)
+
+    def wave(judge: Judge, number: int) -> Counter[Outcome]:
+        for key in range(2000 * number, 2000 * (number + 1)):
+            gold, answer = texts[key]
+            prompt = Prompt(prompt_id=str(key), index=key, messages=_PROMPT.messages, columns={"gt_answer": gold})
+            judge.submit(key, prompt, _rollouts([rf"so \boxed{{{answer}}}"]))
+        return _all_scores(judge)
+
+    with Judge([entry], workers=2, error_budget=0.0, max_items=1_000_000) as judge:
+        _settle_memory(judge, wave, before, workers=2, limit=20.0)  # sympy fills its caches
     assert _children() == before

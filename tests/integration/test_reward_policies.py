@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rlcore.testing import RunTester
 
 MINE = """
@@ -58,3 +60,38 @@ def test_a_budget_ends_the_run(tmp_path: Path) -> None:
     _, said = run_with(tmp_path, "budget = { error = 0.0 }\n")
     assert said.startswith("1 "), said
     assert "more than its budget = { error = 0 } allows" in said
+
+
+COUNTING = """
+import os
+from pathlib import Path
+
+from rlcore.api import Reward, Score
+
+class Counting(Reward):
+    calls = 0
+
+    def open(self):
+        self.ballast = []
+
+    def score(self, item):
+        self.calls += 1
+        Path("calls").mkdir(exist_ok=True)
+        Path("calls", str(os.getpid())).write_text(str(self.calls))
+        self.ballast.append(b"x" * (1 << 20))
+        return Score(value=1.0, accuracy=float(item.text.startswith("b")))
+"""
+
+
+@pytest.mark.parametrize(("setting", "most"), [("reward_worker_items = 6", 6), ("reward_worker_growth_mb = 4", 5)])
+def test_workers_are_replaced_as_the_settings_say(tmp_path: Path, setting: str, most: int) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.fake_run()
+    tester.write("mine.py", COUNTING)
+    tester.write(
+        "more.toml", f'[run]\nmax_steps = 1\n[schedule]\nreward_workers = 1\n{setting}\n[[rewards]]\nname = "./mine.py:Counting"\n'
+    )
+    tester.run("train", "run.toml", "more.toml").assert_ok()
+    calls = [int(path.read_text(encoding="utf-8")) for path in (tmp_path / "calls").iterdir()]
+    assert len(calls) > 1
+    assert max(calls) <= most

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,32 @@ class Asynchronous:
         return self.judge._pool.worker_pids
 
 
+class Hostile:
+    """An asynchronous actor that judges hostile answers in mathematics, each alone, so that its seconds are its own."""
+
+    def __init__(self, deadline: float) -> None:
+        from rlcore_plugin_math import rlcore_register_rewards
+        from rlcore_plugin_math.options import BoxedOptions
+
+        spec = next(spec for spec in rlcore_register_rewards() if spec.name == "boxed")
+        options = BoxedOptions(time_limit=1.5, max_chars=10_000)  # so that the other guards are tried too
+        entry = RewardEntry(name="boxed", spec=spec, deadline=deadline, options=options)
+        self.judge = Judge([entry], workers=1, error_budget=0.0)
+
+    async def judged(self, rows: list[tuple[str, str, str]]) -> list[tuple[str, str, float, float]]:
+        """(name, outcome, value, seconds) a row."""
+        found = []
+        segment = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
+        for key, (name, gold, answer) in enumerate(rows):
+            prompt = Prompt(prompt_id=str(key), index=key, messages=(Message(role="user", content="?"),), columns={"gt_answer": gold})
+            rollout = Rollout(prompt_id="p", index=0, segments=(segment,), text=rf"\boxed{{{answer}}}", finish=Finish.STOP)
+            started = time.monotonic()
+            self.judge.submit(key, prompt, [rollout])
+            ((_, (score,)),) = await asyncio.to_thread(self.judge.poll, 30.0)
+            found.append((name, Outcome(score.outcome).value, score.value, time.monotonic() - started))
+        return found
+
+
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """A Ray of this machine, and nothing of it afterwards."""
@@ -143,6 +170,22 @@ def test_in_an_asynchronous_ray_actor(ray: Any) -> None:
     pids = ray.get(actor.pids.remote(), timeout=60)
     ray.kill(actor)
     assert _gone(pids), "the workers outlived the actor"
+
+
+@pytest.mark.full
+def test_hostile_answers_in_an_asynchronous_ray_actor(ray: Any) -> None:
+    """Every row ends by the rules of its own reward, none by an accident of the engine, none late."""
+    from rlcore_plugin_math.audit import hostile_rows
+
+    deadline, rows = 4.0, hostile_rows()
+    actor = ray.remote(num_cpus=1)(Hostile).remote(deadline)
+    found = ray.get(actor.judged.remote(rows), timeout=280)
+    ray.kill(actor)
+    print(f"{len(rows)} rows, the slowest {max(seconds for *_, seconds in found):.2f} s, outcomes {Counter(row[1] for row in found)}")
+    assert [name for name, *_ in found] == [name for name, _, _ in rows]
+    assert [(name, seconds) for name, _, _, seconds in found if seconds > deadline + 0.5] == []
+    assert {outcome for _, outcome, _, _ in found} <= {"wrong", "malformed", "unparseable"}
+    assert {value for _, _, value, _ in found} == {0.0}
 
 
 @pytest.mark.full

@@ -62,6 +62,23 @@ def test_the_samples_are_scored(demo: Path) -> None:
     assert {name: figures["count"] for name, figures in scored["outcomes"].items()} == {"ok": 1, "wrong": 2, "malformed": 1}
 
 
+def commands(heading: str) -> list[list[str]]:
+    block = re.search(rf"## {heading}\n.*?```sh\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    return [line.split("#")[0].split() for line in block[1].splitlines()]
+
+
+def test_the_commands_on_rewards_exit_as_they_say(demo: Path) -> None:
+    (demo / "right.jsonl").write_text(BLOCKS["samples.jsonl"].splitlines(keepends=True)[0], encoding="utf-8")
+    typed = commands("Debug a reward without training")
+    assert ["head", "-n", "1", "samples.jsonl", ">", "right.jsonl"] in typed
+    assert sorted({words[1] for words in typed if words[0] == "rlcore"}) == ["audit", "score"]
+    slow = ["rlcore", "audit", "--reward", "boxed"]  # seconds; the plugin's own tests audit it
+    assert slow in typed
+    said = [run(demo, *words[1:]).stdout for words in typed if words[0] == "rlcore" and words != slow]
+    assert "findings: none" in said[-1]
+
+
 def test_the_same_loss_from_a_python_script(demo: Path) -> None:
     done = run(demo, code=BLOCKS["train_my_loss.py"], path=str(demo))
     assert '"loss/held"' in metrics(demo)

@@ -22,6 +22,8 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     "code",
     [
         "import rlcore.api",
+        "import rlcore.api.sandbox",
+        "import rlcore_plugin_code.options",
         "import rlcore.learning",
         "import rlcore.testing",
         "import rlcore.config",
@@ -32,7 +34,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         RUN.format("['score', 'absent.jsonl', '--reward', 'boxed']"),
         RUN.format("['audit', '--reward', 'boxed', '--data', 'absent.jsonl']"),
     ],
-    ids=["api", "learning", "testing", "config", "discovery", "help", "plugins", "show", "score", "audit"],
+    ids=["api", "sandbox", "code_options", "learning", "testing", "config", "discovery", "help", "plugins", "show", "score", "audit"],
 )
 def test_loads_nothing_heavy(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"{code}\n{PRINT_HEAVY}"], capture_output=True, text=True, check=False)

@@ -9,9 +9,10 @@ import ctypes
 import os
 import struct
 
+from rlcore.sandbox.jail.syscalls import number
+
 __all__ = ["abi", "restrict", "rules"]
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # the same on every machine
 _VERSION = 1
 _PATH_BENEATH = 1
 
@@ -30,7 +31,7 @@ _library = ctypes.CDLL(None, use_errno=True)
 
 def abi() -> int:
     """Version of Landlock that the kernel offers, 0 where it offers none."""
-    return max(0, int(_library.syscall(_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))))
+    return max(0, int(_library.syscall(number("landlock_create_ruleset"), None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))))
 
 
 def rules(*, readable: list[str], listed: list[str], files: list[str], own: str) -> int:
@@ -43,7 +44,7 @@ def rules(*, readable: list[str], listed: list[str], files: list[str], own: str)
     handled = _ALL_FILES[min(version, 5)]
     attribute = struct.pack("=QQQ", handled, _TCP if version >= 4 else 0, _SCOPED if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = _library.syscall(_CREATE, ctypes.c_char_p(attribute), ctypes.c_size_t(size), ctypes.c_uint32(0))
+    ruleset = _library.syscall(number("landlock_create_ruleset"), ctypes.c_char_p(attribute), ctypes.c_size_t(size), ctypes.c_uint32(0))
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock rules can be made")
     for path in readable:
@@ -58,7 +59,7 @@ def rules(*, readable: list[str], listed: list[str], files: list[str], own: str)
 
 def restrict(ruleset: int) -> None:
     """Hold this process and all it starts to the rules, for good. Needs no_new_privs; OSError where the kernel refuses."""
-    if _library.syscall(_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
+    if _library.syscall(number("landlock_restrict_self"), ctypes.c_int(ruleset), ctypes.c_uint32(0)) != 0:
         raise OSError(ctypes.get_errno(), "Landlock rules refused")
 
 
@@ -71,7 +72,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         if not os.path.isdir(path):  # noqa: PTH112 - pathlib is not worth its import in here
             rights &= _FILE_RIGHTS
         rule = struct.pack("=Qi", rights, descriptor)
-        if _library.syscall(_ADD, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint32(0)) != 0:
+        arguments = ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), ctypes.c_char_p(rule), ctypes.c_uint32(0)
+        if _library.syscall(number("landlock_add_rule"), *arguments) != 0:
             raise OSError(ctypes.get_errno(), f"no Landlock rule for {path}")
     finally:
         os.close(descriptor)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from rlcore.sandbox.jail import program, seccomp
+from rlcore.sandbox.jail.syscalls import number
 
 __all__ = ["be_program", "fork", "map_user"]
 
@@ -21,7 +22,6 @@ _SET_TID = 0x01000000 | 0x00200000  # CLONE_CHILD_SETTID, CLONE_CHILD_CLEARTID
 _PR_GET_TID_ADDRESS = 40
 _INSIDE = 1000
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND, _MS_REC, _MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
-_CLONE = {"x86_64": 56, "aarch64": 220}
 _library = ctypes.CDLL(None, use_errno=True)
 _holding = ctypes.PyDLL(None, use_errno=True)  # the GIL is kept over a clone, as over os.fork
 
@@ -32,7 +32,7 @@ def fork(machine: str) -> int:
     _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0)  # where the C library keeps its thread's id: the child's is new
     tid = [None, None, address] if machine == "aarch64" else [None, address, None]
     ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(_holding.syscall(_CLONE[machine], ctypes.c_ulong(_FRESH | _SET_TID | _SIGCHLD), None, *tid))
+    pid = int(_holding.syscall(number("clone", machine), ctypes.c_ulong(_FRESH | _SET_TID | _SIGCHLD), None, *tid))
     if pid == 0:
         ctypes.pythonapi.PyOS_AfterFork_Child()
         return 0

@@ -11,7 +11,7 @@ import os
 import resource
 import signal
 import sys
-from _sitebuiltins import Quitter
+from _sitebuiltins import Quitter, _Helper
 from collections.abc import Mapping
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
@@ -25,6 +25,7 @@ _THREAD_STACK = 64 << 20  # of a command: the C library gives every thread of it
 _SIGNALS = 1024  # queued at a time; timers count, which are the kernel's memory
 _NAME = "solution.py"
 _SETUP_FAILED = 121
+_LARGEST_CODE = (1 << 63) - 1  # Python takes a larger one for -1
 _library = ctypes.CDLL(None, use_errno=True)
 
 
@@ -112,6 +113,7 @@ def like_python(home: str) -> None:
     sys.stdout = sys.__stdout__ = open(1, "w", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", buffering=1, errors="backslashreplace", **own)  # type: ignore[call-overload, misc]  # noqa: SIM115
     builtins.exit, builtins.quit = Quitter("exit", "Ctrl-D"), Quitter("quit", "Ctrl-D")  # what site would have brought
+    builtins.help = _Helper()
     sys.argv = [_NAME]
     sys.path.insert(0, home)
     for name in [name for name in sys.modules if name.split(".")[0] == "rlcore"]:
@@ -148,7 +150,7 @@ def run_program(payload: bytes, memory_flag: Any, home: str, is_ready: int) -> N
 
 def _run_python(source: bytes, memory_flag: Any) -> NoReturn:
     main = ModuleType("__main__")
-    main.__dict__.update(__builtins__=__builtins__, __file__=_NAME)
+    main.__dict__.update(__builtins__=builtins, __file__=_NAME)
     sys.modules["__main__"] = main
     code = 0
     try:
@@ -162,7 +164,7 @@ def _report(error: BaseException, memory_flag: Any) -> int:
     """Print what Python would print; the exit code that it would end with."""
     if isinstance(error, SystemExit):
         if error.code is None or isinstance(error.code, int):
-            return (error.code or 0) & 0xFF
+            return (error.code or 0) & 0xFF if abs(error.code or 0) <= _LARGEST_CODE else 0xFF
         _complain(str(error.code))
         return 1
     if isinstance(error, MemoryError):
@@ -191,7 +193,8 @@ def _finish(code: int) -> NoReturn:
     with contextlib.suppress(BaseException):
         sys.stderr.flush()
     try:
-        sys.stdout.flush()
+        if not sys.stdout.closed:
+            sys.stdout.flush()
     except AttributeError:
         pass  # the program put something else there
     except BaseException as error:

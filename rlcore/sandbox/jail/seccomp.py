@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import signal
 import struct
 
 from rlcore.sandbox.jail.syscalls import machine, number
@@ -35,8 +36,8 @@ semop semctl semtimedop io_setup statmount listmount lsm_set_self_attr sync sync
 LANDLOCK_TOO = _words("""
 fork vfork socket setsid setpgid sched_setaffinity sched_setparam sched_setscheduler sched_setattr setpriority ioprio_set chmod fchmod
 fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr
-fremovexattr setxattrat removexattrat pidfd_open pidfd_getfd pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo truncate fallocate
-bind connect listen accept accept4 sendmsg sendmmsg
+fremovexattr setxattrat removexattrat pidfd_open pidfd_getfd pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo timer_create truncate
+fallocate bind connect listen accept accept4 sendmsg sendmmsg
 """)
 
 _LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -54,6 +55,7 @@ _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, reco
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how large; FIONREAD, FIONBIO, FIO(N)CLEX
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x1, 0x20, 0x40000
+_RLIMIT_CPU = 0
 _PR_SET_SECCOMP, _MODE_FILTER = 22, 2
 
 _Code = list[tuple[int, int, int, int]]
@@ -70,9 +72,10 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
     code += _only(name, "clone", _clone(landlock))
     code += _only(name, "mmap", _mmap(landlock))
     if landlock:
-        for call in ("kill", "tkill", "tgkill"):
-            code += _only(name, call, _allow((pid,)))
-        code += _only(name, "prlimit64", _allow((0, pid)))
+        for call, which in (("kill", 1), ("tkill", 1), ("tgkill", 2)):
+            # Not even itself with SIGKILL: so one that ends that way was killed from outside, which is no verdict.
+            code += _only(name, call, [*_not(which, signal.SIGKILL), *_allow((pid,))])
+        code += _only(name, "prlimit64", [*_cpu_limit_stays(), *_allow((0, pid))])
         code += _only(name, "prctl", _refuse(_PRCTLS))
         code += _only(name, "fcntl", _allow(_FCNTLS, argument=1))
         code += _only(name, "ioctl", _allow(_IOCTLS, argument=1))
@@ -82,8 +85,10 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
         code += _only(name, "openat", _masked(2, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
         code += _only(name, "openat2", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory
     else:
+        code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
         code += _only(name, "socket", _allow((_LOCAL,)))
         code += _only(name, "socketpair", _allow((_LOCAL,)))
+    code += _only(name, "setrlimit", _refuse((_RLIMIT_CPU,)))
     for call in COMMON + (LANDLOCK_TOO if landlock else []):
         code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.EPERM))])
     code.append((_RETURN, 0, 0, _ALLOW))
@@ -138,6 +143,20 @@ def _refuse(values: tuple[int, ...], argument: int = 0) -> _Code:
 def _unless(value: int) -> _Code:
     """Refused where the first argument is another; goes on where it is this."""
     return [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_EQ, 1, 0, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
+
+
+def _not(argument: int, value: int) -> _Code:
+    """Refused where that argument is this; goes on where it is another."""
+    return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 0, 1, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
+
+
+def _cpu_limit_stays() -> _Code:
+    """A lower one would be a SIGKILL of the program's own making. Reading it, without a new value, is let through."""
+    refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
+    new = _ARGUMENTS[2]
+    low = [(_LOAD, 0, 0, new), (_JUMP_EQ, 1, 0, 0), refuse]
+    high = [(_LOAD, 0, 0, new + 4), (_JUMP_EQ, 1, 0, 0), refuse]
+    return [(_LOAD, 0, 0, _ARGUMENTS[1]), (_JUMP_EQ, 0, 6, _RLIMIT_CPU), *low, *high]
 
 
 def _masked(argument: int, mask: int, value: int) -> _Code:

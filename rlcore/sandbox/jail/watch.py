@@ -35,8 +35,8 @@ class Use:
 class Run:
     """One run from the zygote's side: ``of`` the process, ``wait``, ``end``, ``answer``, in this order."""
 
-    def __init__(self, limits: Mapping[str, Any], channel: socket.socket) -> None:
-        self._limits, self._channel = limits, channel
+    def __init__(self, limits: Mapping[str, Any], channel: socket.socket, *, walled: bool) -> None:
+        self._limits, self._channel, self._walled = limits, channel, walled
         self._started = time.monotonic()
         self.flag = mmap.mmap(-1, mmap.PAGESIZE)
         """One shared byte: the program met MemoryError."""
@@ -106,6 +106,9 @@ class Run:
             self._answer = {"error": "the jail could not be built" if self._stopped is None else "the jail was not built in time"}
         elif self._stopped is not None:
             self._answer |= {"exit": None, "signal": None, "limit": self._stopped}
+        elif self._walled and code == -signal.SIGKILL and self._answer["limit"] is None:
+            # Process 1 of its namespace, and one that the filter holds, cannot do that to themselves.
+            self._answer = {"error": "the program was killed from outside (by the kernel, for want of memory?)"}
 
     def _limit(self, code: int, cpu: float) -> str | None:
         """The limit behind the end of a program that ended by itself."""

@@ -17,7 +17,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from rlcore.sandbox.jail import folder, namespaces, open_air, program, seccomp, temporary, watch
+from rlcore.sandbox.jail import folder, namespaces, own_tmp, program, seccomp, watch, without_namespaces
 from rlcore.sandbox.jail.syscalls import machine
 
 __all__ = ["main"]
@@ -98,13 +98,13 @@ def _runner(settings: Mapping[str, Any]) -> _Run:
         return lambda limits, fds, channel: _in_namespaces(
             {**limits, "filter": rules}, fds, channel, (settings["uid"], settings["gid"]), name
         )
-    walled = open_air.walls(settings) if settings["level"] == "landlock" else None
-    temporary.redirect(settings["home"])
-    return lambda limits, fds, channel: open_air.run(limits, fds, channel, settings["home"], walled)
+    walled = without_namespaces.walls(settings) if settings["level"] == "landlock" else None
+    own_tmp.redirect(settings["home"])
+    return lambda limits, fds, channel: without_namespaces.run(limits, fds, channel, settings["home"], walled)
 
 
 def _in_namespaces(limits: dict[str, Any], fds: list[int], channel: socket.socket, user: tuple[int, int], name: str) -> dict[str, Any]:
-    with watch.Run(limits, channel) as run:
+    with watch.Run(limits, channel, walled=True) as run:
         go_out, go = os.pipe()
         pid = namespaces.fork(name)
         if pid == 0:

@@ -9,6 +9,18 @@ import pytest
 from rlcore.testing import RunTester
 
 ROW = {"messages": {"role": "user", "content": "say 41"}, "gt_answer": "41", "completion": "41"}
+GROUPS = """
+from rlcore.api import Reward, Score
+
+class Groups(Reward):
+    group_level = True
+
+    def score(self, item):
+        return Score(value=0.0)
+
+    def score_group(self, items):
+        return [Score(value=0.5 * place) for place, _ in enumerate(items)]
+"""
 KIND = "def score(item):\n    return float(item.columns['gt_answer'] in item.text)\n"
 
 
@@ -34,6 +46,19 @@ def test_a_finding_is_exit_code_1_and_is_named(tester: RunTester) -> None:
     assert "accepted, and must not be" in done.stdout
 
 
+def test_a_finding_shows_the_number_that_contradicts_it(tester: RunTester) -> None:
+    tester.write("strict.py", "def score(item):\n    return 0.0\n")
+    done = tester.run("audit", "--reward", "./strict.py:score", "--data", "rows.jsonl", "--workers", "2")
+    assert done.exit_code == 1
+    assert next(line for line in done.stdout.splitlines() if line.startswith("row 1")).split()[5:8] == ["ok,", "value", "0"]
+
+
+def test_a_reward_of_groups_is_not_audited(tester: RunTester) -> None:
+    tester.write("groups.py", GROUPS)
+    for rows in ([], ["--data", "rows.jsonl"]):
+        tester.run("audit", "--reward", "./groups.py:Groups", *rows).assert_refused("judges the responses of a prompt together")
+
+
 def test_as_json_every_case_is_there(tester: RunTester) -> None:
     done = tester.run("audit", "--reward", "fake", "--data", "rows.jsonl", "--json").assert_ok()
     report = done.json
@@ -53,6 +78,7 @@ def test_all_lists_every_case(tester: RunTester) -> None:
     [
         ([], "no reward is named"),
         (["--reward", "fake"], "--data FILE.jsonl"),
+        (["--reward", "./kind.py:score"], "comes with no cases and cannot judge a text without a data row"),
         (["--reward", "./kind.py:score"], "--data FILE.jsonl"),
         (["--reward", "fake", "--data", "absent.jsonl"], "no such file"),
         (["--reward", "fake", "--reward", "fake"], "one reward is audited at a time"),

@@ -12,8 +12,8 @@ from rlcore.cli.display import LinesDisplay, LiveDisplay, display_on
 from rlcore.roles.evaluator import TaskReport
 
 
-def report(accuracy: float | None) -> TaskReport:
-    return TaskReport(task="sort", accuracy=accuracy, reward=None, response_length=None, rows=())
+def report(accuracy: float | None, failed: int = 0) -> TaskReport:
+    return TaskReport(task="sort", accuracy=accuracy, reward=None, response_length=None, rows=({},) * 9, failed=failed)
 
 
 def shown(*, terminal: bool) -> str:
@@ -25,6 +25,7 @@ def shown(*, terminal: bool) -> str:
     display.step(1, {})
     display.note("a [note] with brackets")
     display.step(2, {"reward/mean": 1.5, "response_length/mean": 7.0, "response_tokens": 100.0})
+    display.evaluated(1, [report(0.5, failed=4)])
     display.evaluated(2, [report(None)])
     display.finished()
     return out.getvalue()
@@ -33,7 +34,7 @@ def shown(*, terminal: bool) -> str:
 @pytest.mark.parametrize("terminal", [False, True])
 def test_every_figure_is_there_and_none_is_invented(terminal: bool) -> None:
     text = shown(terminal=terminal)
-    for words in ("runs/x", "0.250", "1.500", "7.0", "a [note] with brackets", "2/4", "sort –"):
+    for words in ("runs/x", "0.250", "1.500", "7.0", "a [note] with brackets", "2/4", "sort –", "0.500 (no verdict on 4 of 9)"):
         assert words in text
 
 

@@ -95,6 +95,20 @@ def test_a_reward_that_fails_on_every_row_is_exit_code_1(tester: RunTester) -> N
     assert "the reward failed on every row" in done.stderr
     assert "KeyError" in done.stderr
     assert "mine.py" in done.stdout
+    assert "first failure" not in done.stdout  # the error says it
+
+
+def test_a_death_has_no_latency(tester: RunTester) -> None:
+    tester.write("mine.py", "import os\n\ndef score(item):\n    os._exit(7)\n")
+    done = tester.run("score", "samples.jsonl", "--reward", "./mine.py:score", "--limit", "1", "--workers", "1", "--out", "o.jsonl")
+    assert done.exit_code == 1
+    assert next(line.split() for line in done.stdout.splitlines() if line.startswith("infra")) == ["infra", "1", "100.0%", *"––––"]
+    assert rows(tester, "o.jsonl")[0]["seconds"] is None
+
+
+def test_an_option_is_shown_as_it_was_typed(tester: RunTester) -> None:
+    argv = ("--reward", "fake", "--option", "correct=much")
+    tester.run("score", "samples.jsonl", *argv).assert_refused("--option correct=much: correct")
 
 
 @pytest.mark.parametrize(

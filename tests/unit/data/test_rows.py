@@ -31,6 +31,11 @@ def test_the_code_shape() -> None:
     assert prompt.columns["test_cases"] == {"inputs": ["3\n2 2 3\n"], "outputs": ["1\n6\n-1\n"]}
 
 
+def test_the_code_shape_as_a_json_text() -> None:
+    prompt = parse({"messages": USER, "test_cases": '{"inputs": ["1"], "outputs": [["2", "3"]]}'}, CODE)
+    assert prompt.columns["test_cases"] == {"inputs": ["1"], "outputs": ["2\n3"]}
+
+
 def test_a_test_given_as_lines_is_joined() -> None:
     prompt = parse({"messages": USER, "test_cases": {"inputs": [["3", "2 2 3"]], "outputs": [["1"]], "fn": "f"}}, CODE)
     assert prompt.columns["test_cases"] == {"inputs": ["3\n2 2 3"], "outputs": ["1"], "fn": "f"}
@@ -78,6 +83,8 @@ BAD: list[tuple[Any, str]] = [
     ({**M, "gt_answer": "3", "id": True}, '"id" must be text or a whole number'),
     ({**M, "gt_answer": "3", "id": ""}, '"id" must be text or a whole number, not empty'),
     ({**M, "gt_answer": "3", "test_cases": []}, '"test_cases" must be an object'),
+    ({**M, "gt_answer": "3", "test_cases": "{"}, "a text that is not JSON"),
+    ({**M, "gt_answer": "3", "test_cases": "[]"}, '"test_cases" must be an object'),
     ({**M, "gt_answer": "3", "test_cases": {"inputs": ["1"]}}, 'no "outputs"'),
     ({**M, "gt_answer": "3", "test_cases": {"inputs": ["1"], "outputs": []}}, "1 inputs and 0 outputs"),
     ({**M, "gt_answer": "3", "test_cases": {"inputs": [], "outputs": []}}, "every program would pass"),

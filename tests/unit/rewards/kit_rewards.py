@@ -83,6 +83,7 @@ def _no_verdicts():
             "infinite": lambda: Score(value=float("inf")),
             "text": lambda: "10",
             "accuracy": lambda: Score(value=1.0, accuracy=1.5),
+            "own timeout": lambda: Score(value=1.0, outcome="timeout"),
             "outcome": lambda: Score(value=1.0, outcome="splendid"),
             "part": lambda: Score(value=1.0, parts={"a": "b"}),
         }

@@ -39,6 +39,7 @@ def shared():
         ("none", Outcome.ERROR, "returned NoneType"),
         ("accuracy", Outcome.ERROR, "accuracy is 1.5; it must be between 0 and 1"),
         ("outcome", Outcome.ERROR, "splendid"),
+        ("own timeout", Outcome.ERROR, "outcome timeout is the engine's to give; raise an exception"),
         ("part", Outcome.ERROR, "part a is a str; it must be a number"),
         ("print", Outcome.OK, ""),
         ("read", Outcome.OK, ""),

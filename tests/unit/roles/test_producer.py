@@ -145,3 +145,17 @@ def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alo
     (report,) = evaluation.reports()
     assert [row["prompt_id"] for row in report.rows] == ["q0", "q1", "q2"]
     assert report.accuracy == sum(row["ans_valid"] for row in report.rows) / 3
+    assert report.failed == 0
+
+
+def test_an_evaluation_says_how_many_it_has_no_verdict_on(tmp_path: Path) -> None:
+    made = producer(tmp_path)
+    prompts = tuple(job(index).prompt for index in range(3))
+    evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
+    made.accept(evaluation.jobs)
+    for place, result in enumerate(drain(made).values()):
+        failed = (Score.failed(Outcome.TIMEOUT, "late"),)
+        evaluation.collect(replace(result, scores=failed) if place == 1 else result)
+    (report,) = evaluation.reports()
+    assert report.failed == 1
+    assert report.accuracy == sum(row["ans_valid"] for row in report.rows if row["outcome"] != "timeout") / 2

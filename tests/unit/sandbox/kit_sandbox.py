@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import json
 import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -19,26 +17,11 @@ from pathlib import Path
 import pytest
 
 from rlcore.api.sandbox import Job, Limits, Ran, Sandbox, SandboxOptions, open_sandbox
-from rlcore.sandbox.jail import landlock
-
-LEVELS = ("namespaces", "landlock")
-
-
-@functools.cache
-def missing(level: str) -> str | None:
-    """What this machine lacks for a level; None where it lacks nothing: then one that is refused is a failure, no reason to skip."""
-    if level == "landlock":
-        return None if landlock.abi() else "this kernel has no Landlock"
-    if shutil.which("bwrap") is None:
-        return "bubblewrap is not installed"
-    walls = ["--unshare-user", "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/"]
-    tried = subprocess.run(["bwrap", *walls, "/bin/true"], capture_output=True, text=True)
-    return tried.stderr.strip() or None if tried.returncode else None
+from tests.levels import LEVELS, need
 
 
 def opened(level: str, **options) -> Sandbox:
-    if reason := missing(level):
-        pytest.skip(reason)
+    need(level)
     return open_sandbox(SandboxOptions(level=level, **options))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import random
 import signal
@@ -13,11 +15,12 @@ import time
 from pathlib import Path
 
 import pytest
-from kit_sandbox import LEVELS, alive, children, gone, missing, opened, run
+from kit_sandbox import alive, children, gone, opened, run
 
-from rlcore.api.sandbox import Job, Limit, Limits, Sandbox
+from rlcore.api.sandbox import Job, Level, Limit, Limits, Sandbox
 from rlcore.errors import SandboxError
 from rlcore.sandbox import zygote_process
+from tests.levels import LEVELS, need
 
 SLOW = "import time\ntime.sleep({seconds})\nprint(input())"
 
@@ -41,7 +44,8 @@ def kill_zygote(box: Sandbox) -> None:
     """All of it: level namespaces has bubblewrap around and in between."""
     for pid in [box.pid, *children(box.pid)]:
         if alive(pid):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # gone with the one before it
+                os.kill(pid, signal.SIGKILL)
 
 
 def during(seconds: float, act) -> threading.Timer:
@@ -130,6 +134,82 @@ def test_a_frozen_zygote_and_a_program_that_writes_on_do_not_hang_the_host(own, 
     assert (ran.limit, ran.stdout, own.pid != zygote[0]) == (Limit.WALL, b"x", True)
 
 
+@pytest.mark.parametrize("lacks", ["memory", "pipes", "processes", "sockets", "disk"])
+def test_a_machine_that_runs_out_is_no_program_s_fault(own, monkeypatch, lacks: str) -> None:
+    """What the host's end of a run needs is refused: SandboxError, never an OSError that a reward's own code could have raised."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before, folders = open_descriptors(), len(homes())
+    if lacks in ("processes", "sockets", "disk"):
+        kill_zygote(own)
+    with monkeypatch.context() as patch:
+        if lacks == "pipes":
+            real, left = os.pipe, iter([True])
+            patch.setattr(os, "pipe", lambda: real() if next(left, False) else refuse())
+        else:
+            at = {"memory": (os, "memfd_create"), "processes": (subprocess, "Popen"), "sockets": (zygote_process.socket, "socketpair")}
+            patch.setattr(*at.get(lacks, (tempfile, "mkdtemp")), refuse)
+        if lacks == "disk" and own.level is Level.NAMESPACES:
+            assert run(own, "print(1)").stdout == b"1\n"  # it keeps nothing on the disk
+        else:
+            with pytest.raises(SandboxError, match=r"died twice over one program .*Too many open files"):
+                run(own, "print(1)")
+    assert run(own, "print(2)").stdout == b"2\n"
+    assert (open_descriptors(), len(homes())) == (before, folders)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_sandbox_that_cannot_be_opened_for_want_of_descriptors_says_so(level: str, monkeypatch) -> None:
+    need(level)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    folders = len(homes())
+    for module, name in ((zygote_process.socket, "socketpair"), (tempfile, "TemporaryDirectory")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, refuse)
+            with pytest.raises(SandboxError, match=f"no sandbox can be made.*{level}: .*Too many open files"):
+                opened(level)
+    assert len(homes()) == folders
+
+
+def test_an_alarm_of_the_caller_s_stays_what_it_is(own) -> None:
+    """TimeoutError is an OSError, too; no program and no sandbox raised this one."""
+
+    def ring(*_: object) -> None:
+        raise TimeoutError("the caller's")
+
+    old = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(TimeoutError, match="the caller's"):
+            run(own, "import time; time.sleep(0.25); print('old')")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert run(own, "print('new')").stdout == b"new\n"
+
+
+def test_a_group_is_killed_while_its_number_is_taken(own, monkeypatch) -> None:
+    """A zygote that was reaped has given its number back: a group of that number would be somebody else's."""
+    taken: list[bool] = []
+    real = os.killpg
+
+    def killpg(group: int, number: int) -> None:
+        taken.append(Path(f"/proc/{group}").exists())
+        real(group, number)
+
+    first = own.pid
+    kill_zygote(own)
+    assert gone(first)
+    monkeypatch.setattr(os, "killpg", killpg)
+    assert run(own, "print(1)").stdout == b"1\n"
+    assert taken == [True]
+
+
 def test_an_interrupted_run_does_not_answer_for_the_next(own) -> None:
     """Ctrl-C, or a worker's alarm, in the middle of a run."""
 
@@ -211,8 +291,7 @@ if sys.argv[2] == "orphan":
 
 
 def owner(level: str, *words: str, temporary: Path) -> subprocess.Popen[bytes]:
-    if reason := missing(level):
-        pytest.skip(reason)
+    need(level)
     return subprocess.Popen(
         [sys.executable, "-c", FORKING, level, *words],
         stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.sandbox.jail import open_air, seccomp
+from rlcore.sandbox.jail import seccomp, without_namespaces
 from rlcore.sandbox.jail.syscalls import NUMBERS
 
 MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -193,9 +193,9 @@ def test_every_jump_stays_inside_and_every_path_ends(level: str, machine: str) -
 @BOTH
 def test_the_place_of_the_process_id_stands_alone(machine: str) -> None:
     """Each run puts its own id where a placeholder stands: exactly there, and nowhere by accident."""
-    held, own_id = (seccomp.bpf(landlock=True, pid=pid, of_machine=machine) for pid in (open_air._ANY_PID, PID))
-    assert held.replace(struct.pack("=I", open_air._ANY_PID), struct.pack("=I", PID)) == own_id
-    assert held.count(struct.pack("=I", open_air._ANY_PID)) == 4
+    held, own_id = (seccomp.bpf(landlock=True, pid=pid, of_machine=machine) for pid in (without_namespaces._ANY_PID, PID))
+    assert held.replace(struct.pack("=I", without_namespaces._ANY_PID), struct.pack("=I", PID)) == own_id
+    assert held.count(struct.pack("=I", without_namespaces._ANY_PID)) == 4
 
 
 def test_numbers_are_those_of_libseccomp() -> None:

@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from kit_sandbox import missing, opened, run
+from kit_sandbox import opened, run
 
 from rlcore.api.sandbox import Level, Ran, Sandbox, SandboxOptions, open_sandbox
 from rlcore.errors import SandboxError
 from rlcore.sandbox import bubblewrap, local, probe
 from rlcore.sandbox.jail import landlock
+from tests import levels
+from tests.levels import need
 
 
 class Elsewhere(Sandbox):
@@ -43,8 +45,7 @@ def test_a_level_says_what_gives_it(box) -> None:
 
 
 def test_without_bubblewrap_landlock_is_taken_and_says_why(monkeypatch, tmp_path) -> None:
-    if reason := missing("landlock"):
-        pytest.skip(reason)
+    need("landlock")
     no_bubblewrap(monkeypatch, tmp_path)
     with open_sandbox() as sandbox:
         assert sandbox.level is Level.LANDLOCK
@@ -68,8 +69,7 @@ def test_with_neither_it_says_what_to_type_and_never_takes_none(monkeypatch, tmp
 
 
 def test_bubblewrap_that_fails_is_a_reason(monkeypatch, tmp_path) -> None:
-    if reason := missing("landlock"):
-        pytest.skip(reason)
+    need("landlock")
     fake = tmp_path / "bwrap"
     fake.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && echo bubblewrap 0.0 && exit\necho "bwrap: No permissions to create new namespace" >&2\nexit 1\n'
@@ -151,6 +151,30 @@ def test_a_backend_that_is_none_is_refused(path: str) -> None:
         open_sandbox(SandboxOptions(backend=path))
 
 
+@pytest.mark.parametrize(
+    ("must", "ends", "words"),
+    [
+        ("", "skip", "no level namespaces here: nothing to make it of"),
+        ("landlock", "skip", "no level namespaces here"),
+        ("landlock namespaces", "fail", "RLCORE_TEST_LEVELS asks for level namespaces, which cannot be had: nothing to make it of"),
+        ("namespace", "fail", "RLCORE_TEST_LEVELS names namespace; the levels are namespaces and landlock"),
+    ],
+)
+def test_tests_of_a_missing_level_skip_or_fail_where_it_must_be_there(monkeypatch, must: str, ends: str, words: str) -> None:
+    monkeypatch.setattr(levels, "missing", lambda _: "nothing to make it of")
+    monkeypatch.setenv("RLCORE_TEST_LEVELS", must)
+    with pytest.raises({"skip": pytest.skip.Exception, "fail": pytest.fail.Exception}[ends], match=words):
+        need("namespaces")
+
+
+def test_tests_of_a_level_that_is_refused_do_not_skip(monkeypatch) -> None:
+    """A probe that finds a hole, or breaks, must not turn every test of the level green."""
+    need("landlock")
+    monkeypatch.setattr(local, "probe", lambda _: "landlock: a wall does not hold")
+    with pytest.raises(SandboxError, match="a wall does not hold"):
+        opened("landlock")
+
+
 def test_root_becomes_somebody_else() -> None:
     ways = bubblewrap.jail_users()
     if os.getuid() == 0:
@@ -171,8 +195,7 @@ with open_sandbox(SandboxOptions(level="namespaces", readable=(sys.argv[1],))) a
 def test_programs_do_not_keep_the_groups_of_root(host) -> None:
     if os.getuid() != 0:
         pytest.skip("only root becomes somebody else")
-    if reason := missing("namespaces"):
-        pytest.skip(reason)
+    need("namespaces")
     path = Path(host.given["folder"], "group")
     path.write_text("s3cr3t")
     path.chmod(0o640)

@@ -137,6 +137,30 @@ def test_rows_of_a_file_take_the_place_of_cases(tmp_path: Path) -> None:
     assert len(right.cases) > len(bare.cases)
 
 
+def test_every_completion_of_a_list_must_be_right(tmp_path: Path) -> None:
+    row = {"messages": {"role": "user", "content": "what is 40 + 1?"}, "gold": "41", "completion": ["<41>", "so <41>", "<4>"]}
+    file = tmp_path / "rows.jsonl"
+    file.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    material = material_of(replace(SPEC, audit=""), file)
+    assert [(case.name, case.text) for _, case in material.cases if case.accept] == [
+        ("row 1, completion 1", "<41>"),
+        ("row 1, completion 2", "so <41>"),
+        ("row 1, completion 3", "<4>"),
+    ]
+    names = [case.name for _, case in material.cases]
+    assert names.count("format without its answer") == 1  # one of the list is spoiled
+    findings = {one.case.name for one in tried(careful, material) if one.finding is Finding.TOO_STRICT}
+    assert findings == {"row 1, completion 3"}
+
+
+def test_a_plugin_that_returns_no_case_is_said_to_have_none(own_cases: list[Any]) -> None:
+    own_cases.clear()
+    assert "its audit audited_probe:cases returned none that is right)" in material_of(replace(SPEC, requires=())).note
+    with pytest.raises(DataError, match="comes with no cases") as caught:
+        material_of(SPEC)
+    assert "its audit audited_probe:cases returned none that is right)" in str(caught.value)
+
+
 def test_without_any_row_a_reward_that_needs_one_is_not_audited(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="name some with --data"):
         material_of(replace(SPEC, audit=""))

@@ -31,7 +31,16 @@ def kind() -> type:
         requires = ("gold",)
 
         def check(self, columns):
-            return "gold is bad" if columns["gold"] == "bad" else None
+            match columns["gold"]:
+                case "bad":
+                    return "gold is bad"
+                case "raises":
+                    raise KeyError("of the check")
+                case "hangs":
+                    time.sleep(600)
+                case "number":
+                    return 5
+            return None
 
         def score(self, item):
             word, _, rest = item.text.partition(" ")
@@ -99,6 +108,17 @@ def test_a_row_that_cannot_be_judged_is_invalid_at_its_place(scorer: Scorer) -> 
     assert verdicts[1].score.reason == "f:2: nonsense"
     assert verdicts[2].score.reason == "f:3: reward first cannot judge this row: gold is bad"
     assert verdicts[3].score.reason.startswith("f:4: ")
+
+
+@pytest.mark.parametrize(
+    ("gold", "outcome", "reason"),
+    [("raises", "error", "of the check"), ("number", "error", "check returned int"), ("hangs", "timeout", "no verdict within 0.5 s")],
+)
+def test_an_accident_of_the_check_is_not_the_fault_of_the_row(gold: str, outcome: str, reason: str) -> None:
+    with Scorer([entry(kind(), deadline=0.5)], workers=1) as scorer:
+        verdicts = list(scorer.run([item(1, "x", gold=gold), item(2, "x")]))
+    assert outcomes(verdicts) == [(1, outcome), (2, "ok")]
+    assert reason in verdicts[0].score.reason
 
 
 def test_checking_alone_scores_nothing_and_names_the_bad_rows(scorer: Scorer) -> None:

@@ -10,9 +10,10 @@ from rlcore.errors import RlcoreError, UsageError
 from rlcore.registry import Registry
 from rlcore.scoring import Choice, choose_rewards
 from rlcore.specs import RewardSpec
+from rlcore.types import Outcome
 
 SOURCE = """
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from rlcore.api import Reward, Score
 
 class Limits(BaseModel):
@@ -26,6 +27,16 @@ class Options(BaseModel):
     exact: bool = False
     limits: Limits = Limits()
 
+    @model_validator(mode="after")
+    def rule(self):
+        if self.scale < 0:
+            raise ValueError("scale must not be negative")
+        return self
+
+class Needy(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    url: str
+
 class Mine(Reward):
     Options = Options
     requires = ("gold",)
@@ -35,6 +46,9 @@ class Mine(Reward):
 
     def score(self, item):
         return Score(value=self.options.scale)
+
+class Judge(Mine):
+    Options = Needy
 """
 
 
@@ -96,6 +110,45 @@ def test_a_wrong_option_is_refused(name: str, options: list[str], said: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["scale=two"], '--option scale=two: scale = "two" (reward MINE of HERE) must be a finite number'),
+        (["limits.cpu=x", "scale=2"], '--option limits.cpu=x: limits.cpu = "x" (reward MINE of HERE) must be a finite number'),
+        (["limits=7"], "--option limits=7: limits = 7 (reward MINE of HERE) must be a table, written [limits]"),
+        (["scale=-1"], "--option scale=-1: scale must not be negative"),
+    ],
+    ids=str,
+)
+def test_a_refused_option_is_shown_as_it_was_typed(name: str, options: list[str], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        chosen(name, *options)
+    assert str(caught.value) == said.replace("MINE", name).replace("HERE", name.rpartition(":")[0])
+
+
+def test_an_option_that_must_be_given_can_be_given_and_is_asked_for(name: str, tmp_path: Path) -> None:
+    judge = name.replace(":Mine", ":Judge")
+    (entry,) = chosen(judge, "url=http://127.0.0.1:1/").entries
+    assert entry.options is not None
+    assert entry.options.model_dump() == {"url": "http://127.0.0.1:1/"}
+    with pytest.raises(UsageError) as caught:
+        chosen(judge)
+    assert str(caught.value) == f"--reward {judge}: option url is required; type --option url=VALUE"
+    file = tmp_path / "run.toml"
+    file.write_text(f'[[rewards]]\nname = "{judge}"\n', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"run.toml, line \d: reward .* option url is required; type --option url=VALUE"):
+        choose_rewards(None, Registry.discover([]), config=file)
+    file.write_text(f'[[rewards]]\nname = "{judge}"\noptions = {{ url = "http://there/" }}\n', encoding="utf-8")
+    (entry,) = choose_rewards(None, Registry.discover([]), config=file).entries
+    assert entry.options is not None
+    assert entry.options.model_dump() == {"url": "http://there/"}
+
+
+def test_an_option_of_a_reward_that_is_not_installed_says_what_to_install() -> None:
+    with pytest.raises(RlcoreError, match="pip install"):
+        choose_rewards("boxed", Registry.discover([]), options=["format_score=1"])
+
+
+@pytest.mark.parametrize(
     ("name", "said"),
     [(None, "no reward is named"), ("boxd", "there is no reward 'boxd'"), ("boxed", "pip install"), ("./absent.py:f", "no file")],
 )
@@ -110,3 +163,12 @@ def test_a_run_file_without_rewards_is_refused(tmp_path: Path) -> None:
     file.write_text("[run]\nseed = 1\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"has no \[\[rewards\]\]"):
         choose_rewards(None, Registry.discover([]), config=file)
+
+
+def test_a_run_file_brings_policies_and_budgets(name: str, tmp_path: Path) -> None:
+    """As a run has them: both read the same function."""
+    file = tmp_path / "run.toml"
+    file.write_text(f'[[rewards]]\nname = "{name}"\npolicy = {{ error = "stop" }}\nbudget = {{ infra = 0.25 }}\n', encoding="utf-8")
+    (entry,) = choose_rewards(None, Registry.discover([]), config=file).entries
+    assert (entry.action(Outcome.ERROR), entry.action(Outcome.WRONG), entry.action(Outcome.INFRA)) == ("stop", "train", "mask")
+    assert entry.budget == {Outcome.INFRA: 0.25}

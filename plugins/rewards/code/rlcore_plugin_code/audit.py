@@ -51,7 +51,7 @@ def cases() -> list[AuditCase]:
 
 def corpus(name: str) -> list[dict[str, Any]]:
     """The rows of ``code_honest`` or ``code_hostile``, as they stand in the file."""
-    text = (files("rlcore_plugin_code") / "corpora" / f"{name}.jsonl").read_text(encoding="utf-8")
+    text = (files("rlcore_plugin_code") / "corpus" / f"{name}.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
 
 

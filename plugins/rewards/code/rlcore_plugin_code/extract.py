@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 __all__ = ["fenced", "last_program"]
 
-_LABELS = frozenset(["python", "python3", "py", "py3"])
+_LABEL = re.compile(r"[{.]*+(?:python|pypy|py)[0-9.]*+(?:[}:,{].*)?", re.DOTALL)  # python3.11, {python}, {.python}, python:main.py
+_THOUGHT = "</think>"
 _FENCE = re.compile(r"(?:\A|(?<=[\r\n]))([ \t]*+)(`{3,}+|~{3,}+)([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
 _TICKS = re.compile(r"`+")
 _TAB = 4
@@ -20,11 +21,18 @@ _SLACK = 3  # a fence that closes may stand this much deeper than the one that o
 
 def last_program(text: str) -> str | None:
     """Content of the last closed block labelled as Python, in any case of letters; where there is none, of the last closed block without
-    a label; else None. Labels come first because a sample of the output, in a bare block, often follows the program."""
+    a label; else None. Labels come first because a sample of the output, in a bare block, often follows the program. Where reasoning
+    ends with ``</think>``, what follows is read by itself first: a fence left open in the reasoning does not swallow the answer."""
+    _, thought, answer = text.rpartition(_THOUGHT)
+    found = _last_program(answer) if thought else None
+    return found if found is not None else _last_program(text)
+
+
+def _last_program(text: str) -> str | None:
     labelled: tuple[int, int, int] | None = None
     bare: tuple[int, int, int] | None = None
     for label, *span in _blocks(text):
-        if label in _LABELS:
+        if _LABEL.fullmatch(label):
             labelled = (span[0], span[1], span[2])
         elif not label:
             bare = (span[0], span[1], span[2])

@@ -1,8 +1,11 @@
-"""A sandbox that answers from a script, and a reward that uses it."""
+"""A sandbox that answers from a script, and a reward that uses it; a mark by which jails are found among all processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from rlcore_plugin_code.options import CodeOptions
@@ -44,3 +47,40 @@ def scripted(monkeypatch):
         return reward, sandbox
 
     return make
+
+
+class Mark:
+    """A folder that jails are told to show, so that their command lines name it: they are found wherever in the process tree they end up,
+    orphans too, and no other test's are. Level namespaces: bubblewrap, whose end is the end of all inside; landlock: zygote and program."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def processes(self) -> set[int]:
+        """Jails that run now, wherever on this machine."""
+        found = set()
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if self.folder.encode() in (folder / "cmdline").read_bytes():
+                        found.add(int(folder.name))
+        return found
+
+
+@pytest.fixture
+def mark() -> Iterator[Mark]:
+    # Not below /tmp, which jails hide.
+    with tempfile.TemporaryDirectory(prefix="rlcore-test-mark-", dir="/var/tmp") as folder:
+        yield Mark(folder)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one started and that still run."""
+    with contextlib.suppress(OSError):
+        return [int(word) for thread in Path(f"/proc/{pid}/task").iterdir() for word in (thread / "children").read_text().split()]
+    return []
+
+
+@pytest.fixture(name="children", scope="session")
+def _children() -> Callable[[int], list[int]]:
+    return children

@@ -84,3 +84,22 @@ def test_a_megabyte_ends(piece):  # a pattern that backtracks would run into the
     text = piece * ((1 << 20) // len(piece))
     last_program(text)
     assert last_program(f"{fenced('A')}\n{text}\n{'`' * len(text)}") is not None
+
+
+@pytest.mark.parametrize("info", ["python3.11", "{python}", "{.python}", "python:main.py", "python,linenos", "pypy3", "Python {.numberLines}"])
+def test_labels_that_people_write(info):
+    assert last_program(f"```{info}\nprint(1)\n```\n") == "print(1)\n"
+
+
+@pytest.mark.parametrize("info", ["pythonic", "cpp", "pyx", "ipython"])
+def test_labels_of_something_else(info):
+    assert last_program(f"```{info}\nprint(1)\n```\n") is None
+
+
+@pytest.mark.parametrize("thought", ["```python\nx", "```\n", "~~~", "``` </think> ```python\nx"])
+def test_a_fence_left_open_in_the_reasoning_does_not_swallow_the_answer(thought):
+    assert last_program(f"<think>\n{thought}\n</think>\n```python\nprint(2)\n```\n") == "print(2)\n"
+
+
+def test_a_program_in_the_reasoning_counts_where_none_follows():
+    assert last_program("<think>\n```python\nprint(3)\n```\n</think>\nSo be it.") == "print(3)\n"

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,13 @@ from rlcore_plugin_code import rlcore_register_rewards
 from rlcore_plugin_code.options import CodeOptions
 
 from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Score, Segment
-from rlcore.api.sandbox import SandboxError, SandboxOptions, open_sandbox
+from rlcore.api.sandbox import SandboxOptions
 from rlcore.testing import Judge, RewardEntry
+from tests.levels import LEVELS, need
 
+Children = Callable[[int], list[int]]
 ITEMS, KILLS = 300, 12
 TEST_CASES = {"inputs": ["1\n", "2\n"], "outputs": ["2\n", "3\n"]}
-
-
-def children(pid: int) -> list[int]:
-    """Processes that this one started and that still run."""
-    with contextlib.suppress(OSError):
-        return [int(word) for thread in Path(f"/proc/{pid}/task").iterdir() for word in (thread / "children").read_text().split()]
-    return []
 
 
 def command(pid: int) -> bytes:
@@ -35,21 +31,21 @@ def command(pid: int) -> bytes:
     return b""
 
 
-def targets(pid: int) -> list[int]:
+def targets(pid: int, children: Children) -> list[int]:
     """Workers, and bubblewraps and zygotes below them; not the programs, which are forks of a zygote."""
     found = []
     for child in children(pid):
         found.append(child)
         is_zygote = b"jail.zygote" in command(child) and b"bwrap" not in command(child)[:20]
-        found += [] if is_zygote else targets(child)
+        found += [] if is_zygote else targets(child, children)
     return found
 
 
-def kill_at_random(seed: int, stop: threading.Event) -> int:
+def kill_at_random(seed: int, stop: threading.Event, children: Children) -> int:
     """How many were killed until ``stop``."""
     source, killed = random.Random(seed), 0
     while not stop.wait(source.uniform(0.02, 0.2)) and killed < KILLS:
-        alive = targets(os.getpid())
+        alive = targets(os.getpid(), children)
         if alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(source.choice(alive), signal.SIGKILL)
@@ -64,15 +60,14 @@ def rollout(key: int) -> Rollout:
     return Rollout(prompt_id=str(key), index=0, segments=(segment,), text=text, finish=Finish.STOP)
 
 
-def judged(level: str, seed: int) -> tuple[dict[int, Score], int]:
+def judged(sandbox: SandboxOptions, seed: int, children: Children) -> tuple[dict[int, Score], int]:
     """(verdicts, kills)."""
     spec = next(spec for spec in rlcore_register_rewards() if spec.name == "code")
-    options = CodeOptions(sandbox=SandboxOptions(level=level))
-    entry = RewardEntry(name="code", spec=spec, deadline=20.0, options=options)
+    entry = RewardEntry(name="code", spec=spec, deadline=20.0, options=CodeOptions(sandbox=sandbox))
     stop, killed = threading.Event(), []
     scores: dict[int, Score] = {}
     with Judge([entry], workers=2, error_budget=1.0) as judge:
-        killer = threading.Thread(target=lambda: killed.append(kill_at_random(seed, stop)))
+        killer = threading.Thread(target=lambda: killed.append(kill_at_random(seed, stop, children)))
         killer.start()
         for key in range(ITEMS):
             prompt = Prompt(
@@ -88,19 +83,18 @@ def judged(level: str, seed: int) -> tuple[dict[int, Score], int]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("level", ["namespaces", "landlock"])
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_no_verdict_is_wrong_whatever_is_killed(level: str, seed: int) -> None:
-    try:
-        open_sandbox(SandboxOptions(level=level)).close()
-    except SandboxError as error:
-        pytest.skip(str(error))
-    scores, killed = judged(level, seed)
+def test_no_verdict_is_wrong_whatever_is_killed(level: str, seed: int, mark, children) -> None:
+    need(level)
+    scores, killed = judged(SandboxOptions(level=level, readable=(mark.folder,)), seed, children)
     assert len(scores) == ITEMS
     assert killed >= KILLS // 3  # a quick machine is done before the last of them
     judged_well = {key: score for key, score in scores.items() if score.outcome is not Outcome.INFRA}
     assert len(judged_well) >= ITEMS - KILLS
     assert all((score.outcome is Outcome.OK) == (key % 3 != 0) for key, score in judged_well.items())
     assert all(score.outcome.judged for score in judged_well.values())
-    time.sleep(0.5)
-    assert children(os.getpid()) == []
+    limit = time.monotonic() + 10
+    while mark.processes() and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert (mark.processes(), children(os.getpid())) == (set(), [])

@@ -31,7 +31,7 @@ def run(
     limits: dict[str, Any], descriptors: list[int], channel: socket.socket, home: str, walled: tuple[int, bytes] | None
 ) -> dict[str, Any]:
     """Fork, wall in, run, watch, clean up. ``walled``: what ``walls`` made; None: no walls."""
-    with watch.Run(limits, channel) as this:
+    with watch.Run(limits, channel, walled=walled is not None) as this:
         zygote = os.getpid()
         pid = os.fork()
         if pid == 0:
