@@ -86,7 +86,7 @@ def test_a_megabyte_ends(piece):  # a pattern that backtracks would run into the
     assert last_program(f"{fenced('A')}\n{text}\n{'`' * len(text)}") is not None
 
 
-@pytest.mark.parametrize("info", ["python3.11", "{python}", "{.python}", "python:main.py", "python,linenos", "pypy3", "Python {.numberLines}"])
+@pytest.mark.parametrize("info", ["python3.11", "{python}", "{.python}", "python:main.py", "python,linenos", "pypy3", "Python {.lines}"])
 def test_labels_that_people_write(info):
     assert last_program(f"```{info}\nprint(1)\n```\n") == "print(1)\n"
 
