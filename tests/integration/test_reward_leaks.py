@@ -88,10 +88,15 @@ def _children() -> set[int]:
 
 
 def _settled(workers: int, before: set[int]) -> list[int]:
-    """The children of the pool once there are as many as there should be."""
+    """The children of the pool once there are as many as there should be, and for half a second the same: one that is just being started
+    has descriptors in this process that go again."""
+    last, same = set[int](), 0
     for _ in range(1000):
-        if len(_children() - before) == workers:
-            return sorted(_children() - before)
+        found = _children() - before
+        same = same + 1 if found == last and len(found) == workers else 0
+        if same > 25:
+            return sorted(found)
+        last = found
         time.sleep(0.02)
     raise AssertionError(f"{len(_children() - before)} processes, {workers} expected")
 
