@@ -19,7 +19,7 @@ ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50
 PID = 4242
 NEWEST = 467
 WORDS = st.sampled_from(
-    [0, 1, 2, 3, 10, 16, 17, PID, PID + 1, 0x10000, 0x3D0F00, 0x40022, 0x21, 0x23, 0x10000000, 0x80000, 0x80801, 0xFFFFFFFF, 0x5401]
+    [0, 1, 2, 3, 9, 10, 16, 17, PID, PID + 1, 0x10000, 0x3D0F00, 0x40022, 0x21, 0x23, 0x10000000, 0x80000, 0x80801, 0xFFFFFFFF, 0x5401]
 ) | st.integers(0, 0xFFFFFFFF)
 
 
@@ -64,19 +64,26 @@ def reading_does_not_empty(position):
     return lambda *a: not (a[position] & 0o1000 and a[position] & 3 == 0)
 
 
+def cpu_limit_stays(*a):
+    return a[1] != 0 or a[2] == 0
+
+
 CONDITIONS = {
     "namespaces": {
         "clone": no_new_namespace,
+        "setrlimit": lambda *a: a[0] != 0,
+        "prlimit64": cpu_limit_stays,
         "socket": local,
         "socketpair": local,
         "mmap": lambda *a: not (a[3] & 0x40000 or (a[3] & 1 and a[3] & 0x20)),
     },
     "landlock": {
         "clone": thread_only,
-        "kill": own,
-        "tkill": own,
-        "tgkill": own,
-        "prlimit64": lambda *a: a[0] in (0, PID),
+        "kill": lambda *a: own(*a) and a[1] != 9,
+        "tkill": lambda *a: own(*a) and a[1] != 9,
+        "tgkill": lambda *a: own(*a) and a[2] != 9,
+        "setrlimit": lambda *a: a[0] != 0,
+        "prlimit64": lambda *a: a[0] in (0, PID) and cpu_limit_stays(*a),
         "prctl": lambda *a: a[0] not in (1, 4, 35, 0x59616D61),
         "fcntl": lambda *a: a[1] in (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034),
         "ioctl": lambda *a: a[1] in (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451),

@@ -10,9 +10,10 @@ import re
 from enum import Enum, auto
 
 from rlcore_plugin_math import symbolic
+from rlcore_plugin_math.conjunction import alternatives, connective, distance, merged
 from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, no_formula
 from rlcore_plugin_math.normal import compact, plain_text
-from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_quantity
+from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_groups, same_quantity
 from rlcore_plugin_math.structure import (
     Listing,
     Relation,
@@ -24,6 +25,7 @@ from rlcore_plugin_math.structure import (
     listing,
     matrix,
     nested_signs,
+    point,
     relation,
 )
 from rlcore_plugin_math.units import split_unit
@@ -45,6 +47,16 @@ _MOST_ITEMS = 24  # compared in any order: each pair may cost a call to algebra
 _INFINITE = re.compile(r"\+?(-?) ?\\infty")
 _WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\infty")
 _CHOICE = re.compile(r"\(?([A-Za-z])\)?[.)]?")
+
+
+_REAL_LINE = frozenset([r"\mathbb{R}", r"(-\infty,\infty)"])
+_TEN = re.compile(r"(-?[0-9]+) ?_ ?(?:\{ ?10 ?\})")
+
+
+def _without_ten(text: str) -> str:
+    """``12_{10}`` is 12."""
+    match = _TEN.fullmatch(text)
+    return match[1] if match else text
 
 
 def _several(text: str) -> bool:
@@ -99,7 +111,7 @@ class Comparer:
                 return _of(same)
         if foreign_signs(answer) or foreign_signs(gold):
             return self._as_text(gold, answer)
-        for decide in (self._by_relation, self._by_listing, self._by_matrix, self._by_quantity):
+        for decide in (self._by_connective, self._by_relation, self._by_listing, self._by_matrix, self._by_quantity):
             if (same := decide(gold, answer)) is not None:
                 return _of(same)
         return self._by_algebra(gold, answer)
@@ -109,6 +121,9 @@ class Comparer:
 
     def _by_literal(self, gold: str, answer: str) -> bool | None:
         """Bases, times and infinities equal only their like."""
+        gold, answer = _without_ten(gold), _without_ten(answer)
+        if {compact(gold).replace("+", ""), compact(answer).replace("+", "")} <= _REAL_LINE or gold == answer:
+            return True
         based = in_base(gold), in_base(answer)
         if based != (None, None):
             return based[0] is not None and based[1] is not None and bases_equal(based[0], based[1])
@@ -127,6 +142,25 @@ class Comparer:
         if is_words(gold) or is_words(answer):
             return plain_text(gold) == plain_text(answer)
         return None
+
+    def _by_connective(self, gold: str, answer: str) -> bool | None:
+        """Inequalities with "and" between them are one range, with "or" between them a union: never the one for the other."""
+        outside = distance(gold), distance(answer)
+        if (outside[0] is None) != (outside[1] is None):
+            return self._same(outside[0] or gold, outside[1] or answer)
+        kinds = connective(gold), connective(answer)
+        if "mixed" in kinds:
+            return plain_text(gold) == plain_text(answer)
+        if "and" not in kinds:
+            return None
+        if "or" in kinds:
+            return False
+        chains = [merged(side) if kind == "and" else side for side, kind in zip((gold, answer), kinds, strict=True)]
+        if kinds == ("and", "and"):
+            return self._same(chains[0], chains[1]) if chains[0] and chains[1] else None
+        if _several(gold) and _several(answer):
+            return None  # with commas, which may mean either
+        return chains[0] is not None and chains[1] is not None and self._same(chains[0], chains[1])
 
     # --- relations ----------------------------------------------------------------------------------------------------
 
@@ -152,6 +186,8 @@ class Comparer:
 
     def _two_relations(self, gold: str, answer: str, of_gold: Relation, of_answer: Relation) -> bool | None:
         if is_label(of_gold.parts[0]) and is_label(of_answer.parts[0]) and of_gold.operators[0] in ("=", "in"):
+            if of_gold.operators == of_answer.operators == ("=",) and compact(of_gold.parts[0]) == compact(of_answer.parts[1]):
+                of_answer = Relation(of_answer.parts[::-1], of_answer.operators)
             if of_answer.operators[0] != of_gold.operators[0] or compact(of_gold.parts[0]) != compact(of_answer.parts[0]):
                 return False
             return all(self._same(of_gold.parts[-1], part) for part in of_answer.parts[1:])
@@ -164,7 +200,7 @@ class Comparer:
             return of_gold[0] == of_answer[0] and self._listings(of_gold[1], of_answer[1])
         inequality, other = (of_gold or of_answer), (answer if of_gold else gold)
         assert inequality is not None
-        found = listing(re.sub(r"^[A-Za-z] ?\\in ", "", other))
+        found = listing(re.sub(r"^[A-Za-z] ?\\in(?![A-Za-z]) ?", "", other))
         if found is None or len(found.brackets) != 2 or found.brackets == "{}":
             return False if relation(other) is None else None
         return self._listings(found, inequality[1])
@@ -173,8 +209,15 @@ class Comparer:
 
     def _by_listing(self, gold: str, answer: str) -> bool | None:
         of_gold, of_answer = listing(gold), listing(answer)
+        if of_gold and len(_labels(of_gold)) > 1:
+            of_answer = point(answer) or of_answer
+        if of_answer and len(_labels(of_answer)) > 1:
+            of_gold = point(gold) or of_gold
         if of_gold is None and of_answer is None:
             return None
+        either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
+        if any(either) and alternatives(gold) is not alternatives(answer):
+            return False  # x=2 or y=3: no point
         if of_gold is not None and of_answer is not None and of_gold.brackets == of_answer.brackets == "U":
             return self._any_order(of_gold.items, of_answer.items)
         one = of_gold or of_answer
@@ -187,6 +230,8 @@ class Comparer:
 
     def _listings(self, gold: Listing, answer: Listing) -> bool:
         if len(gold.items) != len(answer.items):
+            return False
+        if not all(map(same_groups, gold.items, answer.items)):
             return False
         kinds = {gold.brackets, answer.brackets}
         if kinds == {"", "{}"} and "\\emptyset" in gold.items + answer.items:

@@ -56,6 +56,10 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:mathrm|mathbf|boldsymbol|bm|mathit|mathsf)\s*\{\s*([a-fi-kn-rt-z])\s*\}", r" \1 "),  # no unit has these letters
         (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
         (r"\{([^{}]{1,80})\\over(?![A-Za-z])([^{}]{1,80})\}", r"\\frac{\1}{\2}"),
+        (r"\{([^{}]{1,80})\\choose(?![A-Za-z])([^{}]{1,80})\}", r"\\binom{\1}{\2}"),
+        (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
+        (r"\*\* ?(?:\(([^()]{1,80})\)|(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z](?![A-Za-z])))", r"^{\1\2}"),
+        (r"(?:(?<=[(\[,<>+-])|(?<=[(\[,<>+-] )|^)(?:\\text\s*\{\s*)?[Ii]nf(?:inity)?(?:\s*\})?(?= ?(?:[)\],<>]|$))", r"\\infty "),
         (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
         (r"\\text\s*\{\s*([0-9A-Za-z]{1,40})\s*\}\s*_", r"\1_"),
         (r"~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
@@ -99,7 +103,7 @@ def normal(text: str) -> str:
     previous = None
     while text != previous:
         previous = text
-        text = _unwrapped(_spelled(_ascii(text)))
+        text = _unwrapped(_plain_functions(_spelled(_ascii(text))))
     return text
 
 
@@ -132,6 +136,21 @@ def _spelled(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = _FRACTION.sub(lambda m: _fraction(*(group for group in m.groups() if group)), text)
     return fold(text)
+
+
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_RUN = re.compile(r"[A-Za-z]{2,}")
+_PLAIN_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
+_PLAIN_ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]{1,80})\)")
+
+
+def _plain_functions(text: str) -> str:
+    """``pi`` and ``sqrt(2)`` among figures, as a program spells them; left alone among words."""
+    if "pi" not in text and "sqrt" not in text:
+        return text
+    if not set(_RUN.findall(_COMMAND.sub(" ", text))) <= {"pi", "sqrt"} or text.replace(" ", "").isalpha():
+        return text
+    return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", _PLAIN_PI.sub(r"\\pi ", text)))
 
 
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")

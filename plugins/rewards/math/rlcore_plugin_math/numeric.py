@@ -7,13 +7,14 @@ and values cost a fraction of a symbolic simplification, which for some formulas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from latex2sympy2_extended.logic import And
 from sympy import (
     Abs,
+    Add,
     Derivative,
     Expr,
     Float,
@@ -25,6 +26,9 @@ from sympy import (
     MatrixExpr,
     Max,
     Min,
+    Mul,
+    Number,
+    NumberSymbol,
     Piecewise,
     Pow,
     Product,
@@ -39,13 +43,17 @@ from sympy import (
     frac,
     gamma,
     im,
+    log,
     nan,
     oo,
     postorder_traversal,
     sign,
     zoo,
 )
+from sympy.core.numbers import ImaginaryUnit
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
+from sympy.functions.elementary.trigonometric import TrigonometricFunction
 
 from rlcore_plugin_math.guards import LimitExceeded
 
@@ -56,6 +64,10 @@ _HUGE = 10**30
 _EXACT = Rational(1, 10**20)
 _WITH_DECIMALS = Rational(1, 10**14)  # the noise of one double precision operation, as for plain numbers
 _NOTHING = Rational(1, 10**60)  # what is left of a difference that cancels
+_MANY_DIGITS = 2400  # to tell x from x + 10^{-999}, once everything else agrees
+_SOME_DIGITS = 120  # where many would take too long
+_CHEAP = (Add, Mul, Pow, Number, Symbol, NumberSymbol, ImaginaryUnit, exp, log, Abs, TrigonometricFunction, HyperbolicFunction)
+_CONFIRMED = 2  # points at which they are compared to so many digits
 _ENOUGH = 4  # points that must agree, where formulas are smooth
 _MOST = 20  # and where they have pieces
 _PIECES = (Abs, Max, Min, floor, ceiling, sign, frac, Piecewise)
@@ -129,13 +141,14 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
     (kind, expected), (other, found) = (_difference(side) for side in (gold, answer))
     if kind is not other or _same_function(expected, Integer(0)) or _same_function(found, Integer(0)):
         return False
-    ratios = []
+    ratios, places = [], []
     for point in _points({*_names(expected), *_names(found)}):
         above, below = _value(expected, point), _value(found, point)
         if above is None or below is None:
             continue
         if Abs(below) > _NOTHING:
             ratios.append(above / below)
+            places.append(point)
         elif Abs(above) > _NOTHING:
             return False
         if len(ratios) == _MOST // 2:
@@ -144,7 +157,13 @@ def _same_relation(gold: Relational, answer: Relational) -> bool:
         return False
     if kind in (Lt, Le) and not all(ratio.is_real and ratio > 0 for ratio in ratios):
         return False
-    return all(_close(ratios[0], ratio, _tolerance(expected, found)) for ratio in ratios[1:])
+    if not all(_close(ratios[0], ratio, _tolerance(expected, found)) for ratio in ratios[1:]):
+        return False
+    digits = _confirming_digits(expected, found)
+    if not digits:
+        return True
+    first, second = (_precise(expected, point, digits) / _precise(found, point, digits) for point in places[:_CONFIRMED])
+    return _agree(first, second, digits)
 
 
 def _difference(side: Relational) -> tuple[type, Expr]:
@@ -178,17 +197,17 @@ def _same_function(gold: Expr, answer: Expr) -> bool | None:
     complex_allowed = gold.has(I) or answer.has(I)
     gold, answer = (side.doit() if side.has(*_UNFINISHED) else side for side in (gold, answer))
     enough = _MOST if any(side.has(*_PIECES) or _roots(side) for side in (gold, answer)) else _ENOUGH
-    agreed = 0
+    agreed = []
     for point in _points(_names(gold) | _names(answer)):
         one, other = _value(gold, point), _value(answer, point)
         if one is None or other is None or not (complex_allowed or (_real(one) and _real(other))):
             continue
         if not _close(one, other, _tolerance(gold, answer)):
             return False
-        agreed += 1
-        if agreed == enough:
-            return True
-    return True if agreed >= _ENOUGH else None
+        agreed.append(point)
+        if len(agreed) == enough:
+            break
+    return _confirmed(gold, answer, agreed) if len(agreed) >= _ENOUGH else None
 
 
 def _roots(side: Expr) -> bool:
@@ -197,8 +216,38 @@ def _roots(side: Expr) -> bool:
 
 def _value(side: Expr, point: Mapping[str, Any]) -> Any:
     """The value at a point to many digits; None where there is none."""
-    found = side.evalf(_DIGITS, subs={symbol: point[symbol.name] for symbol in side.free_symbols if isinstance(symbol, Symbol)})
+    found = side.evalf(_DIGITS, subs=_bindings(side, point))
     return found if found.is_number and found.is_finite and not found.free_symbols else None
+
+
+def _bindings(side: Expr, point: Mapping[str, Any]) -> dict[Symbol, Any]:
+    return {symbol: point[symbol.name] for symbol in side.free_symbols if isinstance(symbol, Symbol)}
+
+
+def _confirmed(gold: Expr, answer: Expr, points: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether what agrees to the working digits agrees to many more, so that no offset is too small to count."""
+    digits = _confirming_digits(gold, answer)
+    if not digits:
+        return True
+    if (difference := gold - answer).is_Rational:
+        return bool(difference == 0)
+    values = ((_precise(gold, point, digits), _precise(answer, point, digits)) for point in points[:_CONFIRMED])
+    return all(_agree(one, other, digits) for one, other in values)
+
+
+def _confirming_digits(*sides: Expr) -> int:
+    """0 for decimals on both sides, whose noise is forgiven, nor for what is worth its working digits only (an integral)."""
+    if any(side.has(Float, *_UNFINISHED) for side in sides):
+        return 0
+    return _MANY_DIGITS if all(isinstance(part, _CHEAP) for side in sides for part in postorder_traversal(side)) else _SOME_DIGITS
+
+
+def _precise(side: Expr, point: Mapping[str, Any], digits: int) -> Any:
+    return side.evalf(digits, subs=_bindings(side, point), maxn=digits + 100)
+
+
+def _agree(one: Any, other: Any, digits: int) -> bool:
+    return bool(Abs(one - other) <= Rational(1, 10 ** (digits // 2)) * (max(Abs(one), Abs(other)) + 1))
 
 
 def _real(value: Any) -> bool:
@@ -224,6 +273,11 @@ def _same_constant(gold: Any, answer: Any) -> bool | None:
         return False
     if gold.is_Rational and answer.is_Rational:
         return bool(gold == answer)
+    exact = _exact(gold), _exact(answer)
+    if tolerance != _EXACT and exact[0].is_Rational is not exact[1].is_Rational:
+        return _confirmed(*exact, [{}])  # a decimal is no irrational number, however many of its digits it has
+    if tolerance == _EXACT and (gold - answer).is_Rational:
+        return bool(gold == answer)
     difference, *sizes = (Abs(side.evalf(_DIGITS)).evalf(_DIGITS) for side in (gold - answer, gold, answer))
     if not all(size.is_number and size.is_finite and size.is_comparable is not False for size in (difference, *sizes)):
         return None if gold.is_finite is not False and answer.is_finite is not False else False
@@ -232,4 +286,4 @@ def _same_constant(gold: Any, answer: Any) -> bool | None:
     if max(sizes) > _HUGE:
         return False  # beyond what the working digits tell apart
     # In sympy's numbers, whose exponents have no end: a float turns e^{900} into infinity and e^{-900} into 0.
-    return bool(difference <= tolerance * (min(*sizes, 1) if tolerance == _EXACT else min(sizes)))
+    return bool(difference <= tolerance * (min(*sizes, 1) if tolerance == _EXACT else min(sizes))) and _confirmed(gold, answer, [{}])

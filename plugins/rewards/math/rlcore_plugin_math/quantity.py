@@ -14,7 +14,8 @@ from fractions import Fraction
 
 from rlcore_plugin_math.units import split_unit
 
-__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_clock", "same_quantity", "sequence"]
+__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_clock", "same_groups", "same_quantity"]
+__all__ += ["sequence"]
 
 _MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
 _MOST_EXPONENT = 400
@@ -32,6 +33,9 @@ _MIXED = re.compile(r"([0-9]+) ?(?:\\frac\{([0-9]+)\}\{([0-9]+)\}|(?<= )([0-9]+)
 _BASE = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_(?:\{(?:\\text\{)?([0-9]{1,2}|[a-z]+)\}?\}|([0-9]))")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
 _CLOCK = re.compile(r"([0-9]{1,9}(?: ?: ?[0-9]{1,9})+)(?: ?(?:\\text ?\{ ?)?([aApP])\.? ?[mM]\.?(?: ?\})?)?")
+_NAMED = re.compile(rf"({_DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+) ?(?:\\text ?\{{ ?)?(hundred|thousand|million|billion|trillion)(?: ?\}})?")
+_POWERS_OF_TEN = {"hundred": "2", "thousand": "3", "million": "6", "billion": "9", "trillion": "12"}
+_GROUP = re.compile(r"0[0-9]{2}")
 _ITEM = re.compile(rf"[+-]?(?:{_DECIMAL}|[0-9]+/[0-9]+)")
 
 
@@ -76,6 +80,8 @@ def _magnitude(text: str) -> Quantity | None:
     if match := _REMAINDER.fullmatch(text):
         divisor = int(match[2] or match[3])
         return Quantity(Fraction(int(match[1]) % divisor)) if divisor else None
+    if match := _NAMED.fullmatch(text):
+        return _scaled(match[1].replace(",", ""), _POWERS_OF_TEN[match[2]])
     if match := _SCIENTIFIC.fullmatch(text):
         return _scaled(match[1], match[2])
     if match := _POWER.fullmatch(text):
@@ -184,6 +190,11 @@ def in_base(text: str) -> tuple[str, str] | None:
 def bases_equal(gold: tuple[str, str], answer: tuple[str, str]) -> bool:
     """Same base, same digits, zeros in front ignored."""
     return gold[1] == answer[1] and gold[0].lstrip("0") == answer[0].lstrip("0")
+
+
+def same_groups(gold: str, answer: str) -> bool:
+    """False for ``000`` and ``0``: in ``(1,000)`` the one is a group of thousands, or may be, the other is not."""
+    return gold == answer or not (_GROUP.fullmatch(gold) or _GROUP.fullmatch(answer))
 
 
 def clock(text: str) -> tuple[tuple[int, ...], str] | None:

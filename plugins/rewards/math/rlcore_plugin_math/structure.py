@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlcore_plugin_math.quantity import quantity
 
 __all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "label_first", "leading_sign", "listing", "matrix", "nested_signs"]
-__all__ += ["relation"]
+__all__ += ["VARIABLE", "point", "relation"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -115,9 +115,10 @@ def _bare(text: str) -> Listing | None:
 
 
 def _both_signs(item: str) -> list[str]:
-    if item.count("\\pm") != 1 or "\\mp" in item:
+    signs = item.count("\\pm"), item.count("\\mp")
+    if sum(signs) != 1:
         return [item]
-    return [re.sub(r"\s*\\pm\s*", sign, item) for sign in "+-"]
+    return [re.sub(r"\s*\\(?:pm|mp)\s*", sign, item) for sign in ("+-" if signs[0] else "-+")]
 
 
 def relation(text: str) -> Relation | None:
@@ -149,13 +150,22 @@ def nested_signs(text: str) -> list[str]:
 
 _LABEL = re.compile(
     r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
+    r"|\\frac ?\{ ?d ?[a-z] ?\} ?\{ ?d ?[a-z] ?\}"
     r"|(?:\\angle|\\triangle|\\overline|\\text ?\{[^{}]*\}) ?\{?[A-Z]{1,4}\}?|[A-Za-z ]{2,40}"
 )
 _TUPLE_LABEL = re.compile(r"\([a-z](?: ?, ?[a-z]){1,5}\)")
-_TAKES_BACK = frozenset(["not", "isnt", "no", "never", "nor", "neither", "wrong", "false", "incorrect", "except", "without", "un", "non"])
+_TAKES_BACK_TEXT = (
+    "not isnt no never nor neither wrong false incorrect except without un non or but than nothing other "
+    "approx approximately about around roughly nearly almost maybe perhaps probably possibly either unless cannot cant doesnt dont "
+    "instead opposite minus plus if zero two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half twice "
+)
+_TAKES_BACK = frozenset(_TAKES_BACK_TEXT.split())
+_WORDED = re.compile(r"\\text ?\{([^{}]*)\}")
+_AT_BOUND = re.compile(r"(?<![a-z])at (?:least|most)(?![a-z])|^one$")
 _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
-_VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
-_ABSOLUTE = re.compile(rf"(?:\||\\lvert) ?({_VARIABLE.pattern}) ?(?:\||\\rvert)")
+VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
+_ABSOLUTE = re.compile(rf"(?:\||\\lvert) ?({VARIABLE.pattern}) ?(?:\||\\rvert)")
 _MIRRORED = {"(": ")", "[": "]"}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
@@ -165,8 +175,21 @@ def is_label(text: str) -> bool:
     if _TUPLE_LABEL.fullmatch(text):
         names = re.findall("[a-z]", text)
         return names == sorted(set(names))  # (y,x)=(1,2) is not (1,2)
-    words = re.findall("[a-z]+", text.replace("'", "").lower())
-    return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(words)
+    plain = _WORDED.sub(r"\1", text).replace("'", "").strip().lower()
+    if any(re.search("[0-9]", worded) for worded in _WORDED.findall(text)) or _AT_BOUND.search(plain):
+        return False  # \text{6 or}=5 is no name for 5
+    return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(re.findall("[a-z]+", plain))
+
+
+def point(text: str) -> Listing | None:
+    """``(x,y)=(1,2)`` as the values of its unknowns, ``x=1, y=2``; None for anything else."""
+    found = relation(text)
+    if found is None or found.operators != ("=",) or not _TUPLE_LABEL.fullmatch(found.parts[0]):
+        return None
+    names, values = listing(found.parts[0]), listing(found.parts[1])
+    if names is None or values is None or values.brackets != "()" or len(names.items) != len(values.items):
+        return None
+    return Listing("", tuple(f"{name}={value}" for name, value in zip(names.items, values.items, strict=True)))
 
 
 def label_first(found: Relation | None) -> Relation | None:
@@ -185,15 +208,15 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
         parts, operators = parts[::-1], [_FLIPPED[operator] for operator in operators[::-1]]
     if not set(operators) <= {"<", "<="}:
         return None
-    if len(parts) == 3 and _VARIABLE.fullmatch(parts[1]):
+    if len(parts) == 3 and VARIABLE.fullmatch(parts[1]):
         low, variable, high = parts
         return variable, Listing(("[" if operators[0] == "<=" else "(") + ("]" if operators[1] == "<=" else ")"), (low, high))
     if len(parts) == 2 and (around := _ABSOLUTE.fullmatch(parts[0])):
         bracket = "[" if operators[0] == "<=" else "("
         return around[1], Listing(bracket + _MIRRORED[bracket], (f"-({parts[1]})", parts[1]))
-    if len(parts) == 2 and _VARIABLE.fullmatch(parts[0]):
+    if len(parts) == 2 and VARIABLE.fullmatch(parts[0]):
         return parts[0], Listing("(" + ("]" if operators[0] == "<=" else ")"), ("-\\infty", parts[1]))
-    if len(parts) == 2 and _VARIABLE.fullmatch(parts[1]):
+    if len(parts) == 2 and VARIABLE.fullmatch(parts[1]):
         return parts[1], Listing(("[" if operators[0] == "<=" else "(") + ")", (parts[0], "\\infty"))
     return None
 

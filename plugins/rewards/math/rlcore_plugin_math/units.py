@@ -59,7 +59,8 @@ _NO_UNIT_WORDS_TEXT = (
     "none nor neither non without wrong false incorrect invalid is isnt are arent was were be being been will would but "
     "except unless maybe perhaps probably if then else than less more fewer greater least most about approximately almost "
     "nearly either both all any also plusminus between through until answer equals equal remainder base googol naught nil a "
-    "an it this that these those i you we they "
+    "an it this that these those i you we they approx off around roughly circa ish estimated estimate rounded cannot cant dont doesnt "
+    "instead rather though however excluding above below beyond under "
 )
 _NO_UNIT_WORDS = frozenset(_NO_UNIT_WORDS_TEXT.split())
 _MOST_WORDS = 2

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -427,3 +428,35 @@ def test_nouns_are_units(unit):
 def test_right_in_another_spelling(gold, answer):
     assert equal(gold, answer)
     assert equal(answer, gold)
+
+
+@given(st.integers(15, 999), st.sampled_from(["x", r"\pi", r"\sqrt{2}", "x^2", r"\sin x", "y=x", r"x+y<\pi"]), st.sampled_from("+-"))
+@settings(max_examples=40, deadline=None)
+def test_no_offset_is_too_small_to_count(places, gold, sign):
+    assert not equal(gold, rf"{gold}{sign}10^{{-{places}}}")
+
+
+@given(st.integers(-50, 50), st.integers(1, 50), st.sampled_from(["<", r"\le "]), st.sampled_from(["<", r"\le "]))
+@settings(max_examples=40, deadline=None)
+def test_and_is_a_range_or_a_union(low, width, first, second):
+    """Joined by the other word, inequalities mean something else, in whichever order they stand."""
+    high = low + width
+    left, right = "(" if first == "<" else "[", ")" if second == "<" else "]"
+    inside = [f"{low}{first}x", f"x{second}{high}"]
+    outside = [f"x{second}{low}", f"{high}{first}x"]
+    union = rf"(-\infty,{low}{right}\cup{left}{high},\infty)"
+    for order in (1, -1):
+        assert equal(f"{left}{low},{high}{right}", r"\text{ and }".join(inside[::order]))
+        assert equal(union, r"\text{ or }".join(outside[::order]))
+        assert not equal(union, r"\text{ and }".join(outside[::order]))
+        assert not equal(f"{left}{low},{high}{right}", r"\text{ or }".join(inside[::order]))
+
+
+@given(st.integers(1, 300), st.sampled_from([(r"\pi", "pi"), (r"\ln 2", "ln2"), (r"\sqrt{2}", "sqrt2"), ("e", "e")]))
+@settings(max_examples=30, deadline=None)
+def test_no_run_of_digits_is_an_irrational_number(places, constant):
+    gold, name = constant
+    with mpmath.workdps(places + 20):
+        digits = mpmath.nstr({"pi": +mpmath.pi, "ln2": mpmath.ln(2), "sqrt2": mpmath.sqrt(2), "e": +mpmath.e}[name], places + 2)
+    assert not equal(gold, digits)
+    assert not equal(digits, gold)
