@@ -198,6 +198,8 @@ class TrainingContext:
     device: str = "auto"
     rank: int = 0
     world_size: int = 1
+    rendezvous: str = ""
+    """Where the ranks meet, ``tcp://host:port``; "" with one rank."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     zero_stage: int = 0
@@ -227,7 +229,10 @@ class Objective(Protocol):
 
 
 class TrainingBackend(ABC):
-    """Owns the policy, its optimizer and the loop over micro-batches."""
+    """Owns the policy, its optimizer and the loop over micro-batches.
+
+    With several ranks every method but ``data_parallel`` and ``timings`` is collective: all ranks call it, in the same order.
+    """
 
     capabilities: TrainingCapabilities
 
@@ -237,11 +242,14 @@ class TrainingBackend(ABC):
 
     @abstractmethod
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        """float32[N]: of every policy token at its rollout's temperature, over the full vocabulary, without gradient."""
+        """float32[N] of this rank's share: of every policy token at its rollout's temperature, over the full vocabulary, without
+        gradient. A share may be empty."""
 
     @abstractmethod
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
-        """One optimizer step on this rank's share; the metrics, with ``grad_norm`` (before clipping) and ``learning_rate``."""
+        """One optimizer step on this rank's share, which may be empty; the metrics of the whole step, the same on every rank, with
+        ``grad_norm`` (before clipping) and ``learning_rate``. Weights and normalisers of the share are those of the global batch, so
+        gradients and the objective's metrics add up over ranks."""
 
     @abstractmethod
     def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -253,7 +261,7 @@ class TrainingBackend(ABC):
 
     @abstractmethod
     def save_model(self, folder: Path) -> None:
-        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder."""
+        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -262,6 +270,15 @@ class TrainingBackend(ABC):
     @abstractmethod
     def load(self, folder: Path) -> None:
         """Read what ``save`` wrote; every value equal bit for bit."""
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """(place, size) of this rank among those that hold whole replicas of the model and share a batch between them."""
+        return 0, 1
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all data-parallel ranks, by place; they may differ in length."""
+        return [values]
 
     def timings(self) -> Mapping[str, float]:
         """Seconds spent since the last call by part: ``forward``, ``backward``, ``optimizer``."""

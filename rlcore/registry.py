@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import Distribution
@@ -180,6 +181,18 @@ class Registry:
             return None
         return shipped(offer.adopted.target, offer.adopted.module, f"{LABELS[kind]} {name!r} of {offer.owner}")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
+        added = []
+        for (kind, name), offer in self._by_hand.items():
+            shipment = None
+            if offer.adopted is not None:
+                label = f"{LABELS[kind]} {name!r}"
+                shipment = shipped((offer.adopted.target, offer.adopted.options), offer.adopted.module, label)
+                offer = replace(offer, adopted=replace(offer.adopted, target=None, options=None))
+            added.append((kind, name, offer, shipment))
+        return _arrived, (tuple(added),)
+
     # --- identity ------------------------------------------------------------------------------------------------------
 
     def attest(self, kind: PluginKind | str, name: str) -> Attestation:
@@ -296,6 +309,17 @@ class Registry:
                 found = getattr(found, part)
             self._loaded[address] = found
         return self._loaded[address]
+
+
+def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> Registry:
+    """The registry of the process where one arrived by pickle."""
+    registry = Registry.discover()
+    for kind, name, offer, shipment in added:
+        if offer.adopted is not None and shipment is not None:
+            target, options = pickle.loads(shipment)
+            offer = replace(offer, adopted=replace(offer.adopted, target=target, options=options))
+        registry._by_hand[kind, name] = offer
+    return registry
 
 
 def _renamed(spec: Spec, name: str) -> Spec:

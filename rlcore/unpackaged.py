@@ -222,7 +222,7 @@ def _source_hash(found: Any, home: ModuleType | None) -> str:
 # --- shipping ----------------------------------------------------------------------------------------------------------
 
 
-def shipped(target: Callable[..., Any], module: str, label: str) -> bytes:
+def shipped(target: Any, module: str, label: str) -> bytes:
     """Bytes that ``pickle.loads`` turns back into the target in a process that lacks its source."""
     try:
         with _by_value(module):

@@ -62,6 +62,14 @@ def _reward_workers(config: RunConfig) -> tuple[int, str]:
     return max(1, cores - 1), f"{cores} cores - 1, at least 1"
 
 
+def _transport(config: RunConfig) -> tuple[str, str]:
+    if config.run.runtime == "local":
+        return "memory", "one process"
+    if config.run.master_address is None:
+        return "shared", "a Ray cluster on this host"
+    return "object_store", "producers and trainers may be on several hosts"
+
+
 def _one_step(config: RunConfig) -> bool:
     """True where a batch makes a single optimizer step."""
     return min(config.algorithm.updates_per_batch, config.training.train_batch_size) * config.algorithm.epochs_per_batch == 1
@@ -109,7 +117,7 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("algorithm.mismatch_range", _mismatch_range),
     ("schedule.data_actor_buffer_size_limit", _buffer),
     ("schedule.reward_workers", _reward_workers),
-    ("weights.transport", lambda config: ("memory", "the only one in this release")),
+    ("weights.transport", _transport),
 )
 """In this order: a later one may read an earlier one's value."""
 

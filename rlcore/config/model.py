@@ -77,6 +77,9 @@ class RunSection(Section):
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
     run_dir: Name = setting("runs", help="folder of all runs")
+    placement: Literal["split", "colocated"] = setting(
+        "split", help="split: producers and trainers have devices of their own; colocated: they take turns on the same ones"
+    )
     master_address: Name | None = setting(None, help="address of the head node of a Ray cluster")
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
     ray_dir: Name | None = setting(None, help="folder for Ray's own temporary files")
@@ -248,6 +251,7 @@ class ScheduleSection(Section):
     data_actor_buffer_size_limit: Count | Auto = setting(
         "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
     )
+    producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
     reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
     reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
@@ -257,8 +261,11 @@ class ScheduleSection(Section):
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""
 
-    transport: Literal["auto", "memory"] = setting("auto", help="how weights travel; auto: memory, inside one process")
+    transport: Literal["auto", "memory", "shared", "object_store", "collective"] = setting(
+        "auto", help="how weights travel; auto: memory in one process, shared on one host, object_store across hosts"
+    )
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
+    deadline: Seconds = setting(120.0, "--weights-deadline", help="seconds that a transfer of weights may stand still before the run ends")
 
 
 class EvalSection(Section):

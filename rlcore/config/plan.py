@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,9 @@ def _check_plugins(config: RunConfig, registry: Registry) -> None:
 def _runtime_missing(config: RunConfig) -> list[Missing]:
     if config.run.runtime != "ray":
         return []
-    return [Missing("runtime ray is not in this release of rlcore, which runs in one process", "type -t 1 -i 1 --runtime local")]
+    if find_spec("ray") is not None:
+        return []
+    return [Missing("runtime ray needs Ray, which is not installed", "pip install 'rlcore[ray]', or type -t 1 -i 1 --runtime local")]
 
 
 def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:

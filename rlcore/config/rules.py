@@ -273,6 +273,24 @@ def _local_is_one_process(facts: Facts) -> str | None:
     return None
 
 
+def _transport_fits_runtime(facts: Facts) -> str | None:
+    transport, runtime = facts.config.weights.transport, facts.config.run.runtime
+    if (transport == "memory") == (runtime == "local"):
+        return None
+    if runtime == "local":
+        return f"{facts.cite('weights.transport')} is for several processes, and the runtime is local; type --transport auto or --runtime ray"
+    return f"{facts.cite('weights.transport')} is for one process, and the runtime is ray; type --transport auto or --runtime local"
+
+
+def _colocated_takes_turns(facts: Facts) -> str | None:
+    if facts.config.run.placement != "colocated" or facts.config.schedule.max_staleness == 0:
+        return None
+    return (
+        f"{facts.cite('run.placement')}: producers and trainers take turns, so generation cannot run ahead as "
+        f"{facts.cite('schedule.max_staleness')} asks; type --max-staleness 0 or --placement split"
+    )
+
+
 def _rewards_differ(facts: Facts) -> str | None:
     specs = {name: spec.name for name, spec in facts.rewards()}
     names = [specs.get(reward.name, reward.name.lower()) for reward in facts.config.rewards]
@@ -319,6 +337,8 @@ RULES: tuple[Rule, ...] = (
     _truncated_sampler,
     _splits_within_batch,
     _local_is_one_process,
+    _transport_fits_runtime,
+    _colocated_takes_turns,
     _rewards_differ,
     _eval_has_data,
     _tasks_are_folders,

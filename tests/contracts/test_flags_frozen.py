@@ -65,14 +65,14 @@ REFERENCE = {
 }
 
 OURS = """
-run.seed run.runtime run.max_steps run.run_dir data.shuffle sampling.stop sampling.temperature_end inference.dtype
+run.seed run.runtime run.placement run.max_steps run.run_dir data.shuffle sampling.stop sampling.temperature_end inference.dtype
 inference.device training.name
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
-schedule.max_staleness schedule.reward_workers
+schedule.max_staleness schedule.producer_restarts schedule.reward_workers
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
-weights.transport weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
+weights.transport weights.deadline weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
 log.trackers rewards.deadline
 """
 
