@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.errors import ConfigError
 from rlcore.runtimes.progress import Progress, Silent
 from rlcore.runtimes.summary import Summary
 
@@ -15,9 +14,11 @@ __all__ = ["Progress", "Silent", "Summary", "run"]
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
-    """Train as planned. Raises ConfigError for a runtime that this release does not have."""
-    if plan.config.run.runtime != "local":
-        raise ConfigError(f"runtime {plan.config.run.runtime!r} is not in this release; use --runtime local, -t 1 and -i 1")
-    from rlcore.runtimes.local import LocalRun
+    """Train as planned, in this process or as actors on Ray."""
+    from rlcore.runtimes.training_run import Run
 
-    return LocalRun(plan, progress or Silent()).run()
+    if plan.config.run.runtime == "ray":
+        from rlcore.runtimes.cluster.crew import RayCrew as BuiltCrew
+    else:
+        from rlcore.runtimes.local import LocalCrew as BuiltCrew
+    return Run(plan, progress or Silent(), BuiltCrew).run()

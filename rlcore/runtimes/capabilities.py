@@ -25,6 +25,12 @@ def check_training(target: Any, context: TrainingContext, name: str) -> None:
         if wanted and layout not in capabilities.layouts:
             have = ", ".join(sorted(capabilities.layouts))
             raise ConfigError(f"training backend {name} has no layout {layout!r} (it has {have}); leave {flag} at its default")
+    replica = context.tensor_parallel * context.pipeline_parallel
+    if context.world_size // replica > 1 and "data" not in capabilities.layouts:
+        raise ConfigError(
+            f"training backend {name} has no layout 'data' (it has {', '.join(sorted(capabilities.layouts))}), and -t {context.world_size} "
+            f"asks for {context.world_size // replica} data-parallel ranks; use -t {replica}"
+        )
 
 
 def check_inference(target: Any, context: InferenceContext, name: str) -> None:

@@ -1,276 +1,158 @@
-"""The local runtime: one process, every role in it. At staleness 0 it generates and trains in turns; above, at the same time."""
+"""The local runtime: one process, every role in it. At staleness 0 it generates and trains in turns; above, at the same time.
+
+The order in which it is built is deliberate: what can be refused cheaply comes first, and the reward workers start before torch and
+threads.
+"""
 
 from __future__ import annotations
 
-import resource
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan
-from rlcore.errors import RunError, StarvationError
 from rlcore.roles.evaluator import TaskReport
-from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runtimes.build import Parts, build
-from rlcore.runtimes.feed import Batch
+from rlcore.roles.producer import Producer
+from rlcore.runtimes.backends import make_consumer, make_engine
+from rlcore.runtimes.crew import Crew, Update
+from rlcore.runtimes.feed import Batch, Feed, SequentialFeed
 from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.interrupt import Interrupt
-from rlcore.runtimes.listeners import Listeners
-from rlcore.runtimes.profiling import profiled
-from rlcore.runtimes.progress import Progress
-from rlcore.runtimes.starvation import refuse_an_empty_run
-from rlcore.runtimes.summary import Sample, Summary
+from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings
+from rlcore.runtimes.starvation import FilterWatch
+from rlcore.runtimes.threaded_feed import ThreadedFeed
 from rlcore.runtimes.timing import Timing
-from rlcore.specs import PluginKind
-from rlcore.weights import mean_gap_tolerance
+from rlcore.schedule import Coordinator, Status, TimeAccount
+from rlcore.types import Group
+from rlcore.weights import LocalChannel, probe_tolerance
 
-__all__ = ["LocalRun"]
+__all__ = ["LocalCrew"]
+
+_MANY_ROWS = 20_000
 
 
-class LocalRun:
-    """One run, from a plan to a summary."""
+class LocalCrew(Crew):
+    """Every role as an object of this process."""
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
+        """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
         self._plan = plan
-        self._config = plan.config
-        self._progress = progress
-        self._evaluations: dict[int, list[TaskReport]] = {}
-        self._asked: set[int] = set()
-        self._checkpoint: Path | None = None
-        self._tokens = 0
-        self._reward_last: float | None = None
-        self._gap_told = False
-        self._interrupted = False
-        self._since = 0.0
-        """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
+        self._say = say
+        data = load_data(plan)
+        rows = sum(len(data_set) for data_set in data.values())
+        if rows >= _MANY_ROWS:
+            say(f"checking {rows} rows: gold answers, then prompt lengths …")
+        self._judge = make_judge(plan)
+        closing.callback(self._judge.close)
+        for notice in self._judge.notices:
+            say(notice)
+        for data_set in data.values():
+            self._judge.check(data_set.prompts)
+        self._texts = read_texts(plan, data)
+        self.fingerprints = {name: data_set.fingerprint for name, data_set in data.items()}
+        self.tokenizer = self._texts.tokenizer
+        schedule = schedule_settings(plan, len(self._texts.training))
+        self.horizon = schedule.horizon
+        self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
+        self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
+        engine = make_engine(plan, self.tokenizer, closing)
+        self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
+        self._coordinator = Coordinator(schedule)
+        self._feed = self._make_feed(closing)
+        self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
+        self._batch: Batch | None = None
+        self._timing = Timing()
 
-    def run(self) -> Summary:
-        """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
-        with ExitStack() as closing:
-            parts = build(self._plan, closing, self._progress.note)
-            self._folder = self._open_folder(parts)
-            closing.enter_context(_writing(self._folder.root))
-            closing.callback(self._log_reward_errors, parts)
-            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
-            closing.callback(self._progress.finished)
-            self._progress.started(self._folder.root, parts.schedule.horizon)
-            with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
-                parts.feed.interrupted = lambda: interrupt.requested
-                # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
-                parts.feed.profile = self._profile("producer") if sys.version_info < (3, 12) else None
-                timing = self._trained(parts, interrupt)
-            summary = self._summarise(parts, timing)
-            self._listeners.finished(summary.as_json())
-            self._folder.write_summary(summary.as_json())
-            return summary
-
-    def _trained(self, parts: Parts, interrupt: Interrupt) -> Timing:
-        """``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves too."""
-        try:
-            return self._train(parts, interrupt)
-        except StarvationError as error:
-            parts.feed.stop()
-            self._log_failures(parts)
-            if not parts.coordinator.status().trained:
-                raise
-            self._save(parts, parts.coordinator.version)
-            raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
-
-    def _train(self, parts: Parts, interrupt: Interrupt) -> Timing:
-        """The loop: take the batch of the next version, train on it, hand the new weights out. Returns where its seconds went."""
-        self._publish(parts, 0, parts.probe_ids)
-        self._evaluate(parts, 0, wait=True)
-        timing = Timing.start(parts.accounts)
-        self._since = time.monotonic()
-        while not interrupt.requested and (batch := parts.feed.next_batch()) is not None:
-            self._listeners.groups_scored(parts.feed.take_scored(), batch.version)
-            metrics = parts.consumer.update(batch.groups, batch.masked, batch.version)
-            version = parts.feed.updated()
-            self._publish(parts, version, probe_sequence(batch))
-            self._record(parts, version, batch, metrics)
-            if _due(version, self._config.eval.eval_interval):
-                self._evaluate(parts, version, wait=False)
-            if _due(version, self._config.log.save_interval):
-                self._save(parts, version)
-        timing.stop(parts.accounts, parts.consumer.timings)
-        self._log_failures(parts)
-        self._interrupted = not parts.coordinator.finished
-        if not self._interrupted:
-            refuse_an_empty_run(parts.coordinator.status(), parts.feed.watch)
-            self._evaluate(parts, parts.coordinator.version, wait=True)
-        parts.feed.stop()
-        self._save(parts, parts.coordinator.version)
-        return timing
-
-    def _open_folder(self, parts: Parts) -> RunFolder:
-        log = self._config.log
-        folder = RunFolder.create(
-            Path(self._config.run.run_dir),
-            self._config.run.project,
-            save_dir=_path(log.save_dir),
-            eval_save_dir=_path(self._config.eval.eval_save_dir),
-            rollout_save_dir=_path(log.rollout_save_dir),
+    def _make_feed(self, closing: ExitStack) -> Feed:
+        plan = self._plan
+        shared = (
+            self._coordinator,
+            self._producer,
+            make_jobs(plan, self._texts),
+            make_evaluator(plan, self._texts),
+            LocalChannel(),
+            int(plan.config.inference.inference_batch_size),
+            make_watch(plan),
+            self._say,
         )
-        folder.write_config(self._plan.to_toml())
-        folder.write_manifest(
-            build_manifest(
-                seed=self._config.run.seed,
-                data={name: data.fingerprint for name, data in parts.data.items()} | {"tokenizer": parts.tokenizer.fingerprint()},
-                attestations=[self._plan.registry.attest(kind, name) for kind, name in _used(self._plan)],
-                origins=self._plan.origins,
-            )
+        if plan.config.schedule.max_staleness == 0:
+            return SequentialFeed(*shared)
+        feed = ThreadedFeed(*shared, self._accounts["trainer"])
+        closing.callback(feed.stop)
+        return feed
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        self._feed.interrupted = lambda: interrupt.requested
+        if self._plan.config.run.enable_profiling and sys.version_info < (3, 12):
+            # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
+            self._feed.profile = folder / "profile-producer.prof"
+        self._publish(0, self._texts.probe_ids())
+
+    def next_batch(self) -> bool:
+        self._batch = self._feed.next_batch()
+        return self._batch is not None
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        batch, self._batch = self._batch, None
+        assert batch is not None, "next_batch comes first"
+        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
+        version = self._feed.updated()
+        self._publish(version, probe_sequence(batch))
+        return Update(
+            version=version,
+            figures={**batch_figures(batch), **metrics, **self._judge.metrics()},
+            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
         )
-        return folder
 
-    def _profile(self, role: str) -> Path | None:
-        return self._folder.root / f"profile-{role}.prof" if self._config.run.enable_profiling else None
-
-    def _publish(self, parts: Parts, version: int, probe_ids: np.ndarray | None) -> None:
+    def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal and offer new weights, with a sequence that they were trained on as the probe."""
-        wanted = probe_ids if self._config.weights.probe else None
-        parts.feed.publish(parts.consumer.snapshot(version, wanted, parts.probe_tolerance))
+        wanted = probe_ids if self._plan.config.weights.probe else None
+        self._feed.publish(self._consumer.snapshot(version, wanted, self._tolerance))
 
-    def _record(self, parts: Parts, step: int, batch: Batch, metrics: Mapping[str, float]) -> None:
-        seconds, self._since = time.monotonic() - self._since, time.monotonic()
-        figures = {**batch_figures(batch), **metrics, **parts.judge.metrics(), "seconds": seconds}
-        self._tokens += int(figures["response_tokens"])
-        self._reward_last = figures.get("reward/mean")
-        self._folder.log_metrics({"step": step, **figures})
-        self._warn_of_gap(figures)
-        self._listeners.step_finished(step, figures)
-        self._progress.step(step, figures)
-        interval = self._config.log.rollout_interval
-        if interval and (step == 1 or _due(step, interval)):
-            self._folder.write_rollouts(step, rollout_rows(batch))
-        self._log_failures(parts)
-        self._log_reward_errors(parts)
-        self._collect_evaluations(parts, wait=False)
+    def evaluate(self, step: int) -> None:
+        self._feed.evaluate(step)
 
-    def _log_failures(self, parts: Parts) -> None:
-        for failure in parts.feed.take_failures():
-            self._folder.log_failure(failure)
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        return self._feed.take_evaluations(wait=wait)
 
-    def _log_reward_errors(self, parts: Parts) -> None:
-        """However the run ends: a reward that raises is what ends many."""
-        for error in parts.judge.take_faults():
-            self._folder.log_reward_error(error)
+    def take_scored(self) -> Sequence[Group]:
+        return self._feed.take_scored()
 
-    def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
-        """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
-        allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
-        gap = figures.get("sampler_gap", 0.0)
-        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
-        whole = not self._config.sampling.truncates  # a cut sampler's are others by intention
-        if fresh and whole and gap > allowed and not self._gap_told:
-            self._gap_told = True
-            self._progress.note(
-                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "
-                f"{allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in metrics.jsonl"
-            )
+    def take_failures(self) -> list[dict[str, Any]]:
+        return self._feed.take_failures()
 
-    def _evaluate(self, parts: Parts, step: int, *, wait: bool) -> None:
-        if self._config.eval.eval_dataset and step not in self._asked:
-            self._asked.add(step)
-            parts.feed.evaluate(step)
-        self._collect_evaluations(parts, wait=wait)
+    def take_reward_faults(self) -> list[dict[str, Any]]:
+        return self._judge.take_faults()
 
-    def _collect_evaluations(self, parts: Parts, *, wait: bool) -> None:
-        for step, reports in parts.feed.take_evaluations(wait=wait):
-            self._evaluations[step] = reports
-            figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
-            figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
-            figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
-            self._folder.log_metrics({"step": step, **figures})
-            self._listeners.evaluated(step, figures)
-            self._progress.evaluated(step, reports)
-            for report in reports:
-                self._folder.write_evaluation(report.task, step, report.rows)
+    def take_notes(self) -> list[str]:
+        return []  # said when they occur
 
-    def _save(self, parts: Parts, step: int) -> None:
-        if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
-            return
+    def remarks(self) -> list[str]:
+        return []
 
-        def fill(folder: Path) -> None:
-            parts.consumer.save(folder)
-            parts.tokenizer.save(folder / "model")
+    def save(self, folder: Path) -> None:
+        self._consumer.save(folder)
 
-        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": parts.feed.state()})
-        self._listeners.checkpoint_saved(step, self._checkpoint)
+    def state(self) -> dict[str, Any]:
+        return self._feed.state()
 
-    def _summarise(self, parts: Parts, timing: Timing) -> Summary:
-        status = parts.coordinator.status()
-        before = self._evaluations.get(0, [])
-        after = self._evaluations.get(status.version, []) if status.version else []
-        return Summary(
-            run=self._folder.root,
-            steps=status.version,
-            train_seconds=round(timing.seconds, 3),
-            tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
-            accuracy_before=_accuracy(before),
-            accuracy_after=_accuracy(after),
-            reward_last=self._reward_last,
-            ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
-            time=timing.by_activity,
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-            interrupted=self._interrupted,
-            switched_off=self._listeners.switched_off,
-            filter=parts.feed.watch.figures(),
-            remarks=tuple(filter(None, [parts.feed.watch.remark()])),
-            checkpoint=self._checkpoint,
-            samples=_samples(before, after),
-        )
+    def status(self) -> Status:
+        return self._coordinator.status()
 
+    def watch(self) -> FilterWatch:
+        return self._feed.watch
 
-@contextmanager
-def _writing(root: Path) -> Iterator[None]:
-    """Whatever cannot be written during the run (a full disk) ends it with one sentence."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or root
-        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from error
+    def start_clock(self) -> None:
+        self._timing = Timing.start(self._accounts)
 
+    def timing(self) -> Timing:
+        self._timing.stop(self._accounts, self._consumer.timings)
+        return self._timing
 
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
-
-
-def _due(step: int, interval: int) -> bool:
-    return interval > 0 and step % interval == 0
-
-
-def _used(plan: Plan) -> list[tuple[PluginKind, str]]:
-    config = plan.config
-    return [
-        (PluginKind.INFERENCE, config.inference.name),
-        (PluginKind.TRAINING, config.training.name),
-        (PluginKind.ALGORITHM, config.algorithm.name),
-        (PluginKind.ESTIMATOR, config.algorithm.estimator),
-        (PluginKind.LOSS, config.algorithm.loss),
-        *((PluginKind.REWARD, reward.name) for reward in config.rewards),
-        *((PluginKind.TRACKER, tracker) for tracker in config.log.trackers),
-    ]
-
-
-def _accuracy(reports: Sequence[TaskReport]) -> float | None:
-    figures = [report.accuracy for report in reports if report.accuracy is not None]
-    return sum(figures) / len(figures) if figures else None
-
-
-def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
-    """The first few held-out prompts of the first task, preferring those whose verdict changed."""
-    if not before or not after:
-        return ()
-    pairs = list(zip(before[0].rows, after[0].rows, strict=True))
-    changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
-    return tuple(_sample(first, last) for first, last in (changed or pairs)[:3])
-
-
-def _sample(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sample:
-    return Sample(prompt=before["prompt"][-1]["content"], gold=str(before["gold"]), before=before["prediction"], after=after["prediction"])
+    def stop(self) -> None:
+        self._feed.stop()

@@ -1,0 +1,101 @@
+"""What every process of a run reads before it works: data, tokenizer, prompts; and how a damaged file becomes one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+import numpy as np
+
+from rlcore.config import Plan
+from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
+from rlcore.data.tokenizer import load_tokenizer
+from rlcore.errors import ConfigError, RlcoreError
+from rlcore.interfaces import Tokenizer
+from rlcore.specs import InferenceBackendSpec, PluginKind
+from rlcore.types import Prompt
+
+__all__ = ["Texts", "load_data", "loading", "read_texts"]
+
+_PROBE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What is read and said: the tokenizer, and the prompts by data set (``train``, ``eval/<task>``) with their system prompt."""
+
+    tokenizer: Tokenizer
+    prompts: Mapping[str, tuple[Prompt, ...]]
+
+    @property
+    def training(self) -> tuple[Prompt, ...]:
+        """The prompts to train on."""
+        return self.prompts["train"]
+
+    @property
+    def held_out(self) -> dict[str, tuple[Prompt, ...]]:
+        """The prompts of each held-out task."""
+        return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name != "train"}
+
+    def probe_ids(self) -> np.ndarray | None:
+        """int32[T]: the sequence that the first weights are probed with, None where the first prompt is too short for one."""
+        ids = self.tokenizer.render(self.training[0].messages)[:_PROBE_TOKENS]
+        return ids if len(ids) > 1 else None
+
+
+def load_data(plan: Plan) -> dict[str, DataSet]:
+    """``train`` and the held-out tasks by name; DataError with file:line."""
+    specs = plan.reward_specs()
+    tasks = {f"eval/{task}": load_eval(path, specs) for task, path in plan.config.eval.eval_dataset.items()}
+    return {"train": load_prompts(plan.config, specs), **tasks}
+
+
+def read_texts(plan: Plan, data: Mapping[str, DataSet]) -> Texts:
+    """The tokenizer and every prompt as it is rendered; ConfigError where something of the model's folder cannot be read, DataError where
+    a prompt is longer than ``-mpt`` allows."""
+    path = plan.config.model.tokenizer_path or plan.config.model.model
+    with loading(f"the tokenizer {path}"):
+        tokenizer = _tokenizer(plan)
+    with loading(f"the chat template of {path}"):
+        return Texts(tokenizer=tokenizer, prompts={name: _rendered(plan, rows, tokenizer) for name, rows in data.items()})
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Whatever a library raises over a damaged model, tokenizer or template becomes one sentence, before anything is written."""
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
+        ) from error
+
+
+def _tokenizer(plan: Plan) -> Tokenizer:
+    config = plan.config
+    path = config.model.tokenizer_path or config.model.model
+    spec = plan.registry.spec(PluginKind.INFERENCE, config.inference.name)
+    if isinstance(spec, InferenceBackendSpec) and spec.tokenizer:
+        module, _, function = spec.tokenizer.partition(":")
+        loaded: Tokenizer = getattr(import_module(module), function)(path)
+        return loaded
+    return load_tokenizer(path, model=config.model.model)
+
+
+def _rendered(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, ...]:
+    """The prompts with their system prompt; refused where one is longer than ``-mpt`` allows."""
+    specs = {spec.name: spec for spec in reversed(plan.reward_specs())}
+    default = plan.reward_specs()[0]
+
+    def system_prompt(prompt: Prompt) -> str:
+        chosen = plan.config.data.system_prompt
+        return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
+
+    prompts = tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
+    check_prompt_lengths(prompts, [len(tokenizer.render(prompt.messages)) for prompt in prompts], plan.config.data.max_prompt_tokens)
+    return prompts
