@@ -18,6 +18,7 @@ __all__ = [
     "StarvationError",
     "UsageError",
     "WeightsError",
+    "WorkerLostError",
 ]
 
 
@@ -51,6 +52,10 @@ class RunError(RlcoreError):
 
 class WeightsError(RunError):
     """A snapshot arrived damaged, or a backend serves other weights than it says."""
+
+
+class WorkerLostError(RunError):
+    """A part of the run that it cannot do without died: the coordinator, a trainer rank, the last producer."""
 
 
 class InfrastructureError(RlcoreError):

@@ -33,6 +33,11 @@ class Observers:
         self._report = report
         self.switched_off: dict[str, str] = {}
 
+    @property
+    def want_groups(self) -> bool:
+        """Whether anybody observes scored groups, which must travel for it."""
+        return any(manager.hook.rlcore_groups_scored.get_hookimpls() for _, manager in self._plugins)
+
     def run_started(self, run: RunInfo) -> None:
         """The run folder exists and training is about to begin."""
         self._call("rlcore_run_started", run=run)

@@ -15,10 +15,12 @@ __all__ = ["Progress", "Silent", "Summary", "run"]
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned, in this process or as actors on Ray."""
-    from rlcore.runtimes.training_run import Run
+    from rlcore.runtimes.local import LocalCrew
+    from rlcore.runtimes.training_run import CrewBuilder, Run
 
+    build: CrewBuilder = LocalCrew
     if plan.config.run.runtime == "ray":
-        from rlcore.runtimes.cluster.crew import RayCrew as BuiltCrew
-    else:
-        from rlcore.runtimes.local import LocalCrew as BuiltCrew
-    return Run(plan, progress or Silent(), BuiltCrew).run()
+        from rlcore.runtimes.cluster.crew import RayCrew
+
+        build = RayCrew
+    return Run(plan, progress or Silent(), build).run()

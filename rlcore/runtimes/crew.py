@@ -75,10 +75,6 @@ class Crew(ABC):
         """What rewards raised since the last call; never raises, for it is asked when a run has failed too."""
 
     @abstractmethod
-    def take_notes(self) -> list[str]:
-        """Sentences for a person, new since the last call: a starving filter, a producer that was replaced."""
-
-    @abstractmethod
     def remarks(self) -> list[str]:
         """What of the whole run a person should read at its end, the filter aside."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from rlcore.roles.producer import Job, Produced
 from rlcore.runtimes.annealing import AnnealedSampling
 from rlcore.schedule.coordinator import Delivery
 from rlcore.types import Group, Kind, Lease, Prompt
 
-__all__ = ["JobMaker", "delivery_of", "group_of"]
+__all__ = ["JobMaker", "delivery_of", "failure_of", "group_of"]
 
 
 class JobMaker:
@@ -67,3 +68,10 @@ def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> De
         accuracy=sum(known) / len(known) if known else None,
         failed="" if counted else sampled[0].outcome.value,
     )
+
+
+def failure_of(group: Group, filter_by: str) -> dict[str, Any]:
+    """The record of a prompt that failed. ``filter_by``: the reward that gave no accuracy to filter by, "" where the group failed before."""
+    reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
+    reason = f"no accuracy to filter by (filter_by {filter_by})" if filter_by else max(set(reasons), key=reasons.count)
+    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": reason}

@@ -19,6 +19,8 @@ class Interrupt:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self.requested = False
+        self.wakes: list[Callable[[], None]] = []
+        """Called at the first signal, from its handler: for whoever waits for something else."""
         self._tell = tell
         self._before: dict[int, Any] = {}
 
@@ -36,4 +38,6 @@ class Interrupt:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        for wake in self.wakes:
+            wake()
         self._tell("interrupted: this step is finished and saved, then the run ends (once more stops it now)")

@@ -129,9 +129,6 @@ class LocalCrew(Crew):
     def take_reward_faults(self) -> list[dict[str, Any]]:
         return self._judge.take_faults()
 
-    def take_notes(self) -> list[str]:
-        return []  # said when they occur
-
     def remarks(self) -> list[str]:
         return []
 

@@ -146,8 +146,6 @@ class Run:
         self._progress.step(step, figures)
         if self._logs_rollouts(step):
             self._folder.write_rollouts(step, update.rollouts)
-        for note in self._crew.take_notes():
-            self._progress.note(note)
         self._log_failures()
         self._log_reward_errors()
         self._collect_evaluations(wait=False)

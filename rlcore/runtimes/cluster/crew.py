@@ -1,0 +1,261 @@
+"""The crew on Ray: a coordinator, producers and trainer ranks as actors, a store and a judge on every node that generates.
+
+The driver's thread owns nothing of the work: it sends orders, and sleeps in its inbox until somebody answers, dies, or presses Ctrl-C.
+While the ranks train, everything else that it wants to know is asked for, so that nothing waits for it between two updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.data import DataSet
+from rlcore.errors import WorkerLostError
+from rlcore.roles.evaluator import TaskReport
+from rlcore.runtimes.cluster.evaluating import Evaluations
+from rlcore.runtimes.cluster.figures import Gathered
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.node_services import NodeServices
+from rlcore.runtimes.cluster.placement import Places, Role, place
+from rlcore.runtimes.cluster.ranks import Ranks
+from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.schedule_service import Order, ScheduleService
+from rlcore.runtimes.cluster.session import Session
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.runtimes.cluster.team import ProducerTeam
+from rlcore.runtimes.crew import Crew, Update
+from rlcore.runtimes.interrupt import Interrupt
+from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.parts import make_evaluator, make_watch, schedule_settings
+from rlcore.runtimes.starvation import FilterWatch
+from rlcore.runtimes.timing import Timing
+from rlcore.schedule import Status
+from rlcore.types import Group
+
+__all__ = ["RayCrew"]
+
+_CLOSE_SECONDS = 10.0
+
+
+class RayCrew(Crew):
+    """See ``Crew``. What is cheap to refuse is refused before Ray starts; what is loaded is loaded everywhere at the same time."""
+
+    def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
+        self._plan = plan
+        self._say = say
+        data = load_data(plan)
+        self._texts = read_texts(plan, data)
+        self.tokenizer = self._texts.tokenizer
+        self.fingerprints = {name: data_set.fingerprint for name, data_set in data.items()}
+        schedule = schedule_settings(plan, len(self._texts.training))
+        self.horizon = schedule.horizon
+        shipment = Shipment.of(plan, self.fingerprints)
+        self._inbox = Inbox()
+        self._session = closing.enter_context(Session(plan.config.run, say))
+        closing.callback(self._close)
+        places = self._place()
+        home = self._session.nodes()[0].node_id
+        self._schedule = self._session.service(ScheduleService, schedule, make_watch(plan), node=home, called="coordinator")
+        self._inbox.watch(self._schedule.lifetime.remote(), self._schedule_ended)
+        keep_scored = plan.registry.observers(say).want_groups
+        self._services = NodeServices(self._session, self._schedule, shipment, keep_scored=keep_scored)
+        self._keep_scored = keep_scored
+        self._start(places, shipment, data)
+        self._evaluations = Evaluations(make_evaluator(plan, self._texts), self._team, self._inbox)
+        self._gathered = Gathered(self._inbox, self._schedule, self._services, self._team, self._ranks)
+        self._team.on_loss = self._producer_lost
+        self._order: Order | None = None
+        self._groups: list[Any] = []
+        self._pending: Any = None
+        self._closed = False
+
+    def _place(self) -> Places:
+        training, inference = self._plan.config.training, self._plan.config.inference
+        return place(
+            self._session.nodes(),
+            trainers=Role(count=training.num_trainers, gpus=float(training.device != "cpu")),
+            producers=Role(
+                count=inference.num_inferencer, gpus=float((inference.device != "cpu") * inference.producer_tensor_parallel_size)
+            ),
+            colocated=self._plan.config.run.placement == "colocated",
+        )
+
+    def _start(self, places: Places, shipment: Shipment, data: dict[str, DataSet]) -> None:
+        """Make every actor, have the rows checked while the models load, and give the producers the address of the weights."""
+        trainers = [(node, places.cpus, places.trainer_gpus) for node in places.trainers]
+        producers = [(node, places.cpus, places.producer_gpus) for node in places.producers]
+        group = self._session.reserve([*trainers, *producers])
+        judges = [self._services.on(node).judge for node in dict.fromkeys(places.producers)]
+        for notice in self._inbox.wait([judges[0].check.remote()])[0]:
+            self._say(notice)
+        self._ranks = Ranks(self._session, self._inbox, shipment, places, group)
+        self._team = ProducerTeam(
+            self._session,
+            self._inbox,
+            self._services,
+            self._schedule,
+            shipment,
+            places,
+            restarts=self._plan.config.schedule.producer_restarts,
+            say=self._say,
+        )
+        self._team.create(group, len(trainers))
+        loading = self._ranks.prepare(len(self._texts.training), self._plan.config.run.master_port)
+        address = self._inbox.wait(loading, self._ranks.failed)[0]
+        self._inbox.wait(self._team.prepare(address))
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        interrupt.wakes.append(lambda: self._inbox.post(lambda: self._schedule.interrupt.remote()))
+        self._listen_for_notes()
+        self._team.run(folder.resolve() if self._plan.config.run.enable_profiling else None)
+        self._ranks.publish(0, self._texts.probe_ids())
+        self._team.wait_until_serving(0, self._plan.config.weights.deadline)
+
+    def next_batch(self) -> bool:
+        while True:
+            self._order = self._next_order()
+            if self._order is None:
+                return False
+            if self._fetch(self._order):
+                return True
+
+    def _next_order(self) -> Order | None:
+        if self._pending is None:
+            self._pending = self._schedule.next_batch.remote()
+        pending, self._pending = self._pending, None
+        order: Order | None = self._inbox.wait([pending])[0]
+        return order
+
+    def _fetch(self, order: Order) -> bool:
+        """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
+        self._groups, missing = [], []
+        for store in self._services.all():
+            if (lease_ids := order.stores.get(store.node)) is None:
+                continue
+            absent, groups = store.store.read.options(num_returns=2).remote(lease_ids)
+            self._groups.append(groups)
+            missing += self._absent(absent, lease_ids)
+        known = {store.node for store in self._services.all()}
+        missing += [lease_id for node, lease_ids in order.stores.items() if node not in known for lease_id in lease_ids]
+        if not missing:
+            return True
+        self._say(f"warning: {len(missing)} groups were lost with the store of their node; their prompts are generated again")
+        self._inbox.wait([self._schedule.groups_lost.remote(missing)])
+        return False
+
+    def _absent(self, ref: Any, lease_ids: Sequence[int]) -> list[int]:
+        answers: list[Sequence[int]] = []
+
+        def arrived(value: Any, error: BaseException | None) -> None:
+            if error is not None and not is_death(error):
+                raise error
+            answers.append(lease_ids if error is not None else value)
+
+        self._inbox.watch(ref, arrived)
+        self._inbox.until(lambda: bool(answers))
+        return list(answers[0])
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        order = self._order
+        assert order is not None, "next_batch comes first"
+        if self._plan.config.run.placement == "colocated":
+            self._inbox.wait([actor.sleep.remote() for actor in self._team.actors])
+        self._gathered.ask()
+        trained = self._ranks.train(order, log_rollouts, self._groups)
+        self._schedule.updated.remote()
+        self._pending = self._schedule.next_batch.remote()
+        for store in self._services.all():
+            store.store.forget.remote(order.stores.get(store.node, ()))
+        self._order, self._groups = None, []
+        self._gathered.timings = trained.timings
+        return Update(
+            version=order.order.version + 1,
+            figures={**trained.figures, **self._gathered.figures()},
+            rollouts=trained.rollouts,
+        )
+
+    def evaluate(self, step: int) -> None:
+        self._evaluations.start(step)
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        return self._evaluations.take(wait=wait)
+
+    # --- what the run wants to know ----------------------------------------------------------------------------------
+
+    def take_scored(self) -> Sequence[Group]:
+        if not self._keep_scored:
+            return ()
+        scored = self._inbox.wait([store.store.take_scored.remote() for store in self._services.all()])
+        return [group for of_store in scored for group in of_store]
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        return self._gathered.take_failures()
+
+    def take_reward_faults(self) -> list[dict[str, Any]]:
+        return self._gathered.take_reward_faults()
+
+    def remarks(self) -> list[str]:
+        return self._team.remarks()
+
+    def save(self, folder: Path) -> None:
+        self._ranks.save(folder)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._inbox.wait([self._schedule.state.remote()])[0]
+        return state
+
+    def status(self) -> Status:
+        status: Status = self._inbox.wait([self._schedule.status.remote()])[0]
+        return status
+
+    def watch(self) -> FilterWatch:
+        watch: FilterWatch = self._inbox.wait([self._schedule.watch.remote()])[0]
+        return watch
+
+    def start_clock(self) -> None:
+        self._gathered.start()
+
+    def timing(self) -> Timing:
+        return self._gathered.stop()
+
+    def stop(self) -> None:
+        self._team.stop()
+        self._schedule.stop.remote()
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    def _schedule_ended(self, value: Any, error: BaseException | None) -> None:
+        if error is not None and not self._closed:
+            first = " ".join(str(error).split())[:200]
+            raise WorkerLostError(f"the coordinator died, and the run cannot go on without it ({first})")
+
+    def _producer_lost(self, name: str) -> None:
+        self._ranks.producer_left(name)
+        self._evaluations.lost()
+
+    def _listen_for_notes(self) -> None:
+        def told(notes: Any, error: BaseException | None) -> None:
+            if error is None:
+                for note in notes:
+                    self._say(note)
+                self._listen_for_notes()
+
+        self._inbox.watch(self._schedule.next_notes.remote(), told)
+
+    def _close(self) -> None:
+        """Judges end their workers themselves; everything else is killed with the session."""
+        self._closed = True
+        self._session.finish([services.judge.close.remote() for services in getattr(self, "_services", _NONE).all()], _CLOSE_SECONDS)
+
+
+class _Nobody:
+    def all(self) -> list[Any]:
+        return []
+
+
+_NONE = _Nobody()

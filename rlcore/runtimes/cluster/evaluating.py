@@ -1,0 +1,88 @@
+"""Evaluations over several producers: each takes a share of the jobs; what they made counts only where one version made all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import Produced
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.team import ProducerTeam
+
+__all__ = ["Evaluations"]
+
+
+class Evaluations:
+    """One at a time, in the order in which they were asked for. For the driver's thread."""
+
+    def __init__(self, evaluator: Evaluator, team: ProducerTeam, inbox: Inbox) -> None:
+        self._evaluator = evaluator
+        self._team = team
+        self._inbox = inbox
+        self._wanted: list[int] = []
+        self._under_way: Evaluation | None = None
+        self._attempt = 0
+        self._shares = 0
+        self._answers: list[tuple[int, list[Produced]]] = []
+        self._next_key = -1
+        self._reports: list[tuple[int, list[TaskReport]]] = []
+
+    def start(self, step: int) -> None:
+        """Ask for an evaluation with the weights of this version or newer."""
+        self._wanted.append(step)
+        if self._under_way is None:
+            self._send(spread=True)
+
+    def take(self, *, wait: bool) -> list[tuple[int, list[TaskReport]]]:
+        """(version, reports) of those that are complete; with ``wait``, of all."""
+        if wait:
+            self._inbox.until(lambda: not self._wanted)
+        else:
+            self._inbox.drain()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def lost(self) -> None:
+        """A producer died: what it was to evaluate, and with it the rest, is made again."""
+        if self._under_way is not None:
+            self._send(spread=True)
+
+    def _send(self, *, spread: bool) -> None:
+        """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
+        actors = self._team.serving or self._team.actors
+        actors = actors if spread else actors[:1]
+        self._attempt += 1
+        self._answers = []
+        self._under_way = self._evaluator.start(self._next_key)
+        jobs = self._under_way.jobs
+        self._next_key -= len(jobs)
+        shares = [jobs[number :: len(actors)] for number in range(len(actors))]
+        dealt = [(actor, share) for actor, share in zip(actors, shares, strict=True) if share]
+        self._shares = len(dealt)
+        for actor, share in dealt:
+            self._inbox.watch(self._team.evaluate(actor, share, self._wanted[0]), self._collector(self._attempt))
+
+    def _collector(self, attempt: int) -> Any:
+        def arrived(value: Any, error: BaseException | None) -> None:
+            if error is None and attempt == self._attempt:  # a death is told by the team
+                self._answers.append(value)
+                if len(self._answers) == self._shares:
+                    self._finish()
+
+        return arrived
+
+    def _finish(self) -> None:
+        versions = {version for version, _ in self._answers}
+        if len(versions) > 1:
+            self._send(spread=False)
+            return
+        evaluation = self._under_way
+        assert evaluation is not None
+        for _, results in self._answers:
+            for produced in results:
+                evaluation.collect(produced)
+        self._reports.append((max(versions, default=self._wanted[0]), evaluation.reports()))
+        self._wanted.pop(0)
+        self._under_way = None
+        if self._wanted:
+            self._send(spread=True)

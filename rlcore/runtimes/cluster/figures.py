@@ -1,0 +1,110 @@
+"""What the driver gathers from everybody while the ranks train: figures of rewards, failures, faults, and where the seconds went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.node_services import NodeServices
+from rlcore.runtimes.cluster.ranks import Ranks
+from rlcore.runtimes.cluster.schedule_service import Tokens
+from rlcore.runtimes.cluster.team import ProducerTeam
+from rlcore.runtimes.timing import Timing
+
+__all__ = ["Gathered"]
+
+_LAST_SECONDS = 10.0
+"""How long the last answers are waited for at the end: somebody may have died."""
+
+
+class Gathered:
+    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start."""
+
+    def __init__(self, inbox: Inbox, schedule: Any, services: NodeServices, team: ProducerTeam, ranks: Ranks) -> None:
+        self._inbox = inbox
+        self._schedule = schedule
+        self._services = services
+        self._team = team
+        self._ranks = ranks
+        self.timings: Mapping[str, float] = {}
+        self._timing: Timing | None = None
+        self._rewards: list[dict[str, float]] = []
+        self._failures: list[dict[str, Any]] = []
+        self._faults: list[dict[str, Any]] = []
+        self._tokens = Tokens()
+        self._counted = Tokens()
+        self._open = 0
+
+    def ask(self) -> None:
+        """Ask everybody."""
+        for services in self._services.all():
+            self._want(services.judge.metrics.remote(), self._rewards.append)
+            self._want(services.judge.take_faults.remote(), self._faults.extend)
+        self._want(self._schedule.take_failures.remote(), self._failures.extend)
+        self._want(self._schedule.tokens.remote(), lambda tokens: setattr(self, "_tokens", tokens))
+        for actor in self._team.serving:
+            self._want(actor.report.remote(), self._saw)
+
+    def figures(self) -> dict[str, float]:
+        """Of this step: what rewards say, and seconds by role and category."""
+        for actor in self._ranks.actors:
+            self._want(actor.report.remote(), self._saw)
+        figures = _mean(self._rewards)
+        self._rewards.clear()
+        if self._timing is not None:
+            generated = self._tokens.generated - self._counted.generated
+            wasted = self._tokens.wasted - self._counted.wasted
+            self._counted = self._tokens
+            figures |= self._timing.step(tokens_generated=generated, tokens_wasted=wasted)
+        return figures
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        """Prompts that failed, as far as they are known here."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def take_reward_faults(self) -> list[dict[str, Any]]:
+        """What rewards raised, as far as it is known here."""
+        faults, self._faults = self._faults, []
+        return faults
+
+    def start(self) -> None:
+        """Seconds count from here on: what is reported now is thrown away."""
+        workers = [*self._ranks.actors, *self._team.serving]
+        self._inbox.wait([actor.report.remote() for actor in workers])
+        self._timing = Timing.start()
+
+    def stop(self) -> Timing:
+        """The last answers, and where the seconds went."""
+        assert self._timing is not None
+        self.ask()
+        for actor in self._ranks.actors:
+            self._want(actor.report.remote(), self._saw)
+        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
+        self._timing.step(
+            tokens_generated=self._tokens.generated - self._counted.generated, tokens_wasted=self._tokens.wasted - self._counted.wasted
+        )
+        self._timing.stop(inside_training=self.timings)
+        return self._timing
+
+    def _saw(self, report: Any) -> None:
+        if self._timing is not None:
+            self._timing.saw([report])
+
+    def _want(self, ref: Any, then: Callable[[Any], None]) -> None:
+        self._open += 1
+
+        def arrived(value: Any, error: BaseException | None) -> None:
+            self._open -= 1
+            if error is None:  # who died is told elsewhere, and what it knew is gone
+                then(value)
+
+        self._inbox.watch(ref, arrived)
+
+
+def _mean(nodes: list[dict[str, float]]) -> dict[str, float]:
+    """One figure of each name over the nodes that have it."""
+    names = dict.fromkeys(name for figures in nodes for name in figures)
+    values = {name: [figures[name] for figures in nodes if name in figures] for name in names}
+    return {name: sum(of_nodes) / len(of_nodes) for name, of_nodes in values.items()}

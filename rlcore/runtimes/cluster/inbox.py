@@ -1,0 +1,65 @@
+"""Where the driver waits: for answers of actors, for their deaths, for Ctrl-C. One queue, one thread that reads it, no polling."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from rlcore.runtimes.cluster.remote import Answered, answer
+
+__all__ = ["Inbox"]
+
+_Event = Callable[[], None]
+
+
+class Inbox:
+    """Events are functions; they run in the thread that waits, and what they raise ends the wait."""
+
+    def __init__(self) -> None:
+        self._events: SimpleQueue[_Event] = SimpleQueue()
+
+    def post(self, event: _Event) -> None:
+        """Have ``event`` run at the next wait; from any thread, and from a signal handler."""
+        self._events.put(event)
+
+    def watch(self, ref: Any, then: Answered) -> None:
+        """Have ``then(value, error)`` run in the waiting thread once a remote call is answered."""
+        answer(ref, lambda value, error: self._events.put(lambda: then(value, error)))
+
+    def wait(self, refs: Sequence[Any], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
+        """The values of remote calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
+        others would wait for ever."""
+        values: dict[int, Any] = {}
+
+        def arrived(number: int, value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                raise failed(number, error) if failed is not None else error
+            values[number] = value
+
+        for number, ref in enumerate(refs):
+            self.watch(ref, partial(arrived, number))
+        self.until(lambda: len(values) == len(refs))
+        return [values[number] for number in range(len(refs))]
+
+    def until(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Run events until ``done()``; False where ``seconds`` passed before."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not done():
+            try:
+                event = self._events.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except Empty:
+                return False
+            event()
+        return True
+
+    def drain(self) -> None:
+        """Run what has arrived; does not wait."""
+        while True:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+            event()

@@ -1,0 +1,43 @@
+"""What other threads and processes have to say to a role's thread: it waits here, and nowhere else, where it has nothing to do."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+__all__ = ["Mailbox"]
+
+
+class Mailbox:
+    """Letters in order, and nudges without content. Any thread may ``put`` and ``nudge``; one thread takes and waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._letters: deque[Any] = deque()
+        self._nudged = False
+
+    def put(self, letter: Any) -> None:
+        """A letter for the next ``take``."""
+        with self._changed:
+            self._letters.append(letter)
+            self._changed.notify()
+
+    def nudge(self) -> None:
+        """End the present wait, or the next one."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify()
+
+    def take(self) -> list[Any]:
+        """All letters that are here; does not wait."""
+        with self._changed:
+            letters = list(self._letters)
+            self._letters.clear()
+            return letters
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until there is a letter or a nudge, or ``timeout`` seconds have passed; the nudge is used up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._nudged or bool(self._letters), timeout)
+            self._nudged = False

@@ -1,0 +1,80 @@
+"""What every node with producers has: a store of groups and a judge, each an actor that Ray starts anew where its process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from rlcore.runtimes.cluster.group_store import GroupStore
+from rlcore.runtimes.cluster.judge_host import JudgeHost
+from rlcore.runtimes.cluster.remote import Links
+from rlcore.runtimes.cluster.schedule_service import Arrival
+from rlcore.runtimes.cluster.session import Session
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.schedule import Verdict
+
+__all__ = ["NodeServices", "Services"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Deliver:
+    """``ScheduleService.deliver`` from another process; found by name, for Ray cannot start an actor anew that was given a handle."""
+
+    name: str
+    namespace: str
+
+    async def __call__(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
+        schedule = ray.get_actor(self.name, self.namespace)
+        verdicts: list[Verdict] = await schedule.deliver.remote(store, worker, arrivals)
+        return verdicts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Store and judge of one node, as actor handles."""
+
+    node: str
+    store: Any
+    judge: Any
+
+
+class NodeServices:
+    """Makes them on first use, by node."""
+
+    def __init__(self, session: Session, schedule: Any, shipment: Shipment, *, keep_scored: bool) -> None:
+        self._session = session
+        self._schedule = schedule
+        self._shipment = shipment
+        self._keep_scored = keep_scored
+        self._by_node: dict[str, Services] = {}
+
+    def on(self, node: str) -> Services:
+        """Those of this node."""
+        if node not in self._by_node:
+            deliver = _Deliver(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
+            store = self._session.service(
+                GroupStore, node, deliver, keep_scored=self._keep_scored, node=node, restarts=-1, called=f"store of {node}"
+            )
+            judge = self._session.service(JudgeHost, self._shipment, node=node, restarts=-1, called=f"judge of {node}")
+            self._by_node[node] = Services(node=node, store=store, judge=judge)
+        return self._by_node[node]
+
+    def links(self, node: str) -> Links:
+        """Whom a producer of this node talks to."""
+        services = self.on(node)
+        return Links(schedule=self._schedule, store=services.store, judge=services.judge)
+
+    def all(self) -> list[Services]:
+        """Of every node that has some."""
+        return list(self._by_node.values())
+
+    def drop_dead(self) -> list[str]:
+        """Forget the nodes that are gone; their names, which are those of their stores."""
+        alive = {node.node_id for node in self._session.nodes()}
+        gone = [node for node in self._by_node if node not in alive]
+        for node in gone:
+            del self._by_node[node]
+        return gone

@@ -1,0 +1,108 @@
+"""Which role runs on which node: a pure decision over the nodes that are there, and the placement group that holds it.
+
+Trainers go together, on as few nodes as possible; producers go where no trainer is, as long as there is room, spread evenly. Devices are
+GPUs where the cluster has them, and shares of its CPU cores otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlcore.errors import ConfigError
+
+__all__ = ["Node", "Places", "Role", "place"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One node of the cluster: its id, address, and what it has in all."""
+
+    node_id: str
+    address: str
+    cpus: float
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """How many of a role, and the GPUs that each of them holds."""
+
+    count: int
+    gpus: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """The node of every trainer rank and of every producer, and what each of them reserves: GPUs, or a share of CPU cores."""
+
+    trainers: tuple[str, ...]
+    producers: tuple[str, ...]
+    cpus: float
+    trainer_gpus: float
+    producer_gpus: float
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Every node that is used, each once."""
+        return tuple(dict.fromkeys((*self.trainers, *self.producers)))
+
+
+def place(nodes: Sequence[Node], *, trainers: Role, producers: Role, colocated: bool = False) -> Places:
+    """Decide. ``colocated``: producers share the devices of the trainers. ConfigError where the GPUs do not suffice."""
+    if not nodes:
+        raise ConfigError("the Ray cluster has no node that lives")
+    with_gpus = any(node.gpus >= 1 for node in nodes)
+    if with_gpus:
+        return _on_gpus(nodes, trainers, producers, colocated)
+    usable = sorted((node for node in nodes if node.cpus > 0), key=lambda node: (-node.cpus, node.node_id)) or list(nodes)
+    if colocated or len(usable) == 1:
+        trainer_nodes = [usable[0]]
+        producer_nodes = usable if not colocated else trainer_nodes
+    else:
+        trainer_nodes, producer_nodes = usable[:1], usable[1:]
+    homes = tuple(trainer_nodes[rank % len(trainer_nodes)].node_id for rank in range(trainers.count))
+    hosts = tuple(producer_nodes[number % len(producer_nodes)].node_id for number in range(producers.count))
+    return Places(trainers=homes, producers=hosts, cpus=_cpu_share(usable, (*homes, *hosts)), trainer_gpus=0.0, producer_gpus=0.0)
+
+
+def _on_gpus(nodes: Sequence[Node], trainers: Role, producers: Role, colocated: bool) -> Places:
+    free = {node.node_id: node.gpus for node in sorted(nodes, key=lambda node: (-node.gpus, node.node_id))}
+    have = sum(free.values())
+    homes = tuple(_take(free, trainers.gpus, list(free)) for _ in range(trainers.count))
+    if colocated:
+        hosts = tuple(homes[number % trainers.count] if homes[number % trainers.count] else None for number in range(producers.count))
+    else:
+        hosts = tuple(_take(free, producers.gpus, _producer_order(free, homes)) for _ in range(producers.count))
+    if None in homes or None in hosts:
+        need = trainers.count * trainers.gpus + (0 if colocated else producers.count * producers.gpus)
+        raise ConfigError(
+            f"{trainers.count} trainers and {producers.count} producers need {need:g} GPUs, those of one producer on one node, and the Ray "
+            f"cluster has {have:g} on {len(free)} nodes; lower -t, -i or -ptp, type --placement colocated, or add nodes"
+        )
+    share = 0.5 if colocated else 1.0
+    return Places(
+        trainers=tuple(filter(None, homes)),
+        producers=tuple(filter(None, hosts)),
+        cpus=_cpu_share(nodes, tuple(filter(None, (*homes, *hosts)))),
+        trainer_gpus=trainers.gpus * share,
+        producer_gpus=trainers.gpus * share if colocated else producers.gpus,
+    )
+
+
+def _producer_order(free: dict[str, float], trainer_nodes: Sequence[str | None]) -> list[str]:
+    """Nodes without trainers first, the emptiest first."""
+    return sorted(free, key=lambda node: (node in trainer_nodes, -free[node], node))
+
+
+def _take(free: dict[str, float], gpus: float, order: Sequence[str]) -> str | None:
+    chosen = next((node for node in order if free[node] >= gpus), None)
+    if chosen is not None:
+        free[chosen] -= gpus
+    return chosen
+
+
+def _cpu_share(nodes: Sequence[Node], homes: Sequence[str]) -> float:
+    """The same for every role: a core where there are enough, else what the fullest node can give each of its own."""
+    shares = [node.cpus / homes.count(node.node_id) for node in nodes if node.node_id in homes]
+    return max(0.01, int(min([1.0, *shares]) * 0.95 * 100) / 100) if min([1.0, *shares]) < 1.0 else 1.0

@@ -1,0 +1,100 @@
+"""A producer as an actor: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the actor's threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from rlcore.errors import DataError
+from rlcore.roles.producer import Job, Produced, Producer
+from rlcore.runtimes.backends import make_engine
+from rlcore.runtimes.cluster.judge_host import JudgeClient
+from rlcore.runtimes.cluster.mailbox import Mailbox
+from rlcore.runtimes.cluster.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtimes.cluster.remote import Links
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.runtimes.cluster.weights_choice import make_receiver
+from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.parts import make_jobs
+from rlcore.runtimes.profiling import profiled
+from rlcore.schedule import Role, TimeAccount, WorkerTime
+
+__all__ = ["ProducerHost"]
+
+
+class ProducerHost:
+    """``prepare`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
+
+    def __init__(self, shipment: Shipment, name: str) -> None:
+        self._shipment = shipment
+        self._name = name
+        self._mail = Mailbox()
+        self._account = TimeAccount()
+        self._closing = ExitStack()
+        self._serves: Future[int] = Future()
+
+    def place(self) -> tuple[str, int]:
+        """(id of the node, id of the process) that it runs on and in."""
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def prepare(self, links: Links, address: Any) -> None:
+        """Read data and model, connect to the weights. Raises UsageErrors in one sentence, as a run in one process does."""
+        plan = self._shipment.open(f"producer {self._name}")
+        data = load_data(plan)
+        for name, data_set in data.items():
+            if data_set.fingerprint != self._shipment.fingerprints[name]:
+                raise DataError(f"data set {name} differs between nodes: {self._name} reads other rows than the driver; copy it anew")
+        texts = read_texts(plan, data)
+        engine = make_engine(plan, texts.tokenizer, self._closing)
+        self._receiver = make_receiver(plan.config.weights.transport, self._name, address, plan.config.weights.deadline, self._mail.nudge)
+        self._closing.callback(self._receiver.close)
+        judge = JudgeClient(links.score, self._mail)
+        self._loop = ProducerLoop(
+            Producer(self._name, engine, texts.tokenizer, judge, self._account),
+            make_jobs(plan, texts),
+            links,
+            self._receiver,
+            self._mail,
+            int(plan.config.inference.inference_batch_size),
+            self._account,
+        )
+        self._loop.on_version = self._on_version
+
+    def run(self, profile: Path | None = None) -> None:
+        """Produce until ``stop``; returns then, or raises what ended it."""
+        with self._closing, profiled(profile):
+            self._loop.run()
+
+    def serves(self) -> int:
+        """Wait until weights are served and verified; their version."""
+        return self._serves.result()
+
+    def evaluate(self, jobs: Sequence[Job], version: int) -> tuple[int, list[Produced]]:
+        """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
+        done: Future[tuple[int, list[Produced]]] = Future()
+        self._mail.put(Evaluate(tuple(jobs), version, lambda served: None, lambda served, results: done.set_result((served, results))))
+        return done.result()
+
+    def sleep(self) -> None:
+        """Give the device back until the next weights; wait until it is free."""
+        done: Future[None] = Future()
+        self._mail.put(Sleep(lambda: done.set_result(None)))
+        done.result()
+
+    def report(self) -> WorkerTime:
+        """Where its seconds went since the last report."""
+        return self._account.report(self._name, Role.PRODUCER)
+
+    def stop(self) -> None:
+        """End ``run``."""
+        self._mail.put(Stop())
+
+    def _on_version(self, version: int) -> None:
+        if not self._serves.done():
+            self._serves.set_result(version)

@@ -1,0 +1,79 @@
+"""The trainer ranks of a run, as one: every call goes to all of them, and the death of one ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcore.errors import WorkerLostError
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.placement import Places
+from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.schedule_service import Order
+from rlcore.runtimes.cluster.session import Seat, Session
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.runtimes.cluster.trainer_host import Trained, TrainerHost
+
+__all__ = ["Ranks"]
+
+
+class Ranks:
+    """All methods are for the driver's thread. Rank 0 stands in the first bundle."""
+
+    def __init__(self, session: Session, inbox: Inbox, shipment: Shipment, places: Places, group: Any) -> None:
+        self._inbox = inbox
+        self.actors = [
+            session.actor(
+                TrainerHost,
+                shipment,
+                rank,
+                seat=Seat(group=group, bundle=rank, cpus=places.cpus, gpus=places.trainer_gpus),
+                called=f"trainer-{rank}",
+            )
+            for rank in range(len(places.trainers))
+        ]
+        for rank, actor in enumerate(self.actors):
+            life = actor.lifetime.options(concurrency_group="life").remote()
+            inbox.watch(life, partial(self._ended, rank))
+
+    def prepare(self, prompts: int, port: int | None) -> list[Any]:
+        """Have them load and meet; references to wait for, the first of which gives the address of the weights."""
+        rendezvous = ""
+        if len(self.actors) > 1:
+            (rendezvous,) = self._inbox.wait([self.actors[0].rendezvous.remote(port)], self.failed)
+        return [actor.prepare.remote(prompts, rendezvous) for actor in self.actors]
+
+    def publish(self, version: int, probe_ids: np.ndarray | None) -> None:
+        """Hand out the weights as they stand."""
+        self._all("publish", version, probe_ids)
+
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> Trained:
+        """One update; ``groups``: references to what the stores hold of it."""
+        trained: Trained = self._all("train", order, log_rollouts, *groups)
+        return trained
+
+    def producer_left(self, name: str) -> None:
+        """A producer died: no transfer of weights waits for it."""
+        self.actors[0].producer_left.options(concurrency_group="mail").remote(name)
+
+    def save(self, folder: Path) -> None:
+        """``model/`` and ``trainer/`` below the folder."""
+        self._all("save", folder.resolve())
+
+    def _all(self, method: str, *args: Any) -> Any:
+        return self._inbox.wait([getattr(actor, method).remote(*args) for actor in self.actors], self.failed)[0]
+
+    def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
+        if error is not None:
+            raise self.failed(rank, error)
+
+    def failed(self, rank: int, error: BaseException) -> BaseException:
+        """The error of one rank; its death in one sentence."""
+        if not is_death(error):
+            return error
+        first = " ".join(str(error).split())
+        return WorkerLostError(f"trainer rank {rank} of {len(self.actors)} died, and the run cannot go on without it ({first[:200]})")

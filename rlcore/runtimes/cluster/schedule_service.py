@@ -1,0 +1,309 @@
+"""The coordinator behind an event loop: many producers, stores and one driver talk to it; whoever must wait is parked, never polls.
+
+``ScheduleService`` is a plain asyncio object. The Ray runtime makes an actor of it; tests drive it as it is. It sees names and numbers
+only: groups stay in the stores that hold them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.errors import StarvationError
+from rlcore.runtimes.starvation import FilterWatch
+from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.types import Lease
+
+__all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """What the schedule learns of a group that a store holds. ``reason``: why its prompt failed, should that be the verdict."""
+
+    delivery: Delivery
+    prompt_id: str
+    tokens: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it."""
+
+    order: TrainOrder
+    stores: Mapping[str, tuple[int, ...]]
+    filtering: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Tokens:
+    """Tokens that producers delivered, and those of them that trained nothing: filtered, failed, late, or lost with their store."""
+
+    generated: int = 0
+    wasted: int = 0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go; ``groups``: how many it delivered."""
+
+    serving: int = -1
+    asks: int = 0
+    answer: asyncio.Future[list[Lease]] | None = None
+    groups: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    store: str
+    tokens: int
+
+
+class ScheduleService:
+    """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before ``open``."""
+
+    def __init__(self, settings: ScheduleSettings, watch: FilterWatch) -> None:
+        self._coordinator = Coordinator(settings)
+        self._watch = watch
+        self._on_policy = settings.max_staleness == 0
+        self._workers: dict[str, _Worker] = {}
+        self._kept: dict[int, _Kept] = {}
+        self._leases: dict[int, Lease] = {}
+        self._is_open = False
+        self._stopped = False
+        self._interrupted = False
+        self._batch: asyncio.Future[Order | None] | None = None
+        self._order: TrainOrder | None = None
+        self._filtering: Mapping[str, float] | None = None
+        self._tokens = Tokens()
+        self._failures: list[dict[str, Any]] = []
+        self._reader: asyncio.Future[list[str]] | None = None
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    async def join(self, worker: str) -> None:
+        """A producer lives from here on, and may lease."""
+        self._workers[worker] = _Worker()
+
+    async def lease(self, worker: str, k: int, serving: int) -> list[Lease]:
+        """At least one lease and at most ``k``; waits until there is one. [] where none will ever follow, or the worker was lost.
+
+        On-policy (staleness 0) leases are dealt only once every producer waits, so that who gets which prompt does not depend on timing.
+        """
+        state = self._workers.get(worker)
+        if state is None or self._over:
+            return []
+        state.serving, state.asks = max(serving, state.serving), k
+        answer: asyncio.Future[list[Lease]] = asyncio.get_running_loop().create_future()
+        state.answer = answer
+        self._pump()
+        return await answer
+
+    async def serving(self, worker: str, version: int) -> None:
+        """The producer serves these weights from here on; a lease that it waits for is of this version."""
+        if (state := self._workers.get(worker)) is not None:
+            state.serving = max(version, state.serving)
+            self._pump()
+
+    async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
+        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest."""
+        verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
+        if (state := self._workers.get(worker)) is not None:
+            state.groups += len(arrivals)
+        for arrival, verdict in zip(arrivals, verdicts, strict=True):
+            self._book(store, arrival, verdict)
+        self._pump()
+        return verdicts
+
+    def _book(self, store: str, arrival: Arrival, verdict: Verdict) -> None:
+        lease_id = arrival.delivery.lease_id
+        lease = self._leases.pop(lease_id, None)
+        if lease is not None:  # else it was booked before, or came too late
+            self._watch.saw(arrival.delivery, verdict)
+            self._tokens.generated += arrival.tokens
+            if verdict is not Verdict.KEPT:
+                self._tokens.wasted += arrival.tokens
+            if verdict is Verdict.FAILED:
+                self._failures.append({"prompt_id": arrival.prompt_id, "episode": lease.episode, "reason": arrival.reason})
+        if verdict.kept:
+            self._kept[lease_id] = _Kept(store, arrival.tokens)
+
+    # --- the driver --------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Leases are given out from here on: an evaluation at the start has the engines alone."""
+        self._is_open = True
+        self._pump()
+
+    async def next_batch(self) -> Order | None:
+        """The groups of the next update; waits for them. None at the end, or once interrupted.
+
+        Raises StarvationError where the filter leaves nothing to train on.
+        """
+        self._is_open = True
+        batch: asyncio.Future[Order | None] = asyncio.get_running_loop().create_future()
+        self._batch = batch
+        self._pump()
+        return await batch
+
+    async def updated(self) -> int:
+        """The batch under way was trained; the version that it made."""
+        assert self._order is not None, "a batch comes first"
+        version = self._coordinator.updated()
+        for lease_id in self._order.lease_ids:
+            del self._kept[lease_id]
+        self._order = self._filtering = None
+        self._pump()
+        return version
+
+    async def groups_lost(self, lease_ids: Sequence[int]) -> bool:
+        """The payloads of these groups are gone: their prompts are leased anew. True where the batch under way is void thereby."""
+        void = False
+        for lease_id in lease_ids:
+            kept = self._kept.pop(lease_id, None)
+            self._tokens.wasted += kept.tokens if kept else 0
+            void |= self._coordinator.group_lost(lease_id)
+        if void:
+            self._order = None  # its figures of the filter are the next one's
+        self._pump()
+        return void
+
+    async def store_lost(self, store: str) -> bool:
+        """The store is gone with every group that it held; as ``groups_lost``."""
+        return await self.groups_lost([lease_id for lease_id, kept in self._kept.items() if kept.store == store])
+
+    async def worker_lost(self, worker: str) -> tuple[int, int]:
+        """The producer is gone: what it had in flight is leased anew. Returns (leases that ended, groups that it had delivered)."""
+        state = self._workers.pop(worker, None)
+        ended = self._coordinator.worker_lost(worker)
+        for lease_id in ended:
+            self._leases.pop(lease_id, None)
+        if state is not None and state.answer is not None and not state.answer.done():
+            state.answer.set_result([])
+        self._pump()
+        return len(ended), state.groups if state else 0
+
+    async def interrupt(self) -> None:
+        """Whoever waits for a batch gets None."""
+        self._interrupted = True
+        self._pump()
+
+    async def stop(self) -> None:
+        """Nothing is leased any more."""
+        self._stopped = True
+        self._pump()
+
+    async def status(self) -> Status:
+        """Where the schedule stands."""
+        return self._coordinator.status()
+
+    async def state(self) -> dict[str, Any]:
+        """The coordinator's state, JSON-able."""
+        return self._coordinator.state()
+
+    async def watch(self) -> FilterWatch:
+        """What the filter saw; notes that nobody has taken stay where they are."""
+        return self._watch
+
+    async def next_notes(self) -> list[str]:
+        """What the filter watch has to say; waits until there is something."""
+        reader: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self._reader = reader
+        self._tell()
+        return await reader
+
+    async def lifetime(self) -> None:
+        """Never returns; who waits for it learns at once that this process died."""
+        await asyncio.Event().wait()
+
+    async def take_failures(self) -> list[dict[str, Any]]:
+        """The prompts that failed since the last call, with the reason."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    async def tokens(self) -> Tokens:
+        """How much was generated, and how much of it for nothing."""
+        return self._tokens
+
+    # --- who waits ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> bool:
+        return self._stopped or self._coordinator.finished
+
+    def _pump(self) -> None:
+        """After every event: give to whoever waits what can be given now."""
+        self._tell()
+        self._cut_batch()
+        if self._over:
+            for state in self._waiting().values():
+                _answer(state, [])
+        elif self._is_open:
+            self._deal()
+
+    def _waiting(self) -> dict[str, _Worker]:
+        return {
+            name: state
+            for name, state in sorted(self._workers.items())
+            if state.answer is not None and not state.answer.done() and state.serving >= 0
+        }
+
+    def _deal(self) -> None:
+        """Leases in turns, one a producer, so that none takes all of what there is."""
+        waiting = self._waiting()
+        ready = sum(state.serving == self._coordinator.version for state in waiting.values())
+        if self._on_policy and ready < len(self._workers):
+            return
+        dealt: dict[str, list[Lease]] = {name: [] for name in waiting}
+        open_hands = list(waiting)
+        while open_hands:
+            for name in list(open_hands):
+                state = waiting[name]
+                lease = self._coordinator.lease(name, 1, serving=state.serving) if len(dealt[name]) < state.asks else []
+                dealt[name] += lease
+                if not lease:
+                    open_hands.remove(name)
+        for name, leases in dealt.items():
+            if leases:
+                self._leases.update((lease.lease_id, lease) for lease in leases)
+                _answer(waiting[name], leases)
+
+    def _tell(self) -> None:
+        if self._reader is not None and not self._reader.done() and (notes := self._watch.take_notes()):
+            self._reader.set_result(notes)
+
+    def _cut_batch(self) -> None:
+        waiter = self._batch
+        if waiter is None or waiter.done():
+            return
+        try:
+            self._watch.check()
+        except StarvationError as error:
+            waiter.set_exception(error)
+            return
+        if (order := self._coordinator.next_batch()) is not None:
+            waiter.set_result(self._addressed(order))
+        elif self._interrupted or self._coordinator.waiting_for() is WaitingFor.END:
+            waiter.set_result(None)
+
+    def _addressed(self, order: TrainOrder) -> Order:
+        self._order = order
+        if self._filtering is None:
+            self._filtering = self._watch.next_update()
+        stores: dict[str, list[int]] = {}
+        for lease_id in order.lease_ids:
+            stores.setdefault(self._kept[lease_id].store, []).append(lease_id)
+        return Order(
+            order=order,
+            stores={name: tuple(lease_ids) for name, lease_ids in stores.items()},
+            filtering=self._filtering,
+        )
+
+
+def _answer(state: _Worker, leases: list[Lease]) -> None:
+    assert state.answer is not None
+    state.answer.set_result(leases)
+    state.answer, state.asks = None, 0

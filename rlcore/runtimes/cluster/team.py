@@ -1,0 +1,239 @@
+"""The producers of a run: started, watched, replaced where they die, given up where they fail again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlcore.errors import ConfigError, RewardBudgetError, UsageError, WeightsError, WorkerLostError
+from rlcore.roles.producer import Job
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.node_services import NodeServices
+from rlcore.runtimes.cluster.placement import Places
+from rlcore.runtimes.cluster.producer_host import ProducerHost
+from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.session import Seat, Session
+from rlcore.runtimes.cluster.shipment import Shipment
+
+__all__ = ["ProducerTeam"]
+
+_THREADS = 8
+"""Of a producer's actor: one runs its loop, the others wait for evaluations, reports and sleep."""
+_FATAL = (WeightsError, RewardBudgetError, UsageError)
+"""What ends the run rather than the producer that raised it: it would be the same on any other."""
+
+
+@dataclass(slots=True)
+class _Seat:
+    """One producer's place, and who sits there: ``life`` counts those who sat there before."""
+
+    number: int
+    node: str
+    group: Any
+    bundle: int
+    actor: Any = None
+    life: int = 0
+    failures: int = 0
+    serves: bool = False
+    evaluating: bool = False
+    last_reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"producer-{self.number}" + (f".{self.life}" if self.life else "")
+
+
+@dataclass(slots=True)
+class _Counts:
+    restarts: int = 0
+    given_up: list[str] = field(default_factory=list)
+
+
+class ProducerTeam:
+    """All methods are for the driver's thread; what happens between them arrives through its inbox."""
+
+    def __init__(
+        self,
+        session: Session,
+        inbox: Inbox,
+        services: NodeServices,
+        schedule: Any,
+        shipment: Shipment,
+        places: Places,
+        *,
+        restarts: int,
+        say: Callable[[str], None],
+    ) -> None:
+        self._session = session
+        self._inbox = inbox
+        self._services = services
+        self._schedule = schedule
+        self._shipment = shipment
+        self._places = places
+        self._restarts = restarts
+        self._say = say
+        self._seats: list[_Seat] = []
+        self._counts = _Counts()
+        self._address: Any = None
+        self._profiles: Path | None = None
+        self._stopping = False
+        self.on_loss: Callable[[str], None] = lambda name: None
+        """Told that a producer, and what it was doing, is lost."""
+
+    @property
+    def actors(self) -> list[Any]:
+        """The producers that live."""
+        return [seat.actor for seat in self._seats if seat.actor is not None]
+
+    @property
+    def serving(self) -> list[Any]:
+        """Those of them that serve weights."""
+        return [seat.actor for seat in self._seats if seat.actor is not None and seat.serves]
+
+    def create(self, group: Any, first_bundle: int) -> None:
+        """Make the actors, so that they load while others do."""
+        for number, node in enumerate(self._places.producers):
+            seat = _Seat(number, node, group, first_bundle + number)
+            self._seats.append(seat)
+            self._sit(seat)
+
+    def prepare(self, address: Any) -> list[Any]:
+        """Have the first ones read data and model; references to wait for: what fails here ends the run before it starts."""
+        self._address = address
+        return [seat.actor.prepare.remote(self._services.links(seat.node), address) for seat in self._seats]
+
+    def run(self, profiles: Path | None) -> None:
+        """Let them work. ``profiles``: the folder for their profiles, None for none."""
+        self._profiles = profiles
+        for seat in self._seats:
+            self._join(seat)
+
+    def wait_until_serving(self, version: int, deadline: float) -> None:
+        """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds."""
+        if not self._inbox.until(lambda: all(seat.serves for seat in self._seats if seat.actor is not None), deadline):
+            late = ", ".join(seat.name for seat in self._seats if not seat.serves)
+            raise WeightsError(
+                f"{late} did not serve version {version} within {deadline:g} s of its publication by trainer rank 0; raise "
+                "--weights-deadline, or choose another --transport"
+            )
+
+    def evaluate(self, actor: Any, jobs: Sequence[Job], version: int) -> Any:
+        """A reference to (version, results)."""
+        return actor.evaluate.remote(tuple(jobs), version)
+
+    def stop(self) -> None:
+        """Nobody is replaced any more."""
+        self._stopping = True
+        for actor in self.actors:
+            actor.stop.remote()
+
+    def remarks(self) -> list[str]:
+        """What of the whole run a person should read."""
+        remarks = []
+        if self._counts.restarts:
+            times = f"{self._counts.restarts} time{'s' * (self._counts.restarts > 1)}"
+            remarks.append(f"producers were started anew {times}; what they had under way was generated again")
+        return remarks + self._counts.given_up
+
+    # --- one seat ----------------------------------------------------------------------------------------------------
+
+    def _sit(self, seat: _Seat) -> None:
+        places = self._places
+        seat.serves = False
+        seat.actor = self._session.actor(
+            ProducerHost,
+            self._shipment,
+            seat.name,
+            seat=Seat(group=seat.group, bundle=seat.bundle, cpus=places.cpus, gpus=places.producer_gpus),
+            called=seat.name,
+            threads=_THREADS,
+        )
+
+    def _join(self, seat: _Seat) -> None:
+        """The schedule must know it before it leases."""
+        actor, name = seat.actor, seat.name
+        profile = self._profiles / f"profile-{name}.prof" if self._profiles else None
+
+        def joined(value: Any, error: BaseException | None) -> None:
+            if error is not None or seat.actor is not actor:
+                return  # the coordinator's death is said elsewhere
+            self._inbox.watch(actor.serves.remote(), lambda value, error: self._served(seat, actor, error))
+            self._inbox.watch(actor.run.remote(profile), lambda value, error: self._ended(seat, actor, error))
+
+        self._inbox.watch(self._schedule.join.remote(name), joined)
+
+    def _served(self, seat: _Seat, actor: Any, error: BaseException | None) -> None:
+        if error is None and seat.actor is actor:
+            seat.serves = True
+
+    def _ended(self, seat: _Seat, actor: Any, error: BaseException | None) -> None:
+        """A producer's work is over, by an error or by ``stop``."""
+        if self._stopping or error is None or seat.actor is not actor:
+            return
+        if isinstance(error, _FATAL):
+            raise error
+        dead = self._session.dead(error) if is_death(error) else ""
+        if dead == "coordinator":
+            return  # said elsewhere
+        seat.last_reason = " ".join(str(error).split())[:300] if not dead else f"the process of {dead} died"
+        name, seat.actor = seat.name, None
+        self._session.kill(actor)
+        self._inbox.watch(self._schedule.worker_lost.remote(name), lambda lost, failure: self._lost(seat, name, lost, failure))
+
+    def _lost(self, seat: _Seat, name: str, lost: tuple[int, int] | None, failure: BaseException | None) -> None:
+        """Its leases are returned: somebody else makes them. Who delivered something since its start had a new beginning."""
+        if lost is None or self._stopping:
+            return
+        leases, delivered = lost
+        seat.failures = 1 if delivered else seat.failures + 1
+        self._forget_dead_nodes()
+        what = f"{name} was lost ({seat.last_reason}); the {leases} groups that it had under way are generated again"
+        if seat.failures > self._restarts or not self._reseat(seat):
+            self._give_up(seat, what)
+        else:
+            self._counts.restarts += 1
+            self._say(f"warning: {what}; {seat.name} takes its place")
+        self.on_loss(name)
+
+    def _reseat(self, seat: _Seat) -> bool:
+        """A new actor in its place, or on another node where that is gone; False where there is none."""
+        seat.life += 1
+        alive = [node.node_id for node in self._session.nodes()]
+        if seat.node not in alive:
+            taken = [other.node for other in self._seats if other is not seat]
+            order = sorted(alive, key=lambda node: (taken.count(node), node in self._places.trainers, node))
+            for node in order:
+                try:
+                    seat.group = self._session.reserve([(node, self._places.cpus, self._places.producer_gpus)], seconds=5.0)
+                except ConfigError:
+                    continue
+                seat.node, seat.bundle = node, 0
+                break
+            else:
+                return False
+        self._sit(seat)
+        actor = seat.actor
+        ready = actor.prepare.remote(self._services.links(seat.node), self._address)
+
+        def prepared(value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._ended(seat, actor, error)
+            elif seat.actor is actor:
+                self._join(seat)
+
+        self._inbox.watch(ready, prepared)
+        return True
+
+    def _give_up(self, seat: _Seat, what: str) -> None:
+        left = sum(other.actor is not None for other in self._seats)
+        why = f"it failed {seat.failures} times in a row" if seat.failures > self._restarts else "no node has room for another"
+        if not left:
+            raise WorkerLostError(f"{what}: {why}, and no producer is left; the reason of the last one is above and in its node's Ray log")
+        self._counts.given_up.append(f"producer-{seat.number} was given up: {why} ({seat.last_reason}); the run went on with {left}")
+        self._say(f"warning: {what}: {why}; the run goes on with {left} producer{'s' * (left > 1)}")
+
+    def _forget_dead_nodes(self) -> None:
+        for store in self._services.drop_dead():
+            self._schedule.store_lost.remote(store)

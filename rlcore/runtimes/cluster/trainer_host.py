@@ -1,0 +1,140 @@
+"""A trainer rank as an actor: a consumer, and on rank 0 the end of the weights that publishes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+
+from rlcore.errors import WeightsError
+from rlcore.runtimes.backends import make_consumer
+from rlcore.runtimes.cluster.schedule_service import Order
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.runtimes.cluster.weights_choice import make_publisher
+from rlcore.runtimes.feed import Batch
+from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
+from rlcore.runtimes.parts import schedule_settings
+from rlcore.schedule import Role, TimeAccount, WorkerTime
+from rlcore.types import Group
+from rlcore.weights import Publisher, probe_tolerance
+
+__all__ = ["Trained", "TrainerHost"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What rank 0 says of an update; the others say nothing. ``timings``: seconds inside the backend since the start, by part."""
+
+    figures: Mapping[str, float]
+    rollouts: tuple[Mapping[str, Any], ...]
+    timings: Mapping[str, float]
+
+
+class TrainerHost:
+    """One rank. Its calls come one after the other, the same on every rank: they are collective."""
+
+    def __init__(self, shipment: Shipment, rank: int) -> None:
+        self._shipment = shipment
+        self._rank = rank
+        self._account = TimeAccount()
+        self._closing = ExitStack()
+        self._waiting = ExitStack()
+        self._publisher: Publisher | None = None
+        self._life: Future[None] = Future()
+
+    def place(self) -> tuple[str, int]:
+        """(id of the node, id of the process) that it runs on and in."""
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def rendezvous(self, port: int | None) -> str:
+        """An address of this node where the ranks can meet."""
+        host = ray.util.get_node_ip_address()
+        if port is None:
+            with socket.socket() as free:
+                free.bind((host, 0))
+                port = free.getsockname()[1]
+        return f"tcp://{host}:{port}"
+
+    def prepare(self, prompts: int, rendezvous: str) -> Any:
+        """Load the model and meet the other ranks. Rank 0 returns the address of its weights."""
+        self._plan = plan = self._shipment.open(f"trainer rank {self._rank}")
+        schedule = schedule_settings(plan, prompts)
+        self._consumer = make_consumer(plan, schedule, self._account, self._closing, rank=self._rank, rendezvous=rendezvous)
+        self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
+        if self._rank:
+            return None
+        weights = plan.config.weights
+        self._publisher = make_publisher(weights.transport, weights.deadline, self._transfer_failed, self._device())
+        self._closing.callback(self._publisher.close)
+        return self._publisher.address()
+
+    def publish(self, version: int, probe_ids: np.ndarray | None) -> None:
+        """Seal the weights as they stand and offer them."""
+        wanted = probe_ids if self._plan.config.weights.probe else None
+        snapshot = self._consumer.snapshot(version, wanted, self._tolerance)
+        if self._publisher is not None:
+            self._publisher.publish(snapshot)
+
+    def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained | None:
+        """One update on the groups of an order, which come by store; then publish the new weights."""
+        self._waiting.close()
+        batch = _batch(order, stored)
+        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
+        self.publish(batch.version + 1, probe_sequence(batch))
+        self._waiting.enter_context(self._account.span("waiting for data"))
+        if self._rank:
+            return None
+        return Trained(
+            figures={**batch_figures(batch), **metrics},
+            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
+            timings=dict(self._consumer.timings),
+        )
+
+    def save(self, folder: Path) -> None:
+        """``model/`` and ``trainer/`` below a folder that every rank sees."""
+        self._consumer.save(folder)
+
+    def report(self) -> WorkerTime:
+        """Where its seconds went since the last report."""
+        return self._account.report(f"trainer-{self._rank}", Role.TRAINER)
+
+    def producer_left(self, name: str) -> None:
+        """A producer died: no transfer waits for it."""
+        if self._publisher is not None:
+            self._publisher.left(name)
+
+    def lifetime(self) -> None:
+        """Never returns (in a thread of its own); who waits for it learns at once that this process died, or that a transfer failed."""
+        self._life.result()
+
+    def _transfer_failed(self, error: WeightsError) -> None:
+        if not self._life.done():
+            self._life.set_exception(error)
+
+    def _device(self) -> str:
+        """That of collectives: with GPUs in the cluster they travel between those."""
+        return "cuda" if ray.get_gpu_ids() else "cpu"
+
+    def close(self) -> None:
+        """Leave the other ranks and free everything."""
+        self._waiting.close()
+        self._closing.close()
+
+
+def _batch(order: Order, stored: Sequence[Mapping[int, Group]]) -> Batch:
+    groups = {lease_id: group for of_store in stored for lease_id, group in of_store.items()}
+    places = enumerate(order.order.lease_ids)
+    return Batch(
+        groups=tuple(groups[lease_id] for lease_id in order.order.lease_ids),
+        masked=frozenset(place for place, lease_id in places if lease_id in order.order.masked),
+        version=order.order.version,
+        filtering=order.filtering,
+    )
