@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -24,6 +25,8 @@ def show_outcome(summary: Summary, console: Console) -> None:
     if summary.accuracy_before is not None and summary.accuracy_after is not None:
         say(f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after")
     say(f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s")
+    if summary.shares:
+        say(f"time                {_time_line(summary.shares)}")
     say("prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items()))
     for remark in summary.remarks:
         say(f"note                {remark}")
@@ -42,6 +45,14 @@ def show_outcome(summary: Summary, console: Console) -> None:
 def json_line(summary: Summary) -> str:
     """The summary as one line of JSON; figures that do not exist are null."""
     return json.dumps(summary.as_json(), ensure_ascii=False, allow_nan=False)
+
+
+def _time_line(shares: Mapping[str, float]) -> str:
+    """``trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %``: the last is the trainer's wait for data or weights."""
+    wasted = shares.get("producers/wasted", 0.0)
+    for_nothing = f" ({wasted:.0%} for nothing)" if wasted >= 0.005 else ""
+    figures = f"trainer busy {shares['trainer_busy']:.0%}, producers busy {shares['producers_busy']:.0%}{for_nothing}"
+    return f"{figures}, bubble {shares['bubble']:.0%}".replace("%", " %")
 
 
 def _line(text: str) -> str:

@@ -86,6 +86,8 @@ class Producer:
     def __init__(self, name: str, engine: InferenceBackend, tokenizer: Tokenizer, judge: JudgeLike, account: TimeAccount) -> None:
         self.name = name
         self.version = -1
+        self.asleep = False
+        """True from ``sleep`` to the next ``load``: the engine has given its device back and serves nothing."""
         self._engine = engine
         self._tokenizer = tokenizer
         self._judge = judge
@@ -108,15 +110,32 @@ class Producer:
         """True where no job is under way."""
         return not self._live and not self._judging
 
+    def sleep(self) -> None:
+        """Give the engine's device back until the next ``load``; RunError where a job is under way. Twice is once."""
+        if self.asleep:
+            return
+        if not self.idle:
+            raise RunError(f"producer {self.name} was put to sleep with {len(self._live)} conversations and {len(self._judging)} jobs open")
+        with self._account.span("weights"), self._blaming("going to sleep"):
+            self._engine.sleep()
+        self.asleep = True
+
     def load(self, snapshot: Snapshot) -> None:
-        """Serve other weights from here on, verified: version, then probe."""
+        """Serve other weights from here on, verified: version, then probe. An engine that sleeps is woken for it."""
         with self._account.span("weights"), self._blaming(f"loading version {snapshot.version}"):
+            if self.asleep:
+                self._engine.wake()
             served = self._engine.update(snapshot)
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 check_probe(snapshot.probe, self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
+        self.asleep = False
+
+    def waiting(self, activity: str) -> AbstractContextManager[None]:
+        """Books the time inside to a wait whose reason only the runtime knows."""
+        return self._account.span(activity)
 
     def accept(self, jobs: Sequence[Job]) -> None:
         """Start jobs; their prompts are rendered here, once per group."""

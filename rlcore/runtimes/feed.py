@@ -37,6 +37,19 @@ class Batch:
     filtering: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of groups that were delivered, and of those among them that train nothing."""
+
+    generated: int = 0
+    wasted: int = 0
+
+    def plus(self, group: Group, *, wasted: bool) -> Tokens:
+        """With one more group."""
+        tokens = sum(rollout.length for rollout in group.rollouts)
+        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
+
+
 class Feed:
     """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train.
 
@@ -71,6 +84,7 @@ class Feed:
         self._reports: list[tuple[int, list[TaskReport]]] = []
         self._failures: list[dict[str, Any]] = []
         self._scored: list[Group] = []
+        self._tokens = Tokens()
 
     def next_batch(self) -> Batch | None:
         """The next update's groups; None at the end of the run, or where the run is ``interrupted`` before they are there. Blocks."""
@@ -98,6 +112,11 @@ class Feed:
         scored, self._scored = self._scored, []
         return scored
 
+    def take_tokens(self) -> Tokens:
+        """Tokens generated since the last call, and how many of them in groups that do not train."""
+        tokens, self._tokens = self._tokens, Tokens()
+        return tokens
+
     def take_failures(self) -> list[dict[str, Any]]:
         """The prompts that failed since the last call, with the reason."""
         failures, self._failures = self._failures, []
@@ -121,6 +140,7 @@ class Feed:
         self._scored += groups.values()
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
             self.watch.saw(delivery, verdict)
+            self._tokens = self._tokens.plus(groups[delivery.lease_id], wasted=not verdict.kept)
             if verdict is Verdict.FAILED:
                 self._failures.append(_failure(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
             if verdict.kept:
@@ -142,7 +162,9 @@ class Feed:
         return evaluation
 
     def _load_newest(self) -> None:
-        if (snapshot := self._channel.newer_than(self._producer.version)) is not None:
+        # A producer that sleeps has lost its weights, so that those it served last are new to it.
+        served = self._producer.version - self._producer.asleep
+        if (snapshot := self._channel.newer_than(served)) is not None:
             self._producer.load(snapshot)
 
 
@@ -154,7 +176,27 @@ def _failure(group: Group, filter_by: str) -> dict[str, Any]:
 
 
 class SequentialFeed(Feed):
-    """Waves: lease, generate and score everything, deliver in lease order; then the caller trains."""
+    """Waves: lease, generate and score everything, deliver in lease order; then the caller trains.
+
+    ``colocated``: producer and trainer take turns on one device. The producer sleeps from the moment a batch is handed out until the next
+    weights are wanted, by a batch or by an evaluation; what it generates is the same, bit for bit.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        producer: Producer,
+        jobs: JobMaker,
+        evaluator: Evaluator,
+        channel: LocalChannel,
+        in_flight: int,
+        watch: FilterWatch,
+        say: Callable[[str], None],
+        *,
+        colocated: bool = False,
+    ) -> None:
+        super().__init__(coordinator, producer, jobs, evaluator, channel, in_flight, watch, say)
+        self._colocated = colocated
 
     def next_batch(self) -> Batch | None:
         self._load_newest()
@@ -165,6 +207,8 @@ class SequentialFeed(Feed):
             self._deliver(self._run(jobs))
             self._warn()
             self.watch.check()
+        if self._colocated:
+            self._producer.sleep()
         return self._batch(order)
 
     def evaluate(self, step: int) -> None:

@@ -7,8 +7,8 @@ threads.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +94,38 @@ class LocalCrew(Crew):
         self._publish(0, self._texts.probe_ids())
 
     def next_batch(self) -> bool:
-        self._batch = self._feed.next_batch()
+        with self._accounts["trainer"].span("waiting for data"):
+            self._batch = self._feed.next_batch()
         return self._batch is not None
 
     def train(self, *, log_rollouts: bool) -> Update:
         batch, self._batch = self._batch, None
         assert batch is not None, "next_batch comes first"
+        with self._producer_held_back():
+            metrics, version = self._trained(batch)
+        self._timing.collect(self._accounts)
+        tokens = self._feed.take_tokens()
+        return Update(
+            version=version,
+            figures={
+                **batch_figures(batch),
+                **metrics,
+                **self._judge.metrics(),
+                **self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted),
+            },
+            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
+        )
+
+    def _producer_held_back(self) -> AbstractContextManager[object]:
+        """At staleness 0 nothing may be generated while an update is made."""
+        held_back = self._plan.config.schedule.max_staleness == 0
+        return self._accounts["producer"].span("back-pressure") if held_back else nullcontext()
+
+    def _trained(self, batch: Batch) -> tuple[Mapping[str, float], int]:
         metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
         version = self._feed.updated()
         self._publish(version, probe_sequence(batch))
-        return Update(
-            version=version,
-            figures={**batch_figures(batch), **metrics, **self._judge.metrics()},
-            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
-        )
+        return metrics, version
 
     def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal and offer new weights, with a sequence that they were trained on as the probe."""

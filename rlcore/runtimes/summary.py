@@ -23,7 +23,8 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
-    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers; ``filter``
+    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers;
+    ``shares`` is what share of the time went where (``rlcore.schedule.TimeShares.figures``), empty where nothing was trained; ``filter``
     is what the group filter saw and how many updates it starved, empty without one; ``remarks`` are sentences that a person should read.
     """
 
@@ -37,6 +38,7 @@ class Summary:
     ledger: Mapping[str, int]
     time: Mapping[str, float]
     peak_memory_bytes: int
+    shares: Mapping[str, float] = field(default_factory=dict)
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)

@@ -13,11 +13,12 @@ from rlcore.errors import RunError
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.delivery import JobMaker
-from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed
+from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed, Tokens
 from rlcore.runtimes.profiling import profiled
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.schedule.coordinator import Coordinator
+from rlcore.schedule.time_shares import waiting_activity
 from rlcore.snapshots import Snapshot
 from rlcore.types import Group
 from rlcore.weights import LocalChannel
@@ -132,12 +133,16 @@ class ThreadedFeed(Feed):
                     return False
                 jobs = self._evaluation_jobs() + (self._new_jobs() if self._leasing else [])
                 if not jobs and self._producer.idle and self._newer_weights() is None:
-                    self._changed.wait()
+                    self._wait_for_room()
                     continue
             if jobs:
                 self._producer.accept(jobs)
             if not self._producer.idle:
                 return True
+
+    def _wait_for_room(self) -> None:
+        with self._producer.waiting(waiting_activity(self.coordinator.status().admission)):
+            self._changed.wait()
 
     def _newer_weights(self) -> Snapshot | None:
         # An evaluation is made by one version from its first token to its last, so it holds newer weights off.
@@ -163,6 +168,10 @@ class ThreadedFeed(Feed):
     def take_scored(self) -> list[Group]:
         with self._changed:
             return super().take_scored()
+
+    def take_tokens(self) -> Tokens:
+        with self._changed:
+            return super().take_tokens()
 
     def take_failures(self) -> list[dict[str, Any]]:
         with self._changed:

@@ -15,6 +15,7 @@ from rlcore.config import Plan
 from rlcore.errors import RunError, StarvationError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
+from rlcore.runlog.trace import write_trace
 from rlcore.runtimes.crew import Crew, Update
 from rlcore.runtimes.interrupt import Interrupt
 from rlcore.runtimes.listeners import Listeners
@@ -63,6 +64,7 @@ class Run:
             with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
                 crew.begin(self._folder.root, interrupt)
                 timing = self._trained(interrupt)
+            write_trace(self._folder.root / "trace.json", timing.rows())
             summary = self._summarise(timing)
             self._listeners.finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
@@ -215,6 +217,7 @@ class Run:
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
+            shares=timing.shares().figures() if status.version else {},
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,

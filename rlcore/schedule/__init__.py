@@ -3,25 +3,35 @@
 Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Runtimes wrap it.
 """
 
-from rlcore.schedule.accounting import IDLE, TimeAccount
+from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.schedule.ledger import Ledger, Tally
+from rlcore.schedule.lengths import LengthKind, Lengths
 from rlcore.schedule.order import episode_order
 from rlcore.schedule.records import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.time_shares import Category, TimeShares
 
 __all__ = [
     "IDLE",
     "Admission",
+    "Category",
     "Coordinator",
     "Delivery",
     "Ledger",
+    "LengthKind",
+    "Lengths",
+    "Role",
     "ScheduleSettings",
+    "Span",
     "Status",
     "Tally",
     "TimeAccount",
+    "TimeShares",
+    "Timeline",
     "TrainOrder",
     "Verdict",
     "WaitingFor",
+    "WorkerTime",
     "episode_order",
 ]

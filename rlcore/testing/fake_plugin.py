@@ -1,4 +1,4 @@
-"""A plugin module that offers ``fake`` for every kind, and ``faulty`` backends. Not an entry point: only tests activate it."""
+"""A plugin module that offers ``fake`` for every kind, and backends ``faulty`` and ``paced``. No entry point: only tests activate it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
-    """The fake, and one with a fault."""
+    """The fake, one with a fault, and one whose speed is set."""
     return [
         InferenceBackendSpec(
             name=name,
@@ -44,13 +44,14 @@ def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
         for name, module, summary in (
             ("fake", "inference", "A table of logits, in numpy."),
             ("faulty", "faulty", "The fake with one fault, chosen by option."),
+            ("paced", "paced", "Sleeps as long as an engine of the given speed would take; computes nothing."),
         )
     ]
 
 
 @hookimpl
 def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
-    """The fake, one with a fault, and the two-stage pipeline in torch."""
+    """The fake, one with a fault, one whose speed is set, and the two-stage pipeline in torch."""
     return [
         TrainingBackendSpec(
             name="fake",
@@ -63,6 +64,12 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
             target="rlcore.testing.faulty:FaultyTraining",
             config="rlcore.testing.faulty:FaultyTrainingOptions",
             summary="The fake with one fault, chosen by option.",
+        ),
+        TrainingBackendSpec(
+            name="paced",
+            target="rlcore.testing.paced:PacedTraining",
+            config="rlcore.testing.paced:PacedTrainingOptions",
+            summary="Sleeps through every optimizer step; learns nothing.",
         ),
         TrainingBackendSpec(
             name="fake-pipeline",

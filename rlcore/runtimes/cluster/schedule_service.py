@@ -254,7 +254,7 @@ class ScheduleService:
     def _deal(self) -> None:
         """Leases in turns, one a producer, so that none takes all of what there is."""
         waiting = self._waiting()
-        ready = sum(state.serving == self._coordinator.version for state in waiting.values())
+        ready = sum(state.serving >= self._coordinator.version for state in waiting.values())
         if self._on_policy and ready < len(self._workers):
             return
         dealt: dict[str, list[Lease]] = {name: [] for name in waiting}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+from itertools import pairwise
 from threading import Thread
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.schedule.accounting import IDLE, TimeAccount
+from rlcore.schedule.accounting import IDLE, MOST_SPANS, Role, Span, TimeAccount, Timeline, WorkerTime
 
 
 class Clock:
@@ -131,3 +133,99 @@ def test_the_shares_sum_to_the_time_elapsed(events: list[str]) -> None:
             ticks += 1
             clock.now += ticks
     assert taken + sum(account.totals().values()) == clock.now - 100.0
+
+
+def report(account: TimeAccount) -> WorkerTime:
+    return account.report("p0", Role.PRODUCER)
+
+
+def test_a_report_says_what_happened_since_the_last_one(clock: Clock) -> None:
+    account = TimeAccount(clock, wall=lambda: 5000.0)  # the account's clock says 100 then
+    clock.now += 1
+    with account.span("generation"):
+        clock.now += 2
+        first = report(account)
+        clock.now += 3
+    clock.now += 4
+    assert first == WorkerTime(
+        worker="p0", role=Role.PRODUCER, seconds={IDLE: 1.0, "generation": 2.0}, spans=(Span("generation", 5001.0, 2.0),)
+    )
+    assert report(account) == WorkerTime(
+        worker="p0", role=Role.PRODUCER, seconds={IDLE: 4.0, "generation": 3.0}, spans=(Span("generation", 5003.0, 3.0),)
+    )
+
+
+def test_reports_and_takes_do_not_disturb_each_other(account: TimeAccount, clock: Clock) -> None:
+    with account.span("scoring"):
+        clock.now += 2
+    account.take()
+    assert report(account).seconds == {IDLE: 0.0, "scoring": 2.0}
+    clock.now += 1
+    report(account)
+    assert account.totals() == {IDLE: 1.0}
+
+
+def test_a_report_travels_between_processes(account: TimeAccount, clock: Clock) -> None:
+    with account.span("scoring"):
+        clock.now += 2
+    sent = report(account)
+    assert pickle.loads(pickle.dumps(sent)) == sent
+
+
+def test_an_outer_span_is_drawn_around_the_inner_one_and_not_below_it(account: TimeAccount, clock: Clock) -> None:
+    with account.span("generation"):
+        clock.now += 2
+        with account.span("weights"):
+            clock.now += 4
+        clock.now += 8
+    drawn = report(account).spans
+    assert [(span.activity, span.seconds) for span in drawn] == [("generation", 2.0), ("weights", 4.0), ("generation", 8.0)]
+    assert all(one.end == other.start for one, other in pairwise(drawn))
+
+
+def test_spans_that_nearly_touch_are_drawn_as_one(account: TimeAccount, clock: Clock) -> None:
+    for _ in range(3):
+        with account.span("generation"):
+            clock.now += 1
+        with account.span("scoring"):
+            clock.now += 0.0005
+    clock.now += 0.01
+    with account.span("generation"):
+        clock.now += 1
+    told = report(account)
+    assert [(span.activity, round(span.seconds, 4)) for span in told.spans] == [
+        ("generation", 3.001),
+        ("scoring", 0.0005),
+        ("generation", 1.0),
+    ]
+    assert told.seconds == pytest.approx({IDLE: 0.01, "generation": 4.0, "scoring": 0.0015})
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.0, 3.0), st.floats(0.0, 3.0)), max_size=60),
+    st.integers(1, 20),
+)
+def test_a_timeline_is_in_order_apart_bounded_and_true_to_its_resolution(added: list[tuple[str, float, float]], limit: int) -> None:
+    timeline, now, true = Timeline(limit, resolution=0.5), 0.0, dict.fromkeys("abc", 0.0)
+    for activity, gap, seconds in added:
+        start = now + gap
+        now = start + seconds
+        timeline.add(activity, start, now)
+        true[activity] += now - start
+    spans = timeline.spans()
+    assert len(spans) <= max(limit, 3)  # where all of it lies within the resolution, one span an activity is left
+    assert all(one.end <= other.start + 1e-9 for one, other in pairwise(spans))
+    for activity, seconds in true.items():
+        drawn = sum(span.seconds for span in spans if span.activity == activity)
+        assert abs(drawn - seconds) <= timeline.resolution * len(added) + 1e-9
+
+
+def test_an_account_that_nobody_asks_keeps_a_bounded_number_of_spans(account: TimeAccount, clock: Clock) -> None:
+    for _ in range(3 * MOST_SPANS):
+        for activity in ("generation", "scoring", "weights"):
+            with account.span(activity):
+                clock.now += 1
+    told = report(account)
+    assert 0 < len(told.spans) <= MOST_SPANS
+    assert told.seconds["generation"] == 3 * MOST_SPANS

@@ -1,0 +1,88 @@
+"""`make bench-coordinator`: groups a second through the schedule's actor, with eight client processes; and events of the pure object.
+
+Each client is a process that leases and delivers in batches, as a producer and its store do; the driver takes and finishes the batches.
+No group is made: it is the schedule alone. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import Any
+
+from benchmarks.schedule import events_per_second
+
+CLIENTS, CHUNK, BATCH, STALENESS = 8, 128, 512, 4
+NEWEST = 2**30
+"""A client here serves whatever version is the newest."""
+
+
+def produce(schedule: Any, name: str, chunk: int) -> int:
+    """Lease and deliver until nothing is left; the groups that this client delivered."""
+    import ray
+
+    from rlcore.runtimes.cluster.schedule_service import Arrival
+    from rlcore.schedule import Delivery
+
+    ray.get(schedule.join.remote(name))
+    delivered = 0
+    while leases := ray.get(schedule.lease.remote(name, chunk, NEWEST)):
+        arrivals = [
+            Arrival(delivery=Delivery(lease_id=lease.lease_id, version=lease.version, accuracy=0.5), prompt_id="p", tokens=100)
+            for lease in leases
+        ]
+        ray.get(schedule.deliver.remote(name, name, arrivals))
+        delivered += len(leases)
+    return delivered
+
+
+def groups_per_second(groups: int, clients: int, chunk: int) -> float:
+    """Through the actor, from the first lease to the last update."""
+    import ray
+
+    from rlcore.runtimes.cluster.schedule_service import ScheduleService
+    from rlcore.runtimes.starvation import FilterWatch
+    from rlcore.schedule import ScheduleSettings
+
+    settings = ScheduleSettings(
+        prompts=groups, train_batch_size=BATCH, n_sampled=8, buffer_limit=(STALENESS + 1) * BATCH, max_staleness=STALENESS
+    )
+    watch = FilterWatch(bounds=None, by="accuracy", batch_size=BATCH, limit=None)
+    schedule = ray.remote(ScheduleService).options(num_cpus=0, max_concurrency=1000).remote(settings, watch)
+    client = ray.remote(produce).options(num_cpus=0)
+    warm = [client.remote(schedule, f"client-{number}", chunk) for number in range(clients)]
+    ray.get(schedule.status.remote())
+    time.sleep(5.0)  # until every client has joined; nothing is leased before the first batch is asked for
+    start = time.perf_counter()
+    while ray.get(schedule.next_batch.remote()) is not None:
+        ray.get(schedule.updated.remote())
+    seconds = time.perf_counter() - start
+    assert sum(ray.get(warm)) == groups
+    return groups / seconds
+
+
+def main() -> None:
+    """Print both figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--groups", type=int, default=60_000)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--chunk", type=int, default=CHUNK, help="groups a call")
+    args = parser.parse_args()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray
+
+    pure = events_per_second(STALENESS)
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+    try:
+        figure = groups_per_second(args.groups, args.clients, args.chunk)
+    finally:
+        ray.shutdown()
+    figures = {"groups_per_second": round(figure), "events_per_second_pure": round(pure)}
+    print(json.dumps({**figures, "clients": args.clients, "chunk": args.chunk}))
+
+
+if __name__ == "__main__":
+    main()

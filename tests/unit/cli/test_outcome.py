@@ -1,0 +1,56 @@
+"""What is said at the end of a run."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from rlcore.cli.outcome import json_line, show_outcome
+from rlcore.runtimes import Summary
+
+
+def summary(**fields: Any) -> Summary:
+    made: dict[str, Any] = {
+        "run": Path("runs/x"),
+        "steps": 4,
+        "train_seconds": 2.0,
+        "tokens_per_second": 100.0,
+        "accuracy_before": None,
+        "accuracy_after": None,
+        "reward_last": None,
+        "ledger": {"trained": 3},
+        "time": {"trainer/training": 1.0},
+        "peak_memory_bytes": 1,
+        **fields,
+    }
+    return Summary(**made)
+
+
+def shown(made: Summary) -> list[str]:
+    out = io.StringIO()
+    show_outcome(made, Console(file=out, width=40, color_system=None))
+    return out.getvalue().splitlines()
+
+
+SHARES = {"trainer_busy": 0.971, "producers_busy": 0.63, "bubble": 0.019, "producers/wasted": 0.0}
+
+
+def test_one_line_says_where_the_time_went() -> None:
+    assert "time                trainer busy 97 %, producers busy 63 %, bubble 2 %" in shown(summary(shares=SHARES))
+
+
+def test_generation_for_nothing_is_named_where_there_was_some() -> None:
+    lines = shown(summary(shares={**SHARES, "producers/wasted": 0.05}))
+    assert "time                trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %" in lines
+
+
+def test_a_run_that_trained_nothing_has_no_shares_to_show() -> None:
+    assert not [line for line in shown(summary()) if line.startswith("time")]
+
+
+def test_the_json_holds_the_shares() -> None:
+    assert json.loads(json_line(summary(shares=SHARES)))["shares"] == SHARES

@@ -1,0 +1,74 @@
+"""Where the roles go: trainers together, producers elsewhere where there is an elsewhere, never more GPUs than a node has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlcore.errors import ConfigError
+from rlcore.runtimes.cluster.placement import Node, Role, place
+
+
+def nodes(*gpus: float, cpus: float = 8.0) -> list[Node]:
+    return [Node(node_id=f"n{number}", address=f"10.0.0.{number}", cpus=cpus, gpus=count) for number, count in enumerate(gpus)]
+
+
+def test_one_machine_holds_everything_in_shares_of_its_cores() -> None:
+    placed = place(nodes(0, cpus=2), trainers=Role(count=2, gpus=1), producers=Role(count=2, gpus=1))
+    assert placed.nodes == ("n0",)
+    assert 4 * placed.cpus <= 2
+    assert placed.trainer_gpus == placed.producer_gpus == 0
+
+
+def test_producers_and_trainers_are_on_nodes_of_their_own_where_possible() -> None:
+    for gpus in (0, 4):
+        placed = place(nodes(gpus, gpus, gpus), trainers=Role(count=2, gpus=1), producers=Role(count=4, gpus=1))
+        assert len(set(placed.trainers)) == 1
+        assert not set(placed.trainers) & set(placed.producers)
+        assert sorted(Counter(placed.producers).values()) == [2, 2]
+
+
+def test_a_producer_s_gpus_are_on_one_node() -> None:
+    with pytest.raises(ConfigError, match=r"need 3 GPUs, those of one producer on one node.*has 4 on 2 nodes"):
+        place(nodes(2, 2), trainers=Role(count=0, gpus=1), producers=Role(count=1, gpus=3))
+
+
+def test_too_few_gpus_are_said_with_what_to_type() -> None:
+    with pytest.raises(ConfigError, match=r"2 trainers and 3 producers need 5 GPUs.*lower -t, -i or -ptp, type --placement colocated"):
+        place(nodes(4), trainers=Role(count=2, gpus=1), producers=Role(count=3, gpus=1))
+
+
+def test_colocated_roles_share_devices_half_and_half() -> None:
+    placed = place(nodes(2), trainers=Role(count=2, gpus=1), producers=Role(count=2, gpus=1), colocated=True)
+    assert placed.trainers == placed.producers == ("n0", "n0")
+    assert placed.trainer_gpus + placed.producer_gpus == 1.0
+
+
+def test_a_cluster_without_nodes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no node that lives"):
+        place([], trainers=Role(count=1, gpus=0), producers=Role(count=1, gpus=0))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 8), min_size=1, max_size=6),
+    trainers=st.integers(1, 6),
+    producers=st.integers(1, 6),
+    width=st.integers(1, 4),
+)
+def test_no_node_gives_more_gpus_than_it_has(sizes: list[int], trainers: int, producers: int, width: int) -> None:
+    cluster = nodes(*map(float, sizes))
+    try:
+        placed = place(cluster, trainers=Role(count=trainers, gpus=1), producers=Role(count=producers, gpus=width))
+    except ConfigError:
+        return
+    taken: Counter[str] = Counter()
+    for node in placed.trainers:
+        taken[node] += placed.trainer_gpus
+    for node in placed.producers:
+        taken[node] += placed.producer_gpus
+    assert all(taken[node.node_id] <= node.gpus for node in cluster)
+    cpus = Counter({node: placed.cpus * count for node, count in Counter((*placed.trainers, *placed.producers)).items()})
+    assert all(cpus[node.node_id] <= node.cpus + 0.011 * (trainers + producers) for node in cluster)

@@ -1,0 +1,74 @@
+"""Timing: reports of many workers become the figures of a step, of the run, and the rows of its trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlcore.runtimes import timing
+from rlcore.runtimes.timing import Timing
+from rlcore.schedule import Role, Span, TimeAccount, WorkerTime
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def reported(worker: str, role: Role, start: float, **seconds: float) -> WorkerTime:
+    spans = []
+    for activity, spent in seconds.items():
+        spans.append(Span(activity, start, spent))
+        start += spent
+    return WorkerTime(worker=worker, role=role, seconds=seconds, spans=tuple(spans))
+
+
+def test_what_was_booked_before_the_start_does_not_count() -> None:
+    clock = Clock()
+    accounts = {"trainer": TimeAccount(clock), "producer": TimeAccount(clock)}
+    with accounts["trainer"].span("training"):
+        clock.now += 5
+    made = Timing.start(accounts)
+    with accounts["trainer"].span("training"):
+        clock.now += 2
+    made.stop(accounts, {"forward": 1.5})
+    assert made.by_activity == {
+        "trainer/training": 2.0,
+        "trainer/idle": 0.0,
+        "producer/idle": 2.0,
+        "trainer/training/forward": 1.5,
+    }
+
+
+def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_all() -> None:
+    made = Timing.start()
+    made.saw([reported("rank 0", Role.TRAINER, 0.0, training=3.0), reported("p0", Role.PRODUCER, 0.0, generation=4.0)])
+    first = made.step(tokens_generated=100, tokens_wasted=50)
+    made.saw([reported("rank 0", Role.TRAINER, 3.0, training=1.0), reported("p0", Role.PRODUCER, 4.0, generation=4.0)])
+    made.saw([reported("p1", Role.PRODUCER, 4.0, scoring=2.0)])
+    second = made.step(tokens_generated=100)
+    assert (first["time/trainer/compute"], first["time/producers/compute"], first["time/producers/wasted"]) == (3.0, 2.0, 2.0)
+    assert (second["time/trainer/compute"], second["time/producers/compute"], second["time/producers/wasted"]) == (1.0, 4.0, 0.0)
+    made.stop()
+    figures = made.shares().figures()
+    assert figures["trainer_busy"] == 1.0
+    assert figures["producers/wasted"] == pytest.approx(8.0 * 0.25 / 10.0)
+    assert made.by_activity == {"trainer/training": 4.0, "producer/generation": 8.0, "producer/scoring": 2.0}
+
+
+def test_the_rows_of_the_trace_join_what_the_reports_cut() -> None:
+    made = Timing.start()
+    for start in (0.0, 1.0, 2.0):
+        made.saw([reported("p0", Role.PRODUCER, 10.0 + start, generation=1.0)])
+    assert made.rows() == [("p0", "producer", "generation", 10.0, 3.0)]
+
+
+def test_however_long_the_run_the_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_SPANS", 40)
+    made = Timing.start()
+    for second in range(200):
+        for worker in ("p0", "p1"):
+            made.saw([reported(worker, Role.PRODUCER, 3.0 * second, generation=1.0, scoring=1.0)])
+    assert 2 <= len(made.rows()) <= 40
