@@ -12,6 +12,7 @@ from rlcore.roles.consumer import Consumer
 from rlcore.runtimes.algorithm import build_algorithm
 from rlcore.runtimes.capabilities import check_inference, check_training
 from rlcore.runtimes.loading import loading
+from rlcore.runtimes.placement import check_sleeps
 from rlcore.schedule import ScheduleSettings, TimeAccount
 from rlcore.specs import PluginKind
 
@@ -75,6 +76,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     )
     target = plan.registry.load(PluginKind.INFERENCE, inference.name)
     check_inference(target, context, inference.name)
+    check_sleeps(target, config.run.placement, inference.name)
     with loading(f"model {config.model.model} for the inference backend {inference.name}"):
         engine: InferenceBackend = _made(target, context, plan.inference_options)
     closing.callback(_close, engine, inference.name)

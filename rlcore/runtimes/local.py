@@ -81,7 +81,7 @@ class LocalCrew(Crew):
             self._say,
         )
         if plan.config.schedule.max_staleness == 0:
-            return SequentialFeed(*shared)
+            return SequentialFeed(*shared, colocated=plan.config.run.placement == "colocated")
         feed = ThreadedFeed(*shared, self._accounts["trainer"])
         closing.callback(feed.stop)
         return feed

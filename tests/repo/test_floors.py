@@ -22,7 +22,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("roles", "scoring"),
     ("runtimes",),
     ("entry",),
-    ("quickstart",),
+    ("quickstart", "launch"),
     ("cli",),
     ("__main__",),
 ]

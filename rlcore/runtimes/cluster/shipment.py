@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,11 @@ __all__ = ["Shipment"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment:
     """The plan as bytes, so that what is wrong with unpacking it is said by who unpacks it. ``fingerprints``: of each data set;
-    ``folder``: where the driver runs, and from where relative paths are seen."""
+    ``folder``: where the driver runs, and from where relative paths are seen; ``path``: where it imports from, a notebook's too."""
 
     plan: bytes
     folder: str
+    path: tuple[str, ...]
     attestations: tuple[Attestation, ...]
     fingerprints: Mapping[str, str]
 
@@ -31,7 +33,13 @@ class Shipment:
     def of(cls, plan: Plan, fingerprints: Mapping[str, str]) -> Shipment:
         """Pack it. PluginError for an unpackaged part that cannot travel."""
         attestations = tuple(plan.registry.attest(kind, name) for kind, name in used_plugins(plan))
-        return cls(plan=cloudpickle.dumps(plan), folder=str(Path.cwd()), attestations=attestations, fingerprints=dict(fingerprints))
+        return cls(
+            plan=cloudpickle.dumps(plan),
+            folder=str(Path.cwd()),
+            path=tuple(str(Path(entry).resolve()) for entry in sys.path),
+            attestations=attestations,
+            fingerprints=dict(fingerprints),
+        )
 
     def open(self, worker: str) -> Plan:
         """The plan, with this process in the driver's folder. PluginError where this node resolves a plugin otherwise than the driver, or
@@ -43,6 +51,7 @@ class Shipment:
                 f"{worker} refuses to start: its node has no folder {self.folder} ({error.strerror}), where the driver runs; "
                 "run from a folder that every node shares"
             ) from error
+        sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
         try:
             plan: Plan = cloudpickle.loads(self.plan)
             plan.registry.check_attestations(self.attestations)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rlcore.errors import WeightsError
+from rlcore.errors import RunError, WeightsError
 from rlcore.interfaces import InferenceBackend, InFlight
 from rlcore.snapshots import Snapshot
 from rlcore.testing.suites.engine import EngineSuite
@@ -162,12 +162,50 @@ class WeightRules(EngineSuite):
             except NotImplementedError:
                 return
             raise AssertionError("capabilities.sleeps is False and sleep() did nothing")
+        for version in (3, 4):
+            engine.sleep()
+            engine.wake()
+            assert engine.update(replace(self.snapshot(0), version=version)) == version, "update after wake reports another version"
+            assert np.allclose(engine.score(self.fixed_sequence()), before, atol=self.tolerance), (
+                "scores differ after sleep, wake and update"
+            )
+            answers = self.run(engine, self.requests(2, max_new_tokens=3))
+            assert all((completion.versions == version).all() for completion in answers.values()), "tokens after wake have another version"
+
+    def test_sleep_waits_for_what_is_in_flight(self) -> None:
+        """It refuses with requests in flight, which then end as if nothing had been asked."""
+        engine = self.make()
+        if not engine.capabilities.sleeps:
+            return
+        engine.submit(self.requests(4))
+        self._assert_refuses_work(engine.sleep, "sleep with requests in flight")
+        assert len(self.drain(engine, 4)) == 4, "requests are lost after a refused sleep"
         engine.sleep()
+
+    def test_serves_nothing_between_sleep_and_update(self) -> None:
+        """Work is refused until ``update`` has brought weights, by a sleeping engine and by one that only woke; it may be closed so."""
+        engine = self.make()
+        if not engine.capabilities.sleeps:
+            return
+        engine.sleep()
+        self._refuses_work(engine, "while it sleeps")
         engine.wake()
-        assert engine.update(replace(self.snapshot(0), version=3)) == 3, "update after wake reports another version"
-        assert np.allclose(engine.score(self.fixed_sequence()), before, atol=self.tolerance), "scores differ after sleep, wake and update"
-        answers = self.run(engine, self.requests(2, max_new_tokens=3))
-        assert all((completion.versions == 3).all() for completion in answers.values()), "tokens after wake have another version"
+        self._refuses_work(engine, "after wake, before update")
+        engine.update(self.snapshot(1))
+        assert len(self.run(engine, self.requests(2, max_new_tokens=3))) == 2, "nothing is served after wake and update"
+        engine.sleep()
+        engine.close()
+
+    def _refuses_work(self, engine: InferenceBackend, when: str) -> None:
+        self._assert_refuses_work(lambda: engine.submit(self.requests(1)), f"submit {when}")
+        self._assert_refuses_work(lambda: engine.score(self.fixed_sequence()), f"score {when}")
+
+    def _assert_refuses_work(self, call: Callable[[], object], what: str) -> None:
+        try:
+            call()
+        except RunError:
+            return
+        raise AssertionError(f"{what} is no RunError")
 
 
 def replace_tokens(completion: Completion, count: int) -> Completion:

@@ -8,16 +8,19 @@ from typing import Any
 from suites_of_fakes import FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
 from zoo_backends import (
     AbortsInSilence,
+    AveragesOverRanks,
     ClimbsTheLoss,
     DrawsNoise,
     DropsStopToken,
     FaultyEngineSuite,
     ForgetsCancelled,
     ForgetsMoments,
+    GathersItsOwnSizes,
     GoesOnAfterStopString,
     IgnoresCancel,
     IgnoresNoise,
     KeepsGradients,
+    KeepsItsShare,
     KeepsMissing,
     LabelsByNewest,
     LogprobsBeforeTemperature,
@@ -27,6 +30,8 @@ from zoo_backends import (
     OffByOne,
     PublishesLiveWeights,
     ReferenceMoves,
+    ReportsItsShare,
+    ReturnsBeforeItIsSaved,
     RunsToTheEnd,
     SamplesAtZero,
     SavesHalfPrecision,
@@ -120,8 +125,8 @@ def _fault(fault: str, rule: str) -> Specimen:
     return Specimen(f"faulty-{fault}", type(f"{fault.capitalize()}Suite", (FaultyEngineSuite,), {"fault": fault}), rule)
 
 
-def _trainer(bug: type[FakeTraining], rule: str) -> Specimen:
-    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), {"trainer": bug}), rule)
+def _trainer(bug: type[FakeTraining], rule: str, says: str = "") -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), {"trainer": bug}), rule, says)
 
 
 ZOO = [
@@ -208,4 +213,9 @@ ZOO = [
     _trainer(LooksAtTheFirst, "test_order_of_rollouts_does_not_matter"),
     _trainer(KeepsGradients, "test_continues_exactly"),
     _trainer(DrawsNoise, "test_two_runs_are_equal"),
+    _trainer(AveragesOverRanks, "test_two_ranks_are_one", "grad_norm is .* shares add up"),
+    _trainer(KeepsItsShare, "test_two_ranks_are_one", "shares add up"),
+    _trainer(ReportsItsShare, "test_two_ranks_are_one", "loss is .* shares add up"),
+    _trainer(ReturnsBeforeItIsSaved, "test_two_ranks_are_one", "save_model returned on rank 1"),
+    _trainer(GathersItsOwnSizes, "test_two_ranks_are_one", "gathered arrays of lengths"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -274,3 +275,42 @@ class DrawsNoise(FakeTraining):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         kept = self.draws.random(len(batch.weights)) > 0.5
         return super().update(replace(batch, weights=batch.weights * kept), objective)
+
+
+class AveragesOverRanks(FakeTraining):
+    """The mean of the ranks' gradients, as DistributedDataParallel takes it."""
+
+    def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        loss, total = super()._summed(loss, gradient)
+        return loss, {name: array / self.ranks.size for name, array in total.items()}
+
+
+class KeepsItsShare(FakeTraining):
+    """Every rank steps on the gradient of its own share."""
+
+    def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        super()._summed(loss, gradient)
+        return loss, dict(gradient)
+
+
+class ReportsItsShare(FakeTraining):
+    """The loss of a rank's own share for that of the step."""
+
+    def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        return loss, super()._summed(loss, gradient)[1]
+
+
+class ReturnsBeforeItIsSaved(FakeTraining):
+    """Rank 0 writes, and the others do not wait for it."""
+
+    def save_model(self, folder: Path) -> None:
+        if self.ranks.rank == 0:
+            time.sleep(0.3)
+            self.policy.save(folder)
+
+
+class GathersItsOwnSizes(FakeTraining):
+    """Pads and cuts every array to its own length, as a plain all-gather does."""
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        return [np.resize(array, values.shape) for array in super().gather(values)]

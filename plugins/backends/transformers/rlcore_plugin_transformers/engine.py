@@ -28,6 +28,7 @@ from rlcore_plugin_transformers.checks import check_decoding, check_request
 from rlcore_plugin_transformers.loading import DTYPES, load_model, pick_device
 from rlcore_plugin_transformers.options import TransformersOptions
 from rlcore_plugin_transformers.prompts import Waiting, left_padded
+from rlcore_plugin_transformers.residence import Residence
 from rlcore_plugin_transformers.rows import Rows
 from rlcore_plugin_transformers.sampling import RowSettings, draw
 from rlcore_plugin_transformers.stopping import StopMatcher
@@ -41,6 +42,7 @@ class TransformersBackend(InferenceBackend):
 
     On ``update`` requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
     the new version. Log probabilities are those of the distributions that were sampled from, keys and values of older weights included.
+    ``sleep`` frees weights, keys and values; from then on it serves nothing until ``wake`` and ``update``.
     """
 
     capabilities = InferenceCapabilities(
@@ -60,6 +62,7 @@ class TransformersBackend(InferenceBackend):
         self._max_rows = options.max_rows
         self._device = pick_device(context.device)
         self._model = load_model(context, options, self._device)
+        self._residence = Residence(self._model, self._device)
         self._additive_mask = options.attention == "eager" or self._device.type == "cpu"
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self._stops = np.zeros(self._vocabulary, np.bool_)
@@ -82,6 +85,7 @@ class TransformersBackend(InferenceBackend):
 
     def submit(self, requests: Sequence[Request]) -> None:
         """Queue requests; RunError for an id that is in flight, ConfigError for a context that cannot be served."""
+        self._residence.require_weights("take requests")
         known = set(self._open)
         for request in requests:
             check_request(request, known, max_tokens=self._context.max_tokens, vocabulary=self._vocabulary)
@@ -119,7 +123,9 @@ class TransformersBackend(InferenceBackend):
 
     def update(self, snapshot: Snapshot) -> int:
         """Load a snapshot whole, or raise WeightsError and go on as before; requests in flight go on under the new weights."""
+        self._residence.require_device("take weights")
         load_snapshot(self._model, snapshot)
+        self._residence.filled()
         if not self._rows.count:
             self._cache.clear()
         self._version = snapshot.version
@@ -128,25 +134,22 @@ class TransformersBackend(InferenceBackend):
     @torch.inference_mode()
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], by one plain forward pass without the decode loop's cache, at temperature 1."""
+        self._residence.require_weights("score")
         ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self._device)[None]
         logits = self._model(input_ids=ids, use_cache=False).logits[0, :-1].float()
         logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[0, 1:, None])
         return np.asarray(logprobs.squeeze(1).cpu().numpy(), np.float32)
 
     def sleep(self) -> None:
-        """Free keys and values and move the model to host memory; RunError where requests are in flight."""
-        if self._rows.count or self._waiting:
-            raise RunError(
-                f"the engine cannot sleep with {self._rows.count + len(self._waiting)} requests in flight; poll or cancel them first"
-            )
+        """Free the weights, the keys and the values; RunError where a request is in flight, or answered and not yet polled."""
+        if self._open:
+            raise RunError(f"the engine cannot sleep with {len(self._open)} requests in flight; poll until every one is answered")
         self._cache.clear()
-        self._model.to("cpu")
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._residence.leave()
 
     def wake(self) -> None:
-        """Move the model back to its device."""
-        self._model.to(self._device)
+        """Allocate the weights again, unfilled: ``update`` follows, and nothing is served before it."""
+        self._residence.come_back()
 
     def close(self) -> None:
         """Forget every request and free keys and values; the model goes with this object."""

@@ -78,6 +78,14 @@ def llama(tmp_path_factory) -> str:
     return str(folder)
 
 
+@pytest.fixture(scope="session")
+def wide(tmp_path_factory) -> str:
+    """Wide enough that its weights outweigh what else a process allocates."""
+    folder = tmp_path_factory.mktemp("wide")
+    save_model(folder, LlamaConfig(**{**SHAPE, "hidden_size": 512, "intermediate_size": 1024}, tie_word_embeddings=False))
+    return str(folder)
+
+
 @pytest.fixture
 def backend(tokenizer):
     """A function that makes engines: ``backend(path, prompts_per_forward=4, **options)``."""

@@ -1,4 +1,4 @@
-"""The engine as a stream: admission, batches of any cut, stops, lengths, cancellation, updates in flight, sleep."""
+"""The engine as a stream: admission, batches of any cut, stops, lengths, cancellation, updates in flight."""
 
 from __future__ import annotations
 
@@ -235,20 +235,6 @@ def test_logits_that_are_not_finite_end_the_run(qwen2, backend):
     engine.submit([Request(request_id="x", token_ids=[1], sampling=Sampling(max_new_tokens=2))])
     with pytest.raises(RunError, match="not finite"):
         engine.poll(1.0)
-
-
-def test_sleeps_only_when_idle_and_serves_after_it_woke(qwen2, backend, plain, prompts, requests_of, drain, snapshot_of):
-    engine = backend(qwen2)
-    requests = requests_of(prompts([5, 7]), [2, 2], Sampling(max_new_tokens=6))
-    engine.submit(requests)
-    with pytest.raises(RunError, match="4 requests in flight"):
-        engine.sleep()
-    before = drain(engine)
-    engine.sleep()
-    engine.wake()
-    engine.update(snapshot_of(plain(qwen2), 0))
-    engine.submit(requests)
-    assert same(before, drain(engine))
 
 
 def test_close_forgets_everything(qwen2, backend, prompts, requests_of):

@@ -1,0 +1,158 @@
+"""``rlcore launch slurm [a.toml …] [flags of train]``: check the run as ``train`` does, then write the batch file that starts it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlcore.cli.flags import add_train_flags, train_flags
+from rlcore.cli.parser import Parser
+from rlcore.config.layers import Typed
+from rlcore.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rlcore.config import Plan
+    from rlcore.launch import SlurmJob
+
+__all__ = ["add_parser", "run"]
+
+_TEXT = """\
+Write a batch file for Slurm: a Ray head on the first node, workers on the others, rlcore train on top, SIGTERM saves and requeues.
+The run is checked first, with the sentences of rlcore train; its flags go after the files, and stand in the batch file as typed.
+"""
+_OURS = {"run.runtime": "the batch file runs on Ray", "run.master_address": "the batch file knows its own Ray head"}
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the main parser."""
+    parser = subparsers.add_parser(
+        "launch",
+        prog="rlcore launch",
+        usage="rlcore launch slurm [FILE.toml …] [--nodes N] [--gpus-per-node G] [--dry-run | --submit] … [flags of rlcore train]",
+        description=_TEXT,
+    )
+    parser.add_argument("system", metavar="slurm", help="the batch system")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+    parser.add_argument("--nodes", type=_count, metavar="N", help="nodes of the job [1]")
+    parser.add_argument("--gpus-per-node", type=_whole, metavar="G", help="GPUs of a node [as many as the run needs]")
+    parser.add_argument("--cpus-per-node", type=_count, metavar="C", help="cores of a node [8 a GPU]")
+    parser.add_argument("--time", default="12:00:00", metavar="HH:MM:SS", help="time limit [12:00:00]")
+    parser.add_argument("--partition", default="", metavar="NAME", help="partition [Slurm's default]")
+    parser.add_argument("--account", default="", metavar="NAME", help="account [Slurm's default]")
+    parser.add_argument("--plugin", nargs="+", default=[], metavar="PACKAGE", help="what pip installs beside the plugins that the run uses")
+    parser.add_argument("--venv", type=Path, metavar="FOLDER", help="virtual environment of every node [the one that rlcore runs in]")
+    parser.add_argument("--container", metavar="IMAGE", help="Apptainer image that every node runs in, instead of an environment")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write [the last FILE with .sbatch for .toml]")
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the batch file and write nothing")
+    parser.add_argument("--submit", action="store_true", help="hand the batch file to sbatch")
+    add_train_flags(parser)
+    parser.set_defaults(func=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Plan, check, print or write, submit."""
+    if args.system != "slurm":
+        raise UsageError(f"{args.system} is no batch system that rlcore writes for; type rlcore launch slurm {args.system}")
+    typed = train_flags(args)
+    _check_words(args, typed)
+    from rlcore.launch import sbatch_text
+
+    job = _job(args, _plan(args, typed), typed)
+    text = sbatch_text(job)
+    if args.dry_run:
+        print(text, end="")
+        return 0
+    out = args.out or (args.files[-1] if args.files else Path("rlcore")).with_suffix(".sbatch")
+    if out.exists():
+        raise UsageError(f"{out} is there already; delete it, or type --out and another name")
+    if args.submit and shutil.which("sbatch") is None:
+        raise UsageError("--submit needs sbatch, which is not found here; leave --submit out and hand the file to Slurm where it is")
+    out.write_text(text, encoding="utf-8")
+    machines = job.machines
+    print(f"{out}: {machines.nodes} x {machines.gpus} GPUs and {machines.cpus} cores, at most {job.time}")
+    if args.submit:
+        return subprocess.run(["sbatch", str(out)], check=False).returncode
+    print(f"submit it with: sbatch {out}")
+    return 0
+
+
+def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
+    for path, why in _OURS.items():
+        if path in typed and typed[path].words != ("ray",):
+            raise UsageError(f"{' '.join(_words(typed[path]))}: {why}; leave it out")
+    if args.dry_run and args.submit:
+        raise UsageError("--dry-run writes nothing that --submit could hand over; type one of them")
+    if args.venv is not None and args.container is not None:
+        raise UsageError("--venv and --container are two environments for one job; type one of them")
+    if args.container is not None and args.plugin:
+        raise UsageError(f"--plugin {args.plugin[0]} cannot be installed into the image of --container; build the image with it")
+    if args.venv is not None and not (args.venv / "bin" / "python").exists():
+        raise UsageError(f"--venv {args.venv} is no virtual environment (it has no bin/python); type the folder that python -m venv made")
+
+
+def _plan(args: argparse.Namespace, typed: Mapping[str, Typed]) -> Plan:
+    """The plan that the batch file's ``rlcore train`` will make; refused as there."""
+    from rlcore.cli.train import check_data
+    from rlcore.config import plan_run
+    from rlcore.registry import Registry
+
+    ray = {"run.runtime": Typed("--runtime", ("ray",)), "run.master_address": Typed("--master_address", ("head:20000",))}
+    plan = plan_run(args.files, {**typed, **ray}, args.registry or Registry.discover())
+    check_data(plan)
+    if plan.missing:
+        raise UsageError("; ".join(str(item) for item in plan.missing))
+    return plan
+
+
+def _job(args: argparse.Namespace, plan: Plan, typed: Mapping[str, Typed]) -> SlurmJob:
+    from rlcore.launch import SlurmJob, check_machines, machines_for, packages_of
+
+    machines = machines_for(plan.config, args.nodes, args.gpus_per_node, args.cpus_per_node)
+    check_machines(plan.config, machines)
+    return SlurmJob(
+        project=plan.config.run.project,
+        folder=str(Path.cwd()),
+        train=[*map(str, args.files), *(word for path in typed if path not in _OURS for word in _words(typed[path]))],
+        machines=machines,
+        packages=packages_of(plan, tuple(args.plugin)),
+        time=args.time,
+        partition=args.partition,
+        account=args.account,
+        venv="" if args.container else _environment(args.venv),
+        container=args.container or "",
+        ray_dir=plan.config.run.ray_dir or "",
+    )
+
+
+def _words(typed: Typed) -> list[str]:
+    """A flag as it can be typed again; a value that begins with a dash is glued to it."""
+    flag, words = typed.flag, list(typed.words)
+    if flag.startswith(("--no-", "--no_")) and words == ["false"]:
+        return [flag]
+    return [f"{flag}={words[0]}"] if len(words) == 1 and words[0].startswith("-") else [flag, *words]
+
+
+def _environment(venv: Path | None) -> str:
+    """Where nothing was typed, the virtual environment of this process, "" without one. Links in the path are kept as they are."""
+    if venv is not None:
+        return os.path.abspath(venv)  # noqa: PTH100 - Path.resolve would follow links that nodes may not share
+    return sys.prefix if sys.prefix != sys.base_prefix else ""
+
+
+def _whole(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 1_000_000):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if (value := _whole(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
+    return value

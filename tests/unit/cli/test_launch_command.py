@@ -1,0 +1,139 @@
+"""``rlcore launch slurm``: what it writes, what it refuses, what it hands to sbatch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing import RunTester
+
+
+@pytest.fixture
+def tester(tmp_path: Path) -> RunTester:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.fake_run()
+    return tester
+
+
+def variables(text: str, *names: str) -> list[str]:
+    """Bash's own reading of the file's variables; an array gives its words, quoted."""
+    show = "; ".join(f'echo "${{{name}[*]@Q}}"' for name in names)
+    head = text[: text.index("set -eo pipefail")]
+    done = subprocess.run(["bash", "-c", f"{head}\n{show}"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_it_writes_a_file_beside_the_run_and_says_how_to_submit_it(tester: RunTester) -> None:
+    done = tester.run("launch", "slurm", "run.toml", "-t", "4", "-i", "4", "--nodes", "2").assert_ok()
+    assert done.written == (Path("run.sbatch"),)
+    assert done.lines == ["run.sbatch: 2 x 4 GPUs and 32 cores, at most 12:00:00", "submit it with: sbatch run.sbatch"]
+    text = (tester.folder / "run.sbatch").read_text()
+    assert "#SBATCH --gpus-per-node=4\n" in text
+    assert "--runtime ray --master_address" in text
+
+
+def test_a_dry_run_prints_the_same_and_writes_nothing(tester: RunTester) -> None:
+    printed = tester.run("launch", "slurm", "run.toml", "--dry-run").assert_ok()
+    assert not printed.written
+    tester.run("launch", "slurm", "run.toml", "--out", "other.sbatch").assert_ok()
+    assert (tester.folder / "other.sbatch").read_text() == printed.stdout
+
+
+def test_files_and_flags_stand_as_they_were_typed(tester: RunTester) -> None:
+    typed = ["-t", "2", "-s", "it's $HOME\nand more", "--no-shuffle", "--betas", "0.9", "0.99", "-ed", "{}", "--entropy-coeff", "-0.5"]
+    text = tester.run("launch", "slurm", "run.toml", *typed, "--runtime", "ray", "--dry-run").assert_ok().stdout
+    shown = subprocess.run(
+        ["bash", "-c", text[: text.index("set -eo")] + '\nprintf "%s\\0" "${train[@]}"'], capture_output=True, check=True
+    )
+    expected = [*typed[:-2], "--entropy-coeff=-0.5"]
+    assert shown.stdout.decode().split("\0")[:-1] == ["run.toml", *expected], "--runtime ray is written once, at the end"
+
+
+def test_the_words_plan_the_same_run(tester: RunTester) -> None:
+    typed = ["-t", "2", "--no-shuffle", "--betas", "0.9", "0.99", "--entropy-coeff", "-0.5"]
+    text = tester.run("launch", "slurm", "run.toml", *typed, "--dry-run").assert_ok().stdout
+    shown = subprocess.run(
+        ["bash", "-c", text[: text.index("set -eo")] + '\nprintf "%s\\0" "${train[@]}"'], capture_output=True, check=True
+    )
+    again = tester.run("train", *shown.stdout.decode().split("\0")[:-1], "--dry-run", "--json").assert_ok().json
+    assert again == tester.run("train", "run.toml", *typed, "--dry-run", "--json").assert_ok().json
+
+
+def test_plugins_stand_at_the_versions_that_are_attested_here(tester: RunTester) -> None:
+    text = tester.run("launch", "slurm", "run.toml", "--plugin", "my-plugin>=2", "./wheels/x.whl", "--dry-run").assert_ok().stdout
+    assert variables(text, "packages") == ["'rlcore-plugin-fakes==1.0' 'my-plugin>=2' './wheels/x.whl'"]
+
+
+def test_an_unpackaged_reward_is_named_and_not_installed(tester: RunTester) -> None:
+    tester.write("mine.py", "def score(text):\n    return 1.0\n")
+    text = tester.run("launch", "slurm", "run.toml", "-rt", "./mine.py:score", "--dry-run").assert_ok().stdout
+    assert "mine.py" in next(line for line in text.splitlines() if line.startswith("# Every node must find"))
+    assert "mine" not in variables(text, "packages")[0]
+
+
+def test_the_environment_is_the_one_that_rlcore_runs_in_or_the_one_that_is_named(tester: RunTester) -> None:
+    own = sys.prefix if sys.prefix != sys.base_prefix else ""
+    assert variables(tester.run("launch", "slurm", "run.toml", "--dry-run").stdout, "venv") == [f"'{own}'"]
+    (tester.folder / "env" / "bin").mkdir(parents=True)
+    (tester.folder / "env" / "bin" / "python").touch()
+    named = tester.run("launch", "slurm", "run.toml", "--venv", "env", "--dry-run").assert_ok().stdout
+    assert variables(named, "venv", "folder") == [f"'{tester.folder / 'env'}'", f"'{tester.folder}'"]
+    image = tester.run("launch", "slurm", "run.toml", "--container", "a b.sif", "--dry-run").assert_ok().stdout
+    assert variables(image, "venv", "container", "packages") == ["''", "'a b.sif'", ""]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-t", "6", "-i", "4", "--gpus-per-node", "8"], "the run needs 10 GPUs (6 for trainers, 4 for producers), and 1 node of 8 has 8"),
+        (["-i", "4", "-ptp", "2", "--nodes", "2", "--gpus-per-node", "4"], "9 GPUs (1 for trainers, 8 for producers of 2 each)"),
+        (["--master_address", "n1:6379"], "--master_address n1:6379: the batch file knows its own Ray head; leave it out"),
+        (["--venv", "nowhere"], "--venv nowhere is no virtual environment"),
+        (["--venv", "x", "--container", "y"], "two environments for one job"),
+        (["--container", "y", "--plugin", "z"], "--plugin z cannot be installed into the image"),
+        (["--dry-run", "--submit"], "type one of them"),
+        (["--nodes", "0"], "--nodes: '0' must be at least 1"),
+        (["--cpus-per-node", "many"], "'many' is no whole number"),
+        (["-m", "absent", "-b", "transformers"], "model absent is not found here"),
+        (["-tbs", "2", "-tMbs", "3"], "type -tMbs 2 or -tbs 3"),
+        (["--nodse", "2"], "--nodes"),
+    ],
+)
+def test_refused_in_one_sentence(tester: RunTester, words: list[str], said: str) -> None:
+    tester.run("launch", "slurm", "run.toml", *words).assert_refused(said)
+
+
+def test_just_enough_devices_are_let_pass_and_colocated_ones_are_shared(tester: RunTester) -> None:
+    tester.run("launch", "slurm", "run.toml", "-t", "6", "-i", "2", "--gpus-per-node", "8", "--dry-run").assert_ok()
+    shared = ["-t", "8", "-i", "8", "--gpus-per-node", "8", "--dry-run"]
+    tester.run("launch", "slurm", "run.toml", *shared).assert_refused("16 GPUs")
+    tester.run("launch", "slurm", "run.toml", *shared, "--placement", "colocated").assert_ok()
+    cores = tester.run("launch", "slurm", "run.toml", "--training-device", "cpu", "--inference-device", "cpu", "--dry-run").assert_ok()
+    assert "gpus=0\n" in cores.stdout
+
+
+def test_a_file_that_is_there_is_not_overwritten(tester: RunTester) -> None:
+    tester.write("run.sbatch", "edited by hand")
+    tester.run("launch", "slurm", "run.toml").assert_refused("run.sbatch is there already; delete it, or type --out")
+    assert (tester.folder / "run.sbatch").read_text() == "edited by hand"
+
+
+def test_submit_hands_the_file_to_sbatch_and_passes_its_exit_code_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.fake_run()
+    tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": "/nowhere"}).assert_refused("--submit needs sbatch")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sbatch").write_text('#!/bin/sh\necho "sbatch got $*"\nexit 3\n')
+    (tmp_path / "bin" / "sbatch").chmod(0o755)
+    done = tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"})
+    assert done.exit_code == 3
+    assert "sbatch got run.sbatch" in done.stdout
+
+
+def test_help_names_its_own_flags_and_those_of_train(tester: RunTester) -> None:
+    text = tester.run("launch", "--help").assert_ok().stdout
+    assert all(flag in text for flag in ("--gpus-per-node", "--container", "--submit", "--max-staleness", "--placement"))
