@@ -1,6 +1,8 @@
 """The consumer: turns the groups of one update into new weights, with one training backend.
 
-The order is that of CONTRACTS section 4. It knows no coordinator, no producer and no files.
+The order is that of CONTRACTS section 4. It knows no coordinator, no producer and no files. With several trainer ranks each has a
+consumer of its own: all of them are called with the same groups in the same order, assemble the same global batch, and hand their
+backend its share of it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from rlcore.errors import RunError
 from rlcore.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.reward_kl import reward_kl
+from rlcore.learning.shares import cut_shares, joined
 from rlcore.roles.blame import blaming
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.snapshots import Probe, Snapshot
@@ -59,7 +62,7 @@ class Algorithm:
 
 
 class Consumer:
-    """Owns the trainer and the algorithm."""
+    """Owns one rank's trainer and the algorithm."""
 
     def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount) -> None:
         self._backend = backend
@@ -89,34 +92,53 @@ class Consumer:
         with self._account.span("weights"), self._blaming("handing out weights"):
             probe = None
             if probe_ids is not None:
-                logprobs = self._backend.probe(probe_ids)
-                if not np.isfinite(logprobs).all():
-                    raise RunError(
-                        f"the weights of version {version} give log probabilities that are not finite: the policy has diverged, or the "
-                        "checkpoint it began with holds such weights; lower the learning rate (-lr), or check the model"
-                    )
-                probe = Probe(token_ids=probe_ids, logprobs=logprobs, tolerance=tolerance)
+                probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
             return Snapshot.of(version, dict(self._backend.iter_weights()), probe)
 
+    def attend_snapshot(self, version: int, probe_ids: np.ndarray | None) -> None:
+        """What ``snapshot`` is on the other ranks: the same collective calls, and no tensor is kept."""
+        with self._account.span("weights"), self._blaming("handing out weights"):
+            if probe_ids is not None:
+                self._probed(version, probe_ids)
+            for _ in self._backend.iter_weights():
+                pass
+
     def save(self, folder: Path) -> None:
-        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below an existing folder."""
+        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see."""
         for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
-            (folder / name).mkdir()
+            (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
             with self._blaming(f"saving into {folder / name}"):
                 write(folder / name)
+
+    def _probed(self, version: int, probe_ids: np.ndarray) -> np.ndarray:
+        logprobs = self._backend.probe(probe_ids)
+        if not np.isfinite(logprobs).all():
+            raise RunError(
+                f"the weights of version {version} give log probabilities that are not finite: the policy has diverged, or the "
+                "checkpoint it began with holds such weights; lower the learning rate (-lr), or check the model"
+            )
+        return logprobs
 
     def _with_logprobs(self, batch: TrainBatch) -> TrainBatch:
         algorithm = self._algorithm
         with self._account.span("log probabilities"), self._blaming("computing log probabilities"):
             if Need.REFERENCE in algorithm.needs:
-                batch = replace(batch, reference_logprobs=self._backend.logprobs(batch, Which.REFERENCE))
+                batch = replace(batch, reference_logprobs=self._logprobs(batch, Which.REFERENCE))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
             elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs:
-                batch = replace(batch, old_logprobs=self._backend.logprobs(batch, Which.POLICY))
+                batch = replace(batch, old_logprobs=self._logprobs(batch, Which.POLICY))
             if Need.PROXIMAL in algorithm.needs:
-                batch = replace(batch, proximal_logprobs=self._backend.logprobs(batch, Which.POLICY))
+                batch = replace(batch, proximal_logprobs=self._logprobs(batch, Which.POLICY))
         return batch
+
+    def _logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N] of the whole batch: this rank computes its share, the others' are gathered."""
+        place, size = self._backend.data_parallel
+        if size == 1:
+            return self._backend.logprobs(batch, which)
+        shares = cut_shares(batch, size, everything=True)
+        return joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
 
     def _advantages(self, groups: Sequence[Group], masked: Collection[int], batch: TrainBatch) -> np.ndarray:
         algorithm = self._algorithm
@@ -141,10 +163,13 @@ class Consumer:
         return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, epoch=epoch)
 
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
+        """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
+        place, size = self._backend.data_parallel
+        share = part if size == 1 else part.take(cut_shares(part, size)[place])
         with self._account.span("training"):
             self._backend.timings()
             with self._blaming("updating"):
-                metrics = self._backend.update(part, self._algorithm.objective)
+                metrics = self._backend.update(share, self._algorithm.objective)
             for activity, seconds in self._backend.timings().items():
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
         _check_finite(metrics, part.version)

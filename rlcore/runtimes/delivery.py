@@ -71,7 +71,8 @@ def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> De
 
 
 def failure_of(group: Group, filter_by: str) -> dict[str, Any]:
-    """The record of a prompt that failed. ``filter_by``: the reward that gave no accuracy to filter by, "" where the group failed before."""
+    """The record of a prompt that failed. ``filter_by``: the reward that gave no accuracy to filter by; "" where the group failed
+    before."""
     reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
     reason = f"no accuracy to filter by (filter_by {filter_by})" if filter_by else max(set(reasons), key=reasons.count)
     return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": reason}

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
-from rlcore.runtimes.delivery import JobMaker, delivery_of, group_of
+from rlcore.runtimes.delivery import JobMaker, delivery_of, failure_of, group_of
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
 from rlcore.snapshots import Snapshot
@@ -142,7 +142,7 @@ class Feed:
             self.watch.saw(delivery, verdict)
             self._tokens = self._tokens.plus(groups[delivery.lease_id], wasted=not verdict.kept)
             if verdict is Verdict.FAILED:
-                self._failures.append(_failure(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
+                self._failures.append(failure_of(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
             if verdict.kept:
                 self._groups[delivery.lease_id] = groups[delivery.lease_id]
             self._jobs.close(delivery.lease_id)
@@ -166,13 +166,6 @@ class Feed:
         served = self._producer.version - self._producer.asleep
         if (snapshot := self._channel.newer_than(served)) is not None:
             self._producer.load(snapshot)
-
-
-def _failure(group: Group, filter_by: str) -> dict[str, Any]:
-    """``filter_by``: the reward that gave no accuracy to filter by, "" where the group failed before."""
-    reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
-    reason = f"no accuracy to filter by (filter_by {filter_by})" if filter_by else max(set(reasons), key=reasons.count)
-    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": reason}
 
 
 class SequentialFeed(Feed):

@@ -2,6 +2,7 @@
 
 It does not call the objective it is given, which is made of torch: it minimises ``-sum(weights * advantages * ratio)``, where ``ratio`` is
 policy over old probability (1 where the batch has no old log probabilities). That is the plain policy gradient, no clipping, no KL.
+Several ranks add their gradients up over sockets (``StarRanks``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rlcore.interfaces import Need, Objective, TrainingBackend, TrainingCapabili
 from rlcore.snapshots import Tensor
 from rlcore.testing.optimizer import NumpyOptimizer
 from rlcore.testing.policy import FakePolicy
+from rlcore.testing.ranks import StarRanks
 from rlcore.types import Rollout
 
 __all__ = ["FakeTraining", "FakeTrainingOptions"]
@@ -32,19 +34,22 @@ class FakeTrainingOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     optimizer: Literal["adam", "sgd"] = Field(default="adam", description="AdamW, or gradient descent with the same schedule.")
+    ranks_deadline: float = Field(default=60.0, gt=0, description="Seconds that one trainer rank waits for another.")
 
 
 class FakeTraining(TrainingBackend):
     """TrainingBackend over a FakePolicy that ``setup`` loads from ``context.model``. Constructor: ``(context, options)`` or ``()``."""
 
-    capabilities = TrainingCapabilities()
+    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+    ranks = StarRanks(0, 1, "")
 
     def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:
         self.options = options if options is not None else FakeTrainingOptions()
 
     def setup(self, context: TrainingContext) -> None:
-        """Load the policy, and again as the reference where the objective needs one."""
+        """Load the policy, and again as the reference where the objective needs one; with several ranks, wait for the others."""
         self.context = context
+        self.ranks = StarRanks(context.rank, context.world_size, context.rendezvous, self.options.ranks_deadline)
         self.policy = FakePolicy.load(context.model)
         self.reference = self.policy if Need.REFERENCE in context.needs else None
         self.optimizer = NumpyOptimizer(context.optimizer, self.policy.arrays(), self.options.optimizer == "adam")
@@ -65,9 +70,27 @@ class FakeTraining(TrainingBackend):
         for start in range(0, len(trains), self.context.rollouts_per_forward):
             for row in trains[start : start + self.context.rollouts_per_forward]:
                 loss += self._accumulate(batch, int(row), gradient)
+        if self.ranks.size > 1:
+            loss, gradient = self._summed(loss, gradient)
         weights, metrics = self.optimizer.step(self.policy.arrays(), gradient)
         self.policy = FakePolicy(*weights.values())
         return {"loss": loss, **metrics}
+
+    def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradient over all ranks, added in the order of the ranks, so that every rank gets the same bits."""
+        flat = np.concatenate([[loss], *(array.reshape(-1) for array in gradient.values())])
+        total = np.sum(self.ranks.gather(flat), axis=0)
+        pieces = np.split(total[1:], np.cumsum([array.size for array in gradient.values()])[:-1])
+        return float(total[0]), {name: piece.reshape(gradient[name].shape) for name, piece in zip(gradient, pieces, strict=True)}
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """Every rank holds the whole model."""
+        return self.ranks.rank, self.ranks.size
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all ranks, by rank."""
+        return self.ranks.gather(values)
 
     def _accumulate(self, batch: TrainBatch, row: int, gradient: Mapping[str, np.ndarray]) -> float:
         """Add one rollout's gradient of the loss; returns its share of the loss."""
@@ -96,18 +119,26 @@ class FakeTraining(TrainingBackend):
         return self.policy.logprobs(token_ids).astype(np.float32)
 
     def save_model(self, folder: Path) -> None:
-        """Write the policy in the form that ``setup`` loads."""
-        self.policy.save(folder)
+        """Write the policy in the form that ``setup`` loads; rank 0 writes, and no rank returns before it is whole."""
+        if self.ranks.rank == 0:
+            self.policy.save(folder)
+        self.gather(np.zeros(0))
 
     def save(self, folder: Path) -> None:
-        """Write the optimizer's state."""
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / STATE, **self.optimizer.state())  # type: ignore[arg-type]
+        """Write the optimizer's state, as ``save_model`` does."""
+        if self.ranks.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez(folder / STATE, **self.optimizer.state())  # type: ignore[arg-type]
+        self.gather(np.zeros(0))
 
     def load(self, folder: Path) -> None:
         """Read the optimizer's state; the policy comes from ``context.model``."""
         with np.load(folder / STATE) as stored:
             self.optimizer.restore(stored)
+
+    def close(self) -> None:
+        """Hang up to the other ranks."""
+        self.ranks.close()
 
 
 def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:

@@ -106,6 +106,7 @@ class Trainer:
     parts: list[TrainBatch] = field(default_factory=list)
     gradients: list[torch.Tensor] = field(default_factory=list)
     asked: int = 0
+    data_parallel = (0, 1)  # its ranks are cut below ``update``
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         self.asked += which is Which.POLICY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from rlcore.runtimes.cluster.placement import Node
 __all__ = ["Seat", "Session"]
 
 _DEFAULT_PORT = 6379
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +74,12 @@ class Session:
             address = f"{address}:{_DEFAULT_PORT}"
         if address is None and settings.ray_dir is not None:
             options["_temp_dir"] = str(Path(settings.ray_dir).resolve())
+        if address is not None and address != "auto":
+            _check_answers(address)
         try:
             ray.init(address=address or "local", **options)
+            # Ray prints on standard output what its nodes report of dead workers, whatever log_to_driver says; the run says it itself.
+            ray._private.worker._worker_logs_enabled = False
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             where = f"the Ray cluster at {address} cannot be joined" if address else "no Ray cluster can be started here"
@@ -151,3 +157,15 @@ class Session:
         self._actors.append(actor)
         self._names[actor._actor_id.hex()] = called
         return actor
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself waits a minute for a head that is not there, and then ends the process."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), _ANSWER_SECONDS):
+            pass
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the head of the Ray cluster at {address} does not answer ({error}); type --master_address HOST:PORT, as ray start --head says"
+        ) from error

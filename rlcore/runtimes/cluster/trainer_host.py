@@ -79,9 +79,10 @@ class TrainerHost:
     def publish(self, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal the weights as they stand and offer them."""
         wanted = probe_ids if self._plan.config.weights.probe else None
-        snapshot = self._consumer.snapshot(version, wanted, self._tolerance)
-        if self._publisher is not None:
-            self._publisher.publish(snapshot)
+        if self._publisher is None:
+            self._consumer.attend_snapshot(version, wanted)
+        else:
+            self._publisher.publish(self._consumer.snapshot(version, wanted, self._tolerance))
 
     def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained | None:
         """One update on the groups of an order, which come by store; then publish the new weights."""

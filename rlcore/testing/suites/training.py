@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rlcore.testing.suites.persistence import PersistenceRules
+from rlcore.testing.suites.ranks import RankRules
 from rlcore.testing.suites.updating import UpdateRules
 
 __all__ = ["TrainingBackendSuite"]
 
 
-class TrainingBackendSuite(UpdateRules, PersistenceRules):
+class TrainingBackendSuite(UpdateRules, PersistenceRules, RankRules):
     """Subclass this one: ``make``, ``model``, ``vocabulary``, and what of ``TrainerSuite``'s attributes fits the backend."""

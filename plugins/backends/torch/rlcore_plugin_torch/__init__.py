@@ -1,4 +1,4 @@
-"""Training on a Hugging Face model with torch, in one process. This module only says so; torch is imported on first use."""
+"""Training on a Hugging Face model with torch. This module only says so; torch is imported on first use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
             name="torch",
             target="rlcore_plugin_torch.backend:TorchBackend",
             config="rlcore_plugin_torch.options:TorchOptions",
-            summary="AdamW on a Hugging Face causal language model, one process, CPU or CUDA, fp32 or bf16",
+            summary="AdamW on a Hugging Face causal language model, data-parallel ranks, CPU or CUDA, fp32 or bf16",
             requires_module="torch",
             install="pip install rlcore-plugin-torch",
         )

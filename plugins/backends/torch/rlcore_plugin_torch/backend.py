@@ -1,4 +1,4 @@
-"""The torch training backend: one process, one device, a Hugging Face causal language model."""
+"""The torch training backend: a Hugging Face causal language model, whole on the one device of each rank."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.ranks import Ranks
 from rlcore_plugin_torch.weights import save_checkpoint, tensors
 
 __all__ = ["TorchBackend"]
@@ -28,26 +29,42 @@ class TorchBackend(TrainingBackend):
 
     In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
     (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
+
+    Several ranks hold the same model, optimizer and random state; each computes the gradient of its share, and the sum over all of them
+    is what every one clips and steps on.
     """
 
-    capabilities = TrainingCapabilities(dtypes=frozenset(DTYPES), devices=frozenset({"cpu", "cuda"}))
+    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}), dtypes=frozenset(DTYPES), devices=frozenset({"cpu", "cuda"}))
 
     def __init__(self, context: TrainingContext | None = None, options: TorchOptions | None = None) -> None:
         self.options = options or TorchOptions()
+        self.ranks = Ranks()
         if context is not None:
             check_context(context)
 
     def setup(self, context: TrainingContext) -> None:
-        """Load the policy and try it; ConfigError for what cannot be trained. The reference model is loaded on first use, where needed."""
+        """Meet the other ranks, load the policy and try it; ConfigError for what cannot be trained, RunError where the ranks loaded
+        different weights. The reference model is loaded on first use, where needed."""
         check_context(context)
         if self.options.threads is not None:
             torch.set_num_threads(self.options.threads)
         torch.manual_seed(context.seed)
         self.context = context
-        self.device = pick_device(context.device)
+        self.device = pick_device(context.device, context.rank)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
         self.dtype = getattr(torch, context.dtype)
+        self.ranks = Ranks(
+            rank=context.rank,
+            size=context.world_size,
+            rendezvous=context.rendezvous,
+            deadline=self.options.ranks_deadline,
+            device=self.device,
+        )
+        self.ranks.open()
         self.policy = self._load(context.model)
         self.policy.check_projection()
+        self.ranks.check_equal(self.policy.model)
         self.optimizer = Optimizer(self.policy.model, context.optimizer)
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
@@ -65,11 +82,21 @@ class TorchBackend(TrainingBackend):
         return batch_logprobs(policy, batch, self.cut)
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
-        """Plan, then per micro-batch: collate, forward, objective, backward; clip and step once."""
+        """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
         self.optimizer.zero_grad()
-        metrics = accumulate(self.policy, batch, objective, self.cut, self.clock)
+        metrics = self.ranks.sum_metrics(lambda: accumulate(self.policy, batch, objective, self.cut, self.clock))
+        self.ranks.sum_gradients(self.optimizer.parameters)
         with self.clock.span("optimizer"):
             return {**metrics, **self.optimizer.step()}
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """Every rank holds the whole model."""
+        return self.ranks.rank, self.ranks.size
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all ranks, by rank."""
+        return self.ranks.gather(values)
 
     def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Copies, in the precision that the forward computes with."""
@@ -83,16 +110,19 @@ class TorchBackend(TrainingBackend):
 
     def save_model(self, folder: Path) -> None:
         """Hugging Face checkpoint in the precision that the forward computes with."""
-        save_checkpoint(self.policy.model, folder, self.dtype)
+        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype))
 
     def save(self, folder: Path) -> None:
         """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
+        self.ranks.write(lambda: self._save(folder))
+
+    def _save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         state = {
             "optimizer": self.optimizer.state(),
             "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else []},
             "reference": self._reference_path,
-            "weights": None if self.dtype == torch.float32 else self.policy.model.state_dict(),
+            "weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(),
         }
         torch.save(state, folder / _STATE)
 
@@ -107,23 +137,32 @@ class TorchBackend(TrainingBackend):
             torch.cuda.set_rng_state_all([item.cpu() for item in state["random"]["cuda"]])
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
+        self.ranks.check_equal(self.policy.model)
 
     def timings(self) -> Mapping[str, float]:
-        """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call."""
+        """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
+        between them, waits for slower ones included."""
         seconds, self.clock.seconds = self.clock.seconds, {}
-        return seconds
+        exchange, self.ranks.seconds = self.ranks.seconds, 0.0
+        return {**seconds, "exchange": exchange} if self.ranks.size > 1 else seconds
 
     def close(self) -> None:
-        """Let go of the models and their device memory."""
+        """Leave the other ranks; let go of the models and their device memory."""
+        self.ranks.close()
         self.__dict__.pop("policy", None)
         self.__dict__.pop("optimizer", None)
         self._reference = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
+    @property
+    def _master_dtype(self) -> torch.dtype:
+        """Of weights, gradients and moments."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
     def _load(self, path: str) -> CausalPolicy:
-        model = load_model(path, self.options.attention, self.device)
-        compute = None if self.dtype == torch.float32 else self.dtype
+        model = load_model(path, self.options.attention, self.device, self._master_dtype)
+        compute = None if self.dtype == self._master_dtype else self.dtype
         return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
 
     def _reference_policy(self) -> CausalPolicy:

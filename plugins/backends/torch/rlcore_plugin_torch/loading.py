@@ -10,44 +10,45 @@ from rlcore.api import ConfigError, TrainingContext
 
 __all__ = ["DTYPES", "check_context", "load_model", "pick_device"]
 
-DTYPES = ("float32", "bfloat16")
+DTYPES = ("float32", "bfloat16", "float64")
 
 
 def check_context(context: TrainingContext) -> None:
     """ConfigError for a layout or a dtype that this backend does not have."""
-    sizes = {
-        "num_trainers": context.world_size,
-        "tensor_parallel_size": context.tensor_parallel,
-        "pipeline_parallel_size": context.pipeline_parallel,
-    }
+    sizes = {"tensor_parallel_size": context.tensor_parallel, "pipeline_parallel_size": context.pipeline_parallel}
     for name, size in sizes.items():
         if size != 1:
-            raise ConfigError(f"training.{name} {size}: the torch backend trains in one process; use 1, or --trainer colossalai")
+            raise ConfigError(
+                f"training.{name} {size}: each rank of the torch backend holds the whole model; use 1, or --trainer colossalai"
+            )
     if context.zero_stage:
-        raise ConfigError(f"training.zero_stage {context.zero_stage}: the torch backend trains in one process; use 0")
+        raise ConfigError(
+            f"training.zero_stage {context.zero_stage}: each rank of the torch backend holds the whole optimizer; use 0, or "
+            "--trainer colossalai"
+        )
     if context.dtype not in DTYPES:
         raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {' or '.join(DTYPES)}")
 
 
-def pick_device(name: str) -> torch.device:
-    """``auto``: CUDA where there is one. ConfigError for a device that is not here."""
+def pick_device(name: str, rank: int = 0) -> torch.device:
+    """``auto``: CUDA where there is one; of several that this process sees, the ranks take turns. ConfigError for one that is not here."""
     kind = name.split(":")[0]
     if kind not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"training.device {name!r} is not served by the torch backend; use cpu, cuda or auto")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"training.device {name!r}: torch finds no CUDA device here; use cpu or auto")
     if kind == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda":
+        name = f"cuda:{rank % torch.cuda.device_count()}"
     return torch.device(name)
 
 
-def load_model(path: str, attention: str, device: torch.device) -> PreTrainedModel:
-    """The model in float32 on ``device``, without dropout; ConfigError where it cannot be read whole."""
+def load_model(path: str, attention: str, device: torch.device, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    """The model in ``dtype`` on ``device``, without dropout; ConfigError where it cannot be read whole."""
     transformers_logging.disable_progress_bar()
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
-        )
+        model, report = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention, output_loading_info=True)
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error

@@ -27,6 +27,11 @@ class Optimizer:
         groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
 
+    @property
+    def parameters(self) -> list[torch.nn.Parameter]:
+        """What it trains, in the model's order."""
+        return list(self._named.values())
+
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self._adam.zero_grad(set_to_none=True)

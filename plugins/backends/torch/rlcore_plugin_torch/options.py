@@ -22,3 +22,4 @@ class TorchOptions(BaseModel):
     )
     shared_row_tokens: int = Field(default=1024, ge=2, description="widest row of a prompt and several completions")
     logits_chunk: int | None = Field(default=None, ge=1, description="tokens projected onto the vocabulary at a time; none: by memory")
+    ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")

@@ -37,7 +37,7 @@ def tensors(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[tuple[str, T
 
 def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
     """A Hugging Face checkpoint (safetensors) with weights in ``dtype``."""
-    if dtype == torch.float32:
+    if dtype == model.dtype:
         model.save_pretrained(folder)
         return
     state = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in named_weights(model).items()}

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pytest
 import torch
 from rlcore_plugin_torch.backend import TorchBackend
 from transformers import Qwen2Config
@@ -50,3 +51,7 @@ class TestTorch(TrainingBackendSuite):
 
     def make(self, context: TrainingContext) -> TrainingBackend:
         return TorchBackend(context)
+
+    @pytest.mark.full
+    def test_two_ranks_are_one(self) -> None:
+        super().test_two_ranks_are_one()

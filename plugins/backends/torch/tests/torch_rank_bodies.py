@@ -1,0 +1,114 @@
+"""What the trainer ranks of test_torch_ranks.py do, each in a process of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from rlcore_plugin_torch import ranks as module
+from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.ranks import Ranks
+from rlcore_plugin_torch.sample import sample_batch
+
+from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
+from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.ranks import StarRanks
+
+
+def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
+    """Gradients in several buckets and two precisions; one parameter without a gradient here, one without any anywhere."""
+    module._BUCKET = 7
+    ranks = Ranks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
+    ranks.open()
+    shapes = [(2, 3), (5,), (2,), (4, 4), (3,)]
+    parameters = [
+        torch.nn.Parameter(torch.zeros(shape, dtype=torch.float64 if number == 2 else torch.float32)) for number, shape in enumerate(shapes)
+    ]
+    for number, parameter in enumerate(parameters):
+        if number != 4 and (number, rank) != (1, 0):
+            parameter.grad = torch.full_like(parameter, 10.0**-number * (rank + 1))
+    ranks.sum_gradients(parameters)
+    metrics = ranks.sum_metrics(lambda: {"loss": rank + 0.5, f"only/{rank}": 1.0})
+    arrays = [part.tolist() for part in ranks.gather(np.full((rank, 2), rank, np.float64))]
+    ranks.close()
+    grads = [None if parameter.grad is None else parameter.grad.numpy() for parameter in parameters]
+    return {"grads": grads, "metrics": metrics, "arrays": arrays, "left": dist.is_initialized(), "seconds": ranks.seconds}
+
+
+def mishap(rank: int, size: int, rendezvous: str, lobby: str, kind: str) -> None:
+    """Rank 1 leaves, is silent, or never comes; the others find out. All of them start together."""
+    start = StarRanks(rank, size, lobby)
+    start.gather(np.zeros(0))
+    if (rank, kind) != (1, "never comes"):
+        ranks = Ranks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0 if kind == "leaves" else 2.0)
+        ranks.open()
+        ranks.gather(np.zeros(1))
+        if rank != 1:
+            ranks.gather(np.zeros(1))
+        if kind == "leaves":
+            ranks.close()
+        elif kind == "is silent":
+            time.sleep(6.0)  # beyond the deadline of the others
+
+
+class Refusing(PlainObjective):
+    def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        raise ZeroDivisionError("planted")
+
+
+def session(
+    rank: int, size: int, rendezvous: str, later: tuple[str, str], context: TrainingContext, other: str, folder: str
+) -> dict[str, Any]:
+    """Train, fail, save, go on; resume elsewhere from what was saved; meet a rank with another model.
+
+    ``later``: where to meet then."""
+    own = replace(context, rank=rank, world_size=size, rendezvous=rendezvous)
+    backend, found = started(own), {}
+    share = share_of(rank)
+    found["timings"] = [backend.timings(), backend.update(share, PlainObjective()), backend.timings()]
+    found["failed"] = error_of(lambda: backend.update(share, Refusing() if rank == 1 else PlainObjective()))
+    place = Path(folder)
+    backend.save_model(place / "model")
+    backend.save(place / "trainer")
+    found["files"] = sorted(path.name for path in place.rglob("*") if path.is_file())
+    found["unsaved"] = error_of(lambda: backend.save(place / "file"))
+    found["straight"] = [backend.update(share, PlainObjective()), weights(backend)]
+    backend.close()
+    found["left"] = dist.is_initialized()
+    resumed = started(replace(own, rendezvous=later[0], model=str(place / "model")))
+    resumed.load(place / "trainer")
+    found["resumed"] = [resumed.update(share, PlainObjective()), weights(resumed)]
+    resumed.close()
+    found["other"] = error_of(lambda: started(replace(own, rendezvous=later[1], model=other if rank == 1 else own.model)))
+    return found
+
+
+def started(context: TrainingContext) -> TorchBackend:
+    backend = TorchBackend(context, TorchOptions(threads=1, ranks_deadline=60.0))
+    backend.setup(context)
+    return backend
+
+
+def share_of(rank: int) -> TrainBatch:
+    batch = sample_batch(100)
+    whole = replace(batch, advantages=np.linspace(-1, 1, 9).astype(np.float32))
+    return whole.take(np.array([0, 1]) if rank == 0 else np.array([2]))
+
+
+def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
+    return {name: tensor.data for name, tensor in backend.iter_weights()}
+
+
+def error_of(action: Callable[[], Any]) -> str:
+    try:
+        action()
+    except (RlcoreError, ZeroDivisionError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""

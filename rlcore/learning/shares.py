@@ -1,0 +1,59 @@
+"""How one optimizer step is shared between data-parallel ranks: whole groups, like amounts of tokens. Pure numpy.
+
+Every rank cuts the same global batch and comes to the same shares, without asking the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlcore.batches import TrainBatch, token_index
+from rlcore.errors import RunError
+
+__all__ = ["cut_shares", "joined"]
+
+
+def cut_shares(batch: TrainBatch, size: int, *, everything: bool = False) -> list[np.ndarray]:
+    """int64 rollout numbers of each of ``size`` shares, ascending; every rollout in exactly one, a group whole in one.
+
+    The heaviest group goes first, to the share that is lightest so far (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), so
+    that no share outweighs another by more than one group. A group weighs the tokens of its forwards: of its rollouts in the loss, or of
+    all of them with ``everything`` (for log probabilities). Where there are fewer groups than shares, the last ones are empty.
+    """
+    groups = list(dict.fromkeys(batch.group.tolist()))
+    place = {group: number for number, group in enumerate(groups)}
+    of_row = np.array([place[group] for group in batch.group.tolist()], np.int64)
+    forwarded = (batch.lengths > 0) & (batch.in_loss | everything)
+    tokens = np.where(forwarded, [_tokens(batch, row) for row in range(len(batch))], 0).astype(np.int64)
+    weights = np.bincount(of_row, tokens, minlength=len(groups)).astype(np.int64)
+    loads = np.zeros(size, np.int64)
+    owner = np.zeros(len(groups), np.int64)
+    for group in sorted(range(len(groups)), key=lambda group: (-weights[group], group)):
+        owner[group] = int(loads.argmin())
+        loads[owner[group]] += weights[group]
+    return [np.flatnonzero(owner[of_row] == share) for share in range(size)]
+
+
+def joined(batch: TrainBatch, shares: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+    """float32[N]: per-token arrays of the shares, put back where their rollouts stand in the batch.
+
+    Raises RunError, naming the rank, where a part has another length than its share has tokens.
+    """
+    if len(parts) != len(shares):
+        raise RunError(f"the training backend gathered the arrays of {len(parts)} ranks, and {len(shares)} share the batch")
+    whole = np.zeros(int(batch.offsets[-1]), np.float32)
+    for rank, (rows, part) in enumerate(zip(shares, parts, strict=True)):
+        index = token_index(batch.offsets, rows)
+        if np.shape(part) != index.shape:
+            raise RunError(
+                f"data-parallel rank {rank} sent values of shape {list(np.shape(part))} for its share of {len(index)} tokens: the ranks do "
+                "not hold the same batch"
+            )
+        whole[index] = part
+    return whole
+
+
+def _tokens(batch: TrainBatch, row: int) -> int:
+    return sum(len(segment.context_ids) + len(segment.token_ids) for segment in batch.rollouts[row].segments)

@@ -1,0 +1,51 @@
+"""What the processes of test_ranks.py do."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from rlcore.testing.ranks import StarRanks
+
+
+def exchange(rank: int, size: int, rendezvous: str) -> list[list[Any]]:
+    ranks = StarRanks(rank, size, rendezvous)
+    arrays = [np.full((rank, 2), rank, np.float32), np.array([rank], np.int64)]
+    answer = [[part.tolist() for part in ranks.gather(array)] for array in arrays]
+    ranks.close()
+    return answer
+
+
+def one_dies(rank: int, size: int, rendezvous: str, dead: int) -> None:
+    ranks = StarRanks(rank, size, rendezvous, deadline=30.0)
+    ranks.gather(np.zeros(1))
+    if rank == dead:
+        time.sleep(0.3)
+        ranks.close()
+        return
+    ranks.gather(np.zeros(1))
+
+
+def one_is_silent(rank: int, size: int, rendezvous: str) -> None:
+    ranks = StarRanks(rank, size, rendezvous, deadline=0.5)
+    if rank == 2:
+        time.sleep(3.0)
+        return
+    ranks.gather(np.zeros(1))
+
+
+def raises(rank: int, size: int, rendezvous: str) -> None:
+    """Rank 0 would wait for long."""
+    if rank == 1:
+        raise ZeroDivisionError("planted on rank 1")
+    time.sleep(600)
+
+
+def hangs(rank: int, size: int, rendezvous: str) -> int:
+    if rank == 1:
+        print("hanging", os.getpid(), flush=True)
+        time.sleep(600)
+    return os.getpid()

@@ -1,0 +1,64 @@
+"""Ranks of the fake trainer, in processes: everybody gets everything, and whoever is missing is named."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import pytest
+
+from rlcore.errors import ConfigError, RunError
+from rlcore.testing.rank_processes import free_rendezvous, run_ranks
+from rlcore.testing.ranks import StarRanks
+
+pytestmark = pytest.mark.full
+
+
+def test_every_rank_gets_all_arrays_by_rank() -> None:
+    expected = [[[], [[1.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]], [[0], [1], [2]]]
+    assert run_ranks("rank_bodies:exchange", 3) == [expected] * 3
+
+
+@pytest.mark.parametrize("dead", [0, 2])
+def test_a_rank_that_is_gone_is_named_on_all_others(dead: int) -> None:
+    answers = run_ranks("rank_bodies:one_dies", 3, dead)
+    assert answers.pop(dead) is None
+    for answer in answers:
+        assert isinstance(answer, RunError)
+        assert f"lost rank {dead}" in str(answer)
+
+
+def test_a_rank_that_is_silent_is_named_on_all_others() -> None:
+    answers = run_ranks("rank_bodies:one_is_silent", 3)
+    assert [str(answer) for answer in answers[:2]] == ["trainer rank 0 waited 0.5 s for rank 2"] * 2
+
+
+def test_a_process_that_fails_is_a_run_error_with_what_it_said() -> None:
+    with pytest.raises(RunError, match=r"(?s)rank 1 of 2 gave no answer to rank_bodies:raises .*planted on rank 1"):
+        run_ranks("rank_bodies:raises", 2)
+
+
+def test_a_process_that_hangs_is_ended() -> None:
+    with pytest.raises(RunError, match=r"rank 1 of 2 gave no answer .* within 6 s") as caught:
+        run_ranks("rank_bodies:hangs", 2, timeout=6)
+    said = re.search(r"hanging (\d+)", str(caught.value))
+    assert said is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said[1]), 0)
+
+
+@pytest.mark.fast
+def test_ranks_that_never_come_are_named() -> None:
+    with pytest.raises(RunError, match=r"rank 0 waited 0\.1 s at 127\.0\.0\.1:\d+ for rank 1, 2"):
+        StarRanks(0, 3, free_rendezvous(), deadline=0.1)
+    with pytest.raises(RunError, match=r"rank 2 waited 0\.1 s at .* for rank 0"):
+        StarRanks(2, 3, free_rendezvous(), deadline=0.1)
+    with pytest.raises(ConfigError, match="rendezvous 'here' of 3 trainer ranks is no address"):
+        StarRanks(1, 3, "here")
+
+
+@pytest.mark.fast
+def test_one_rank_waits_for_nobody() -> None:
+    values = np.ones(2)
+    assert StarRanks(0, 1, "").gather(values)[0] is values
