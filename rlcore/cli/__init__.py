@@ -16,8 +16,10 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "quickstart": "make a tiny model and watch it learn, on this machine",
     "train": "train a model as TOML files and flags say",
+    "launch": "write the batch file that trains on a Slurm cluster",
     "score": "judge a file of completions with a reward, without training",
     "audit": "show a reward hostile and honest completions, and report what it makes of them",
+    "plan": "say how to split devices between generating and training, by simulation",
     "show": "explain a plugin, or where each setting of a run comes from",
     "plugins": "list installed plugins, or why one does not work",
 }

@@ -17,7 +17,13 @@ def test_synchronous_updates_take_the_sum_of_everything() -> None:
         generation={"prefill_tokens_per_second": 8000.0, "request_seconds": 0.001},
         weights={"weights_gb": 10.0, "bandwidth": 20.0, "transfer_seconds": 0.25},
         rewards={"reward_seconds": 0.3, "reward_workers": 8},
-        overheads={"lease_seconds": 0.01, "deliver_seconds": 0.02, "handover_seconds": 0.03, "publish_seconds": 0.04, "swap_seconds": 0.005},
+        overheads={
+            "lease_seconds": 0.01,
+            "deliver_seconds": 0.02,
+            "handover_seconds": 0.03,
+            "publish_seconds": 0.04,
+            "swap_seconds": 0.005,
+        },
     )
     prefill, decode = 8 * 100 / 8000, 50 * (0.02 + 8 * 0.001)
     period = 0.01 + prefill + decode + 0.3 + 0.02 + 0.03 + 1.0 + 0.04 + (10 / 20 + 0.25)

@@ -1,0 +1,177 @@
+"""``rlcore plan [workload.toml] --devices N``: how to split devices between generating and training, by simulation."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlcore.cli.parser import Parser
+from rlcore.cli.score import ExampleFormatter
+
+if TYPE_CHECKING:
+    from rlcore.runtimes.simulated import Workload
+    from rlcore.runtimes.simulated.advice import Advice
+
+__all__ = ["add_parser", "run"]
+
+_MOST_DEVICES = 100_000
+_TEXT = """\
+Say how to split devices between producers and trainers, how far generation should run ahead, and what that gains over synchronous
+training. Nothing is started: the coordinator of a run is driven by a virtual clock, with lengths and speeds that a workload describes.
+The defaults are a 7B model on H100-class devices, an assumption (docs/planning.md); measure your own speeds and say them.
+"""
+_EPILOG = """\
+examples:
+  rlcore plan --devices 64
+  rlcore plan my_model.toml --devices 64 --slots 128 --max-staleness 2
+  rlcore plan -i 40 -t 24 --json                      # this split, without a search
+
+A workload file has the tables [group], [generation], [update], [weights], [rewards], [faults] and [overheads]; every key is a flag below.
+Exit codes: 0 fine; 2 what was typed cannot work.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
+    """Add the command to the main parser."""
+    parser = subparsers.add_parser(
+        "plan",
+        prog="rlcore plan",
+        usage="rlcore plan [WORKLOAD.toml] (--devices N | -i N -t N) [--max-staleness N] [--seed N] [--dry-run] [--json] [flags]",
+        description=_TEXT,
+        epilog=_EPILOG,
+        formatter_class=ExampleFormatter,
+    )
+    parser.add_argument("file", nargs="?", type=Path, metavar="WORKLOAD.toml", help="the workload [a 7B model on H100-class devices]")
+    parser.add_argument("--devices", metavar="N", help="devices to split")
+    parser.add_argument("-i", "--num-inferencer", "--num_inferencer", metavar="N", help="simulate so many producers [the best number]")
+    parser.add_argument("-t", "--num-trainers", "--num_trainers", metavar="N", help="and so many trainers [the best number]")
+    parser.add_argument("--max-staleness", "--max_staleness", metavar="N", help="versions that a group may lag [as few as are enough]")
+    parser.add_argument("--updates", metavar="N", help="updates that are measured, after a warm-up [30]")
+    parser.add_argument("--seed", metavar="N", help="seed of all lengths, latencies and failures [0]")
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the workload; simulate nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    _add_workload_flags(parser)
+    parser.set_defaults(func=run, typed={})
+
+
+class _Keep(argparse.Action):
+    """Keeps the word of a flag, and the spelling that was typed, under its setting's path."""
+
+    def __init__(self, *args: Any, path: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.path = path
+        self.shown = tuple(dict.fromkeys((self.option_strings[0], next(one for one in self.option_strings if one.startswith("--")))))
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        from rlcore.config.layers import Typed
+
+        namespace.typed = {**namespace.typed, self.path: Typed(option_string or self.shown[0], (str(values),))}
+
+
+def _add_workload_flags(parser: Parser) -> None:
+    from rlcore.runtimes.simulated.workload import Workload
+    from rlcore.runtimes.simulated.workload_file import workload_settings
+
+    groups: dict[str, Any] = {}
+    for path, setting in workload_settings().items():
+        section = setting.section
+        if section not in groups:
+            title, _, text = (Workload.model_fields[section].annotation.__doc__ or section).partition("\n")[0].partition(": ")
+            groups[section] = parser.add_argument_group(title, text)
+        default = "none" if setting.default is None else f"{setting.default}"
+        groups[section].add_argument(
+            *setting.spellings,
+            action=_Keep,
+            path=path,
+            dest="typed",
+            default=argparse.SUPPRESS,
+            metavar="VALUE",
+            help=f"{setting.help} [{default}]".replace("%", "%%"),
+        )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the workload, search, report."""
+    from rlcore.runtimes.simulated.workload_file import load_workload
+
+    workload = load_workload(args.file, args.typed)
+    devices, split = _devices(args, workload)
+    if args.dry_run:
+        return _show_workload(workload, devices, as_json=args.json)
+    advice = _advise(args, workload, devices, split)
+    if args.json:
+        print(json.dumps({**_as_json(advice), "workload": workload.model_dump(mode="json")}, ensure_ascii=False, allow_nan=False))
+    else:
+        from rlcore.cli.plan_table import show_advice
+
+        show_advice(advice)
+    return 0
+
+
+def _advise(args: argparse.Namespace, workload: Workload, devices: int, split: tuple[int, int] | None) -> Advice:
+    from rlcore.cli.plan_table import saying
+    from rlcore.runtimes.simulated.advice import advise
+
+    staleness = None if args.max_staleness is None else _whole("--max-staleness", args.max_staleness, 0, 1000)
+    updates = 30 if args.updates is None else _whole("--updates", args.updates, 1, 100_000)
+    seed = 0 if args.seed is None else _whole("--seed", args.seed, 0, 2**63 - 1)
+    with saying() as say:
+        return advise(workload, devices, split=split, max_staleness=staleness, updates=updates, seed=seed, say=say)
+
+
+def _devices(args: argparse.Namespace, workload: Workload) -> tuple[int, tuple[int, int] | None]:
+    """How many devices there are, and the split that was typed."""
+    from rlcore.errors import UsageError
+
+    if args.num_inferencer is None and args.num_trainers is None:
+        if args.devices is None:
+            raise UsageError("rlcore plan needs to know how many devices there are: type --devices 8, or a split with -i 4 -t 4")
+        return _whole("--devices", args.devices, 2, _MOST_DEVICES), None
+    if args.num_inferencer is None or args.num_trainers is None:
+        missing = "-t" if args.num_trainers is None else "-i"
+        raise UsageError(f"half a split was typed, and {missing} is missing: type -i 4 -t 4, or --devices 8 alone to search for one")
+    split = _whole("-i", args.num_inferencer, 1, _MOST_DEVICES), _whole("-t", args.num_trainers, 1, _MOST_DEVICES)
+    taken = split[0] * workload.generation.producer_devices + split[1] * workload.update.trainer_devices
+    if args.devices is not None and _whole("--devices", args.devices, 2, _MOST_DEVICES) != taken:
+        raise UsageError(f"--devices {args.devices}: the split that was typed takes {taken} devices; leave --devices out")
+    return taken, split
+
+
+def _whole(flag: str, word: str, least: int, most: int) -> int:
+    from rlcore.errors import UsageError
+
+    if not word.isascii() or not word.isdigit() or not least <= int(word[:30]) <= most:
+        raise UsageError(f"{flag} {word}: must be a whole number from {least} to {most}; for example {flag} {max(least, 8)}")
+    return int(word)
+
+
+def _show_workload(workload: Workload, devices: int, *, as_json: bool) -> int:
+    plain = workload.model_dump(mode="json")
+    if as_json:
+        print(json.dumps({"devices": devices, "workload": plain}, ensure_ascii=False))
+        return 0
+    import tomli_w
+
+    print(f"# {devices} devices; nothing was simulated. Save this as workload.toml, change it, and type rlcore plan workload.toml.\n")
+    for table in plain.values():
+        for key in [key for key, value in table.items() if value is None]:
+            table[key] = "none"
+    print(tomli_w.dumps(plain), end="")
+    return 0
+
+
+def _as_json(advice: Advice) -> dict[str, Any]:
+    return {
+        "devices": advice.devices,
+        "speedup_over_sync": advice.speedup,
+        "speedup_over_colocated": advice.zero_bubble.speed / advice.colocated.speed,
+        "flags": advice.flags,
+        "zero_bubble": advice.zero_bubble.as_json(),
+        "synchronous": advice.synchronous.as_json(),
+        "colocated": advice.colocated.as_json(),
+        "simulations": len(advice.tried),
+    }

@@ -1,0 +1,98 @@
+"""What a simulation reports: sums taken at two moments, and the figures of the time between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Figures", "Sums", "figures"]
+
+
+@dataclass(slots=True)
+class Sums:
+    """Everything counted from the start of a run until ``time``."""
+
+    time: float = 0.0
+    updates: int = 0
+    groups: int = 0
+    response_tokens: float = 0.0
+    trainer_busy: float = 0.0
+    producers_busy: float = 0.0
+    producers_down: float = 0.0
+    slot_seconds: float = 0.0
+    decoded_tokens: float = 0.0
+    lost_tokens: float = 0.0
+    failures: int = 0
+    staleness: Counter[int] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Rates a second of virtual time; shares between 0 and 1.
+
+    ``tokens_per_second`` counts response tokens that were trained, ``decoded_per_second`` all that were generated. ``producers_busy``:
+    share of time with at least one request running; ``slot_use``: share of slots. ``bubble``: the trainers' time without
+    training; ``devices_idle``: device time in which nothing ran.
+    ``staleness``: share of groups by updates between their weights and their training. ``lost``: share of decoded tokens that died with
+    their producer.
+    """
+
+    seconds: float
+    updates: int
+    updates_per_second: float
+    groups_per_second: float
+    tokens_per_second: float
+    decoded_per_second: float
+    trainer_busy: float
+    producers_busy: float
+    producers_down: float
+    slot_use: float
+    bubble: float
+    devices_idle: float
+    staleness_mean: float
+    staleness_max: int
+    staleness: dict[int, float]
+    lost: float
+    failures: int
+    peak_buffer: int
+    events: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; the keys of ``staleness`` become text."""
+        return {**asdict(self), "staleness": {str(age): share for age, share in self.staleness.items()}}
+
+
+def figures(
+    before: Sums, after: Sums, *, producers: int, slots: int, device_shares: tuple[float, float], peak_buffer: int, events: int
+) -> Figures:
+    """What happened between two sums. ``device_shares``: producers' and trainers' devices over all devices (both 1 where they share)."""
+    seconds = after.time - before.time
+    updates = after.updates - before.updates
+    ages = after.staleness - before.staleness
+    groups = max(1, ages.total())
+    of_producers = seconds * producers
+    trainer = (after.trainer_busy - before.trainer_busy) / seconds
+    busy = (after.producers_busy - before.producers_busy) / of_producers
+    decoded = after.decoded_tokens - before.decoded_tokens
+    return Figures(
+        seconds=seconds,
+        updates=updates,
+        updates_per_second=updates / seconds,
+        groups_per_second=(after.groups - before.groups) / seconds,
+        tokens_per_second=(after.response_tokens - before.response_tokens) / seconds,
+        decoded_per_second=decoded / seconds,
+        trainer_busy=trainer,
+        producers_busy=busy,
+        producers_down=(after.producers_down - before.producers_down) / of_producers,
+        slot_use=(after.slot_seconds - before.slot_seconds) / (of_producers * slots),
+        bubble=1 - trainer,
+        devices_idle=1 - device_shares[0] * busy - device_shares[1] * trainer,
+        staleness_mean=sum(age * count for age, count in ages.items()) / groups,
+        staleness_max=max(ages, default=0),
+        staleness={age: count / groups for age, count in sorted(ages.items())},
+        lost=(after.lost_tokens - before.lost_tokens) / decoded if decoded else 0.0,
+        failures=after.failures - before.failures,
+        peak_buffer=peak_buffer,
+        events=events,
+    )
