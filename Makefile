@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule mutation clean
+.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-weights bench-coordinator bench-simulation planning mutation clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,21 @@ bench-rewards: env  ## what judging costs: mathematics, jailed programs, items t
 
 bench-unsafe: env  ## hostile programs with and without the sandbox; a few minutes
 	$(BIN)/python -m benchmarks.unsafe
+
+bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray; ten minutes
+	$(BIN)/python -m benchmarks.overlap $(ARGS)
+
+bench-weights: env  ## GB/s of every transport of weights beside a copy in memory
+	$(BIN)/python -m benchmarks.weights $(ARGS)
+
+bench-coordinator: env  ## groups a second through the schedule's actor, from eight processes
+	$(BIN)/python -m benchmarks.coordinator $(ARGS)
+
+bench-simulation: env  ## the simulated runtime against real runs on Ray, on configurations chosen by seed
+	$(BIN)/python -m benchmarks.simulation $(ARGS)
+
+planning: env  ## the table and the plot of docs/planning.md, by simulation; ten minutes
+	$(BIN)/python -m benchmarks.planning $(ARGS)
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help

@@ -278,7 +278,7 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
     if (transport == "memory") == (runtime == "local"):
         return None
     if runtime == "local":
-        return f"{facts.cite('weights.transport')} is for several processes, and the runtime is local; type --transport auto or --runtime ray"
+        return f"{facts.cite('weights.transport')} is for several processes, the runtime is local; type --transport auto or --runtime ray"
     return f"{facts.cite('weights.transport')} is for one process, and the runtime is ray; type --transport auto or --runtime local"
 
 

@@ -8,7 +8,7 @@ backend its share of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -64,7 +64,11 @@ class Algorithm:
 class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
-    def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount) -> None:
+    def __init__(
+        self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, seal: Callable[..., Snapshot] = Snapshot.of
+    ) -> None:
+        """``seal``: ``Snapshot.of``, or ``Snapshot.sealed_late`` where a publisher takes the checksums in the background."""
+        self._seal = seal
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -93,7 +97,7 @@ class Consumer:
             probe = None
             if probe_ids is not None:
                 probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-            return Snapshot.of(version, dict(self._backend.iter_weights()), probe)
+            return self._seal(version, dict(self._backend.iter_weights()), probe)
 
     def attend_snapshot(self, version: int, probe_ids: np.ndarray | None) -> None:
         """What ``snapshot`` is on the other ranks: the same collective calls, and no tensor is kept."""

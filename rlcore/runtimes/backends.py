@@ -14,6 +14,7 @@ from rlcore.runtimes.capabilities import check_inference, check_training
 from rlcore.runtimes.loading import loading
 from rlcore.runtimes.placement import check_sleeps
 from rlcore.schedule import ScheduleSettings, TimeAccount
+from rlcore.snapshots import Snapshot
 from rlcore.specs import PluginKind
 
 __all__ = ["make_consumer", "make_engine"]
@@ -58,7 +59,7 @@ def make_consumer(
         backend = _made(target, context, plan.training_options)
         closing.callback(_close, backend, training.name)
         backend.setup(context)
-    return Consumer(backend, algorithm, account)
+    return Consumer(backend, algorithm, account, Snapshot.of if config.run.runtime == "local" else Snapshot.sealed_late)
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

@@ -71,8 +71,9 @@ class Crew(ABC):
         """The prompts that failed since the last call, with the reason."""
 
     @abstractmethod
-    def take_reward_faults(self) -> list[dict[str, Any]]:
-        """What rewards raised since the last call; never raises, for it is asked when a run has failed too."""
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        """What rewards raised since the last call. ``last``: the run has ended, well or not; what is still on its way is waited for, a
+        little, and nothing is raised."""
 
     @abstractmethod
     def remarks(self) -> list[str]:

@@ -144,7 +144,7 @@ class LocalCrew(Crew):
     def take_failures(self) -> list[dict[str, Any]]:
         return self._feed.take_failures()
 
-    def take_reward_faults(self) -> list[dict[str, Any]]:
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
         return self._judge.take_faults()
 
     def remarks(self) -> list[str]:

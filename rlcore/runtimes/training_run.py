@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan
-from rlcore.errors import RunError, StarvationError
+from rlcore.errors import RunError, StarvationError, WorkerLostError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.trace import write_trace
@@ -57,12 +57,11 @@ class Run:
             self._crew = crew = self._build(self._plan, closing, self._progress.note)
             self._folder = self._open_folder()
             closing.enter_context(_writing(self._folder.root))
-            closing.callback(self._log_reward_errors)
+            closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
             with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
-                crew.begin(self._folder.root, interrupt)
                 timing = self._trained(interrupt)
             write_trace(self._folder.root / "trace.json", timing.rows())
             summary = self._summarise(timing)
@@ -71,9 +70,14 @@ class Run:
             return summary
 
     def _trained(self, interrupt: Interrupt) -> Timing:
-        """``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves too."""
+        """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
+        too. Where a part of the run died, what was saved is named."""
         try:
+            self._crew.begin(self._folder.root, interrupt)
             return self._train(interrupt)
+        except WorkerLostError as error:
+            saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
+            raise WorkerLostError(f"{error}; {saved}") from error.__cause__
         except StarvationError as error:
             self._crew.stop()
             self._log_failures()
@@ -156,9 +160,9 @@ class Run:
         for failure in self._crew.take_failures():
             self._folder.log_failure(failure)
 
-    def _log_reward_errors(self) -> None:
+    def _log_reward_errors(self, *, last: bool = False) -> None:
         """However the run ends: a reward that raises is what ends many."""
-        for error in self._crew.take_reward_faults():
+        for error in self._crew.take_reward_faults(last=last):
             self._folder.log_reward_error(error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:

@@ -2,6 +2,6 @@
 
 from rlcore.weights.channel import LocalChannel
 from rlcore.weights.probe import check_probe, mean_gap_tolerance, probe_tolerance
-from rlcore.weights.transport import Publisher, Receiver
+from rlcore.weights.transport import OnFailure, Publisher, Receiver
 
-__all__ = ["LocalChannel", "Publisher", "Receiver", "check_probe", "mean_gap_tolerance", "probe_tolerance"]
+__all__ = ["LocalChannel", "OnFailure", "Publisher", "Receiver", "check_probe", "mean_gap_tolerance", "probe_tolerance"]

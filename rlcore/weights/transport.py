@@ -10,13 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from rlcore.errors import WeightsError
 from rlcore.snapshots import Snapshot
 
-__all__ = ["Publisher", "Receiver"]
+__all__ = ["OnFailure", "Publisher", "Receiver"]
+
+OnFailure = Callable[[WeightsError], None]
+"""Told, in some thread, what ended a transfer that nobody waits for; the next ``publish`` raises the same."""
 
 
 class Publisher(ABC):
-    """The trainer's end (rank 0). One thread calls it; transfers run in the background."""
+    """The trainer's end (rank 0). One thread calls it; transfers run in the background.
+
+    ``on_failure`` is for a trainer that may not publish again for long: where no producer gets weights, nothing to train on arrives.
+    """
+
+    def __init__(self, on_failure: OnFailure | None = None) -> None:
+        self.on_failure: OnFailure = on_failure if on_failure is not None else _unheard
 
     @abstractmethod
     def address(self) -> Any:
@@ -26,6 +36,9 @@ class Publisher(ABC):
     def publish(self, snapshot: Snapshot) -> None:
         """Offer it and return at once. Raises WeightsError where a version does not rise, or where an earlier transfer failed or stood
         still beyond the deadline: the sentence says who waited for whom, and for which version."""
+
+    def left(self, name: str) -> None:  # noqa: B027 - most transports notice a death by themselves
+        """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective)."""
 
     @abstractmethod
     def close(self) -> None:
@@ -48,8 +61,13 @@ class Receiver(ABC):
 
     @abstractmethod
     def release(self, version: int) -> None:
-        """This snapshot and older ones are not read any more."""
+        """This snapshot and older ones are not read any more. Call it as soon as the engine has taken them: the publisher's memory is
+        bounded, and a version that is held keeps later ones from everybody."""
 
     @abstractmethod
     def close(self) -> None:
         """Free everything. May be called twice."""
+
+
+def _unheard(error: WeightsError) -> None:
+    """Nobody asked to be told; ``publish`` will say it."""

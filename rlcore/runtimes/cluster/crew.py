@@ -38,6 +38,7 @@ from rlcore.types import Group
 __all__ = ["RayCrew"]
 
 _CLOSE_SECONDS = 10.0
+_LAST_SECONDS = 5.0
 
 
 class RayCrew(Crew):
@@ -104,8 +105,10 @@ class RayCrew(Crew):
         )
         self._team.create(group, len(trainers))
         loading = self._ranks.prepare(len(self._texts.training), self._plan.config.run.master_port)
+        engines = self._team.prepare()
         address = self._inbox.wait(loading, self._ranks.failed)[0]
-        self._inbox.wait(self._team.prepare(address))
+        self._inbox.wait(engines, self._team.failed)
+        self._inbox.wait(self._team.connect(address), self._team.failed)
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
@@ -128,8 +131,12 @@ class RayCrew(Crew):
         if self._pending is None:
             self._pending = self._schedule.next_batch.remote()
         pending, self._pending = self._pending, None
-        order: Order | None = self._inbox.wait([pending])[0]
+        order: Order | None = self._answer(pending)
         return order
+
+    def _answer(self, ref: Any) -> Any:
+        """Of the coordinator."""
+        return self._inbox.wait([ref], lambda _, error: self._schedule_failed(error))[0]
 
     def _fetch(self, order: Order) -> bool:
         """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
@@ -145,7 +152,7 @@ class RayCrew(Crew):
         if not missing:
             return True
         self._say(f"warning: {len(missing)} groups were lost with the store of their node; their prompts are generated again")
-        self._inbox.wait([self._schedule.groups_lost.remote(missing)])
+        self._answer(self._schedule.groups_lost.remote(missing))
         return False
 
     def _absent(self, ref: Any, lease_ids: Sequence[int]) -> list[int]:
@@ -164,7 +171,7 @@ class RayCrew(Crew):
         order = self._order
         assert order is not None, "next_batch comes first"
         if self._plan.config.run.placement == "colocated":
-            self._inbox.wait([actor.sleep.remote() for actor in self._team.actors])
+            self._inbox.survivors([actor.sleep.remote() for actor in self._team.actors])
         self._gathered.ask()
         trained = self._ranks.train(order, log_rollouts, self._groups)
         self._schedule.updated.remote()
@@ -190,14 +197,18 @@ class RayCrew(Crew):
     def take_scored(self) -> Sequence[Group]:
         if not self._keep_scored:
             return ()
-        scored = self._inbox.wait([store.store.take_scored.remote() for store in self._services.all()])
+        scored = self._inbox.survivors([store.store.take_scored.remote() for store in self._services.all()])
         return [group for of_store in scored for group in of_store]
 
     def take_failures(self) -> list[dict[str, Any]]:
         return self._gathered.take_failures()
 
-    def take_reward_faults(self) -> list[dict[str, Any]]:
-        return self._gathered.take_reward_faults()
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        known = self._gathered.take_reward_faults()
+        if last:
+            answers = self._session.finish([services.judge.take_faults.remote() for services in self._services.all()], _LAST_SECONDS)
+            known += [fault for of_node in answers for fault in of_node]
+        return known
 
     def remarks(self) -> list[str]:
         return self._team.remarks()
@@ -206,15 +217,15 @@ class RayCrew(Crew):
         self._ranks.save(folder)
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._inbox.wait([self._schedule.state.remote()])[0]
+        state: dict[str, Any] = self._answer(self._schedule.state.remote())
         return state
 
     def status(self) -> Status:
-        status: Status = self._inbox.wait([self._schedule.status.remote()])[0]
+        status: Status = self._answer(self._schedule.status.remote())
         return status
 
     def watch(self) -> FilterWatch:
-        watch: FilterWatch = self._inbox.wait([self._schedule.watch.remote()])[0]
+        watch: FilterWatch = self._answer(self._schedule.watch.remote())
         return watch
 
     def start_clock(self) -> None:
@@ -231,8 +242,13 @@ class RayCrew(Crew):
 
     def _schedule_ended(self, value: Any, error: BaseException | None) -> None:
         if error is not None and not self._closed:
-            first = " ".join(str(error).split())[:200]
-            raise WorkerLostError(f"the coordinator died, and the run cannot go on without it ({first})")
+            raise self._schedule_failed(error)
+
+    def _schedule_failed(self, error: BaseException) -> BaseException:
+        if not is_death(error):
+            return error
+        first = " ".join(str(error).split())[:200]
+        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({first})")
 
     def _producer_lost(self, name: str) -> None:
         self._ranks.producer_left(name)

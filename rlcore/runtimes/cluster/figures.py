@@ -72,7 +72,7 @@ class Gathered:
     def start(self) -> None:
         """Seconds count from here on: what is reported now is thrown away."""
         workers = [*self._ranks.actors, *self._team.serving]
-        self._inbox.wait([actor.report.remote() for actor in workers])
+        self._inbox.survivors([actor.report.remote() for actor in workers])
         self._timing = Timing.start()
 
     def stop(self) -> Timing:

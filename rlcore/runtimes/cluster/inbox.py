@@ -8,11 +8,15 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rlcore.runtimes.cluster.remote import Answered, answer
+from rlcore.errors import RlcoreError, WorkerLostError
+from rlcore.runtimes.cluster.remote import Answered, answer, is_death
 
 __all__ = ["Inbox"]
 
 _Event = Callable[[], None]
+
+_CAUSE_SECONDS = 5.0
+"""How long after an error the death that caused it is waited for: Ray reports it later than a broken connection does."""
 
 
 class Inbox:
@@ -20,6 +24,7 @@ class Inbox:
 
     def __init__(self) -> None:
         self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._seeking = False
 
     def post(self, event: _Event) -> None:
         """Have ``event`` run at the next wait; from any thread, and from a signal handler."""
@@ -43,6 +48,40 @@ class Inbox:
             self.watch(ref, partial(arrived, number))
         self.until(lambda: len(values) == len(refs))
         return [values[number] for number in range(len(refs))]
+
+    def survivors(self, refs: Sequence[Any]) -> list[Any]:
+        """The values of remote calls, in order, without those of actors that died; any other error is raised."""
+        answers: dict[int, tuple[Any, BaseException | None]] = {}
+
+        def arrived(number: int, value: Any, error: BaseException | None) -> None:
+            answers[number] = value, error
+
+        for number, ref in enumerate(refs):
+            self.watch(ref, partial(arrived, number))
+        self.until(lambda: len(answers) == len(refs))
+        for _, error in answers.values():
+            if error is not None and not is_death(error):
+                raise error
+        return [answers[number][0] for number in range(len(refs)) if answers[number][1] is None]
+
+    def cause(self, error: BaseException) -> BaseException:
+        """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon; else the error.
+        Other errors that arrive meanwhile are consequences too."""
+        if self._seeking:
+            return error
+        self._seeking = True
+        deadline = time.monotonic() + _CAUSE_SECONDS
+        try:
+            while (left := deadline - time.monotonic()) > 0:
+                try:
+                    self.until(lambda: False, left)
+                except WorkerLostError as lost:
+                    return lost
+                except RlcoreError:
+                    continue
+            return error
+        finally:
+            self._seeking = False
 
     def until(self, done: Callable[[], bool], seconds: float | None = None) -> bool:
         """Run events until ``done()``; False where ``seconds`` passed before."""

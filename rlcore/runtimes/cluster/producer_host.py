@@ -29,7 +29,7 @@ __all__ = ["ProducerHost"]
 
 
 class ProducerHost:
-    """``prepare`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
+    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
 
     def __init__(self, shipment: Shipment, name: str) -> None:
         self._shipment = shipment
@@ -43,20 +43,24 @@ class ProducerHost:
         """(id of the node, id of the process) that it runs on and in."""
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    def prepare(self, links: Links, address: Any) -> None:
-        """Read data and model, connect to the weights. Raises UsageErrors in one sentence, as a run in one process does."""
-        plan = self._shipment.open(f"producer {self._name}")
+    def prepare(self) -> None:
+        """Read data and model. Raises UsageErrors in one sentence, as a run in one process does."""
+        self._plan = plan = self._shipment.open(f"producer {self._name}")
         data = load_data(plan)
         for name, data_set in data.items():
             if data_set.fingerprint != self._shipment.fingerprints[name]:
                 raise DataError(f"data set {name} differs between nodes: {self._name} reads other rows than the driver; copy it anew")
-        texts = read_texts(plan, data)
-        engine = make_engine(plan, texts.tokenizer, self._closing)
+        self._texts = read_texts(plan, data)
+        self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
+
+    def connect(self, links: Links, address: Any) -> None:
+        """Meet the schedule and the services of the node, and the end of the weights that publishes."""
+        plan, texts = self._plan, self._texts
         self._receiver = make_receiver(plan.config.weights.transport, self._name, address, plan.config.weights.deadline, self._mail.nudge)
         self._closing.callback(self._receiver.close)
         judge = JudgeClient(links.score, self._mail)
         self._loop = ProducerLoop(
-            Producer(self._name, engine, texts.tokenizer, judge, self._account),
+            Producer(self._name, self._engine, texts.tokenizer, judge, self._account),
             make_jobs(plan, texts),
             links,
             self._receiver,

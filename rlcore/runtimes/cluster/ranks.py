@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ray.exceptions import ObjectLostError
 
-from rlcore.errors import WorkerLostError
+from rlcore.errors import UsageError, WorkerLostError
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.placement import Places
 from rlcore.runtimes.cluster.remote import is_death
@@ -72,8 +73,11 @@ class Ranks:
             raise self.failed(rank, error)
 
     def failed(self, rank: int, error: BaseException) -> BaseException:
-        """The error of one rank; its death in one sentence."""
+        """The error of one rank; its death, or that of another rank that it had to do with, in one sentence."""
+        if isinstance(error, ObjectLostError):
+            return WorkerLostError(f"a node died while trainer rank {rank} read its groups, and the batch under way is lost with it")
         if not is_death(error):
-            return error
+            alone = len(self.actors) == 1 or isinstance(error, UsageError)
+            return error if alone else self._inbox.cause(error)
         first = " ".join(str(error).split())
         return WorkerLostError(f"trainer rank {rank} of {len(self.actors)} died, and the run cannot go on without it ({first[:200]})")

@@ -6,12 +6,14 @@ import os
 import socket
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -144,10 +146,16 @@ class Session:
         """The name that Ray knows a service by: several runs may share a cluster."""
         return f"{called} of rlcore {self._run}"
 
-    def finish(self, refs: list[Any], seconds: float) -> None:
-        """Wait for the last answers, whoever has died meanwhile, but not longer than this."""
-        if refs:
-            ray.wait(refs, num_returns=len(refs), timeout=seconds)
+    def finish(self, refs: list[Any], seconds: float) -> list[Any]:
+        """The last answers of those who live, as far as they come in time; never raises."""
+        if not refs:
+            return []
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
+        answers = []
+        for ref in ready:
+            with suppress(RayError):
+                answers.append(ray.get(ref))
+        return answers
 
     def dead(self, error: BaseException) -> str:
         """What the actor is called whose death an error reports."""

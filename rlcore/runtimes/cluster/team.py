@@ -99,10 +99,23 @@ class ProducerTeam:
             self._seats.append(seat)
             self._sit(seat)
 
-    def prepare(self, address: Any) -> list[Any]:
+    def prepare(self) -> list[Any]:
         """Have the first ones read data and model; references to wait for: what fails here ends the run before it starts."""
+        return [seat.actor.prepare.remote() for seat in self._seats]
+
+    def connect(self, address: Any) -> list[Any]:
+        """Have them meet the others; ``address``: of the weights. References to wait for."""
         self._address = address
-        return [seat.actor.prepare.remote(self._services.links(seat.node), address) for seat in self._seats]
+        return [self._connected(seat) for seat in self._seats]
+
+    def _connected(self, seat: _Seat) -> Any:
+        return seat.actor.connect.remote(self._services.links(seat.node), self._address)
+
+    def failed(self, number: int, error: BaseException) -> BaseException:
+        """What became of one of them while it was prepared; its death in one sentence."""
+        if not is_death(error):
+            return error
+        return WorkerLostError(f"{self._seats[number].name} died while it loaded; see its node's Ray log")
 
     def run(self, profiles: Path | None) -> None:
         """Let them work. ``profiles``: the folder for their profiles, None for none."""
@@ -172,6 +185,8 @@ class ProducerTeam:
         """A producer's work is over, by an error or by ``stop``."""
         if self._stopping or error is None or seat.actor is not actor:
             return
+        if isinstance(error, WeightsError):
+            raise self._inbox.cause(error)  # what a producer sees first where the trainer dies
         if isinstance(error, _FATAL):
             raise error
         dead = self._session.dead(error) if is_death(error) else ""
@@ -215,15 +230,20 @@ class ProducerTeam:
                 return False
         self._sit(seat)
         actor = seat.actor
-        ready = actor.prepare.remote(self._services.links(seat.node), self._address)
 
-        def prepared(value: Any, error: BaseException | None) -> None:
+        def connected(value: Any, error: BaseException | None) -> None:
             if error is not None:
                 self._ended(seat, actor, error)
             elif seat.actor is actor:
                 self._join(seat)
 
-        self._inbox.watch(ready, prepared)
+        def prepared(value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._ended(seat, actor, error)
+            elif seat.actor is actor:
+                self._inbox.watch(self._connected(seat), connected)
+
+        self._inbox.watch(actor.prepare.remote(), prepared)
         return True
 
     def _give_up(self, seat: _Seat, what: str) -> None:

@@ -1,0 +1,137 @@
+"""Where a publisher announces versions to receivers on any host: one small actor that keeps the newest word and lets receivers wait for it.
+
+It holds no weights. It belongs to the process that made it, and ends with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlcore.errors import WeightsError
+
+__all__ = ["Ask", "BoardAddress", "WeightsBoard", "make_board"]
+
+_MOST_PARKED = 100_000
+_SPARE = 30.0
+"""Seconds that an answer may take beyond the time that the board itself was told to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoardAddress:
+    """The board of a publisher, and who that is, for messages."""
+
+    board: Any
+    trainer: str
+
+
+class WeightsBoard:
+    """The newest (number, word), and who is here. A receiver parks one call; nobody asks twice.
+
+    A receiver is known by a token of its own, because one that was started again has the old one's name.
+    """
+
+    def __init__(self) -> None:
+        self._number = -1
+        self._word: Any = None
+        self._changed = asyncio.Condition()
+        self._present: dict[str, str] = {}
+        self._parked: set[str] = set()
+        self._here: dict[str, int] = {}
+
+    async def post(self, number: int, word: Any) -> None:
+        """Make it the newest; what was said before is forgotten, and its references with it."""
+        await self._change(lambda: self.__dict__.update(_number=number, _word=word))
+
+    async def after(self, token: str, number: int) -> tuple[int, Any] | None:
+        """Wait for a word newer than this number; None where the receiver has left meanwhile."""
+        self._parked.add(token)
+        async with self._changed:
+            self._changed.notify_all()
+            await self._changed.wait_for(lambda: self._number > number or token not in self._present)
+            self._parked.discard(token)
+            return (self._number, self._word) if token in self._present else None
+
+    async def join(self, token: str, name: str) -> None:
+        """A receiver is here. An older one of that name is gone: it was started again."""
+        await self.gone(name)
+        await self._change(lambda: self._present.update({token: name}))
+
+    async def leave(self, token: str) -> None:
+        """A receiver goes."""
+        await self._change(lambda: self._present.pop(token, None))
+
+    async def gone(self, name: str) -> None:
+        """The receiver of this producer died."""
+        for token in [known for known, whose in self._present.items() if whose == name]:
+            await self.leave(token)
+
+    async def here(self, token: str, number: int) -> None:
+        """A receiver has read this word and takes part in its transfer."""
+        await self._change(lambda: self._here.update({token: number}))
+
+    async def members(self) -> dict[str, str]:
+        """Token -> name of all that are here."""
+        return dict(self._present)
+
+    async def gathered(self, number: int, tokens: list[str], seconds: float) -> dict[str, str] | None:
+        """Wait until all of these take part in a transfer: {} then; None as soon as one has left; else the names of those missing."""
+
+        def missing() -> dict[str, str]:
+            return {token: self._present.get(token, "") for token in tokens if self._here.get(token, -1) < number}
+
+        await self._until(lambda: not missing() or not set(tokens) <= set(self._present), seconds)
+        return missing() if set(tokens) <= set(self._present) else None
+
+    async def others(self, than: list[str], seconds: float) -> bool:
+        """Wait until others are here than these tokens; False where ``seconds`` pass without that."""
+        return await self._until(lambda: set(self._present) != set(than), seconds)
+
+    async def busy(self, tokens: list[str], seconds: float) -> list[str]:
+        """Give these so long to come back from a transfer that failed; the names of those that did not."""
+        await self._until(lambda: set(tokens) & set(self._present) <= self._parked, seconds)
+        return sorted(self._present[token] for token in tokens if token in self._present and token not in self._parked)
+
+    async def _change(self, change: Callable[[], object]) -> None:
+        async with self._changed:
+            change()
+            self._changed.notify_all()
+
+    async def _until(self, true: Callable[[], bool], seconds: float) -> bool:
+        async with self._changed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait_for(true), seconds)
+            return true()
+
+
+def make_board() -> Any:
+    """A board on this node, without a share of its processors."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    return ray.remote(WeightsBoard).options(num_cpus=0, max_concurrency=_MOST_PARKED, scheduling_strategy=here).remote()
+
+
+class Ask:
+    """Calls to a board with a deadline, and errors that say who asked."""
+
+    def __init__(self, board: Any, who: str, deadline: float) -> None:
+        self.board = board
+        self._who = who
+        self._deadline = deadline
+
+    def now(self, method: str, *arguments: Any, waits: float = 0.0) -> Any:
+        """The answer; ``waits``: seconds that the board takes on purpose. WeightsError where none comes, or the board is gone."""
+        try:
+            return ray.get(getattr(self.board, method).remote(*arguments), timeout=waits + max(self._deadline, _SPARE))
+        except ray.exceptions.GetTimeoutError as error:
+            raise WeightsError(
+                f"{self._who} got no answer ({method}) from the board that announces weights; look whether the trainer's node is "
+                "overloaded, or give it more time with --weights-deadline"
+            ) from error
+        except ray.exceptions.RayActorError as error:
+            raise WeightsError(f"{self._who} cannot reach the board that announces weights: the trainer or its node is gone") from error

@@ -1,0 +1,122 @@
+"""The producer's end of the shared transport: follows the writer, hashing, and hands out views of the memory that it maps."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+
+import numpy as np
+import xxhash
+
+from rlcore.errors import WeightsError
+from rlcore.weights.background import BackgroundReceiver
+from rlcore.weights.manifest import Follower, Manifest
+from rlcore.weights.shared_buffers import map_read_only
+from rlcore.weights.shared_wire import Kind, Line, Message, SharedAddress, connect, peer_pid, receive
+
+__all__ = ["SharedReceiver"]
+
+
+class SharedReceiver(BackgroundReceiver):
+    """Receiver over anonymous shared memory. One thread listens, and hashes; whatever it found, ``newer_than`` says.
+
+    Raises WeightsError where nobody listens at ``address``. ``deadline``: seconds that a transfer may stand still.
+    """
+
+    def __init__(self, name: str, address: SharedAddress, deadline: float, on_news: Callable[[], None]) -> None:
+        super().__init__(name, on_news)
+        self._deadline = deadline
+        self._trainer = f"the trainer (process {address.pid} on {address.host})"
+        self._maps: dict[int, np.ndarray] = {}
+        self._follower: Follower | None = None
+        self._flat = np.zeros(0, np.uint8)
+        self._line = Line(self._connect(address.name))
+        self._line.say(Message(Kind.HELLO, text=name))
+        self._start()
+
+    def _connect(self, name: str) -> socket.socket:
+        try:
+            channel = connect(name)
+        except OSError as error:
+            raise WeightsError(f"producer {self.name} cannot reach {self._trainer} for weights: {error}") from error
+        try:
+            peer_pid(channel)
+        except WeightsError:
+            channel.close()
+            raise
+        return channel
+
+    def _fetch(self) -> bool:
+        heard = self._hear()
+        if heard is not None:
+            self._heed(*heard)
+        return heard is not None
+
+    def _finished(self) -> None:
+        self._follower = None
+        self._flat = np.zeros(0, np.uint8)
+        self._maps.clear()
+        self._interrupt()
+
+    def _hear(self) -> tuple[Message, int | None] | None:
+        """The next message; None at the end. Between transfers it waits as long as it takes, in one no longer than the deadline."""
+        channel = self._line.channel
+        poller = select.poll()
+        poller.register(channel, select.POLLIN)
+        while True:
+            if not poller.poll(None if self._follower is None else self._deadline * 1000):
+                raise WeightsError(
+                    f"{self._trainer} sent nothing for {self._deadline:g} s in the middle of version {self._follower_says()}; look whether "
+                    "it is stopped or overloaded, or give it more time with --weights-deadline"
+                )
+            try:
+                heard = receive(channel)
+            except BlockingIOError:
+                continue
+            if heard is None and self._follower is not None and not self._closed:
+                raise WeightsError(f"{self._trainer} is gone in the middle of version {self._follower_says()}")
+            return None if heard is None or heard[0].kind is Kind.GOODBYE else heard
+
+    def _follower_says(self) -> str:
+        return f"{self._follower.manifest.version}, at {self._follower.where()}" if self._follower is not None else "none"
+
+    def _heed(self, message: Message, descriptor: int | None) -> None:
+        match message.kind:
+            case Kind.ATTACH if descriptor is not None:
+                self._maps[message.version] = map_read_only(descriptor, message.a)
+            case Kind.DETACH:
+                self._maps.pop(message.version, None)
+            case Kind.BEGIN:
+                self._begin(message)
+            case Kind.PROGRESS if self._follower is not None:
+                self._follower.follow(message.a)
+            case Kind.END if self._follower is not None:
+                self._end(message, self._follower)
+
+    def _begin(self, message: Message) -> None:
+        self._flat = self._maps[message.a]
+        text = self._flat[message.b : message.b + message.c].tobytes()
+        if xxhash.xxh3_64_intdigest(text) != message.d:
+            raise WeightsError(f"the list of tensors of snapshot {message.version} arrived damaged")
+        self._follower = Follower(Manifest.from_bytes(text), self._flat)
+
+    def _end(self, message: Message, follower: Follower) -> None:
+        checksums = self._flat[message.a : message.a + 8 * len(follower.manifest.sealed)].view(np.uint64)
+        if xxhash.xxh3_64_intdigest(checksums.data) != message.d:
+            raise WeightsError(f"the checksums of snapshot {message.version} arrived damaged")
+        snapshot = follower.whole(checksums)
+        self._follower = None
+        self._arrived(snapshot)
+
+    def _let_go(self, version: int) -> None:
+        self._line.say(Message(Kind.RELEASE, version))
+
+    def _interrupt(self) -> None:
+        try:
+            self._line.channel.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # The other end was faster.
+
+    def _free(self) -> None:
+        self._line.close()

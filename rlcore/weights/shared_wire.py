@@ -1,0 +1,176 @@
+"""What the two ends of the shared transport say to each other: small messages of fixed form over a Unix socket, buffers as descriptors.
+
+The socket has an abstract name, so no file is left whatever is killed, and both ends check that the other runs under the same user.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+
+from rlcore.errors import WeightsError
+
+__all__ = ["Kind", "Line", "Message", "SharedAddress", "connect", "listen", "peer_pid", "receive"]
+
+_FORM = struct.Struct("<BqQQQQ")
+_LONGEST = 1024
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Kind(IntEnum):
+    """What a message says; ``version`` is a policy version or, with ATTACH and DETACH, the number of a buffer."""
+
+    ATTACH = 1
+    """a: size in bytes; the descriptor of a buffer comes with it."""
+    DETACH = 2
+    BEGIN = 3
+    """a: buffer; b, c: where the manifest lies and its length; d: its XXH3-64."""
+    PROGRESS = 4
+    """a: bytes that are in place."""
+    END = 5
+    """a: where the checksums lie; d: their XXH3-64. From here on the version is whole."""
+    GOODBYE = 6
+    """The publisher closes on purpose."""
+    HELLO = 7
+    """From a receiver; its name follows."""
+    RELEASE = 8
+    """From a receiver: it reads this version no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; unused numbers are 0."""
+
+    kind: Kind
+    version: int = 0
+    a: int = 0
+    b: int = 0
+    c: int = 0
+    d: int = 0
+    text: str = ""
+
+    def to_bytes(self) -> bytes:
+        """At most 1024 bytes, so that one send carries it whole."""
+        head = _FORM.pack(self.kind, self.version, self.a, self.b, self.c, self.d)
+        return head + self.text.encode()[: _LONGEST - _FORM.size]
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Message:
+        """WeightsError where it is none."""
+        try:
+            kind, *numbers = _FORM.unpack(data[: _FORM.size])
+            version, a, b, c, d = numbers
+            return cls(Kind(kind), version, a, b, c, d, data[_FORM.size :].decode(errors="replace"))
+        except (struct.error, ValueError) as error:
+            raise WeightsError(f"the other end of a transfer of weights said something that is no message: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAddress:
+    """Where a publisher listens: its host and process, for messages, and the abstract name of its socket."""
+
+    host: str
+    pid: int
+    name: str
+
+
+class Line:
+    """One end of a connection that never waits for the other end: what does not fit is kept, and sent when there is room.
+
+    Not safe for threads. Of progress only the newest is kept, so what is kept is bounded by the number of transfers.
+    """
+
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
+        self._kept: deque[tuple[Message, int | None]] = deque()
+        channel.setblocking(False)
+
+    @property
+    def full(self) -> bool:
+        """True where messages are kept until there is room."""
+        return bool(self._kept)
+
+    def say(self, message: Message, descriptor: int | None = None) -> None:
+        """Send or keep; ``descriptor`` is duplicated while it is kept. The other end may be gone: then nothing happens."""
+        if self._kept:
+            if message.kind is Kind.PROGRESS and self._kept[-1][0].kind is Kind.PROGRESS:
+                self._kept.pop()
+            self._keep(message, descriptor)
+        elif not self._send(message, descriptor):
+            self._keep(message, descriptor)
+
+    def flush(self) -> None:
+        """Send what is kept, as far as there is room."""
+        while self._kept and self._send(*self._kept[0]):
+            _, descriptor = self._kept.popleft()
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Forget what is kept and close the socket."""
+        while self._kept:
+            _, descriptor = self._kept.popleft()
+            if descriptor is not None:
+                os.close(descriptor)
+        self.channel.close()
+
+    def _keep(self, message: Message, descriptor: int | None) -> None:
+        self._kept.append((message, os.dup(descriptor) if descriptor is not None else None))
+
+    def _send(self, message: Message, descriptor: int | None) -> bool:
+        try:
+            if descriptor is None:
+                self.channel.send(message.to_bytes())
+            else:
+                socket.send_fds(self.channel, [message.to_bytes()], [descriptor])
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # It is gone; whoever reads this socket learns of it.
+        return True
+
+
+def receive(channel: socket.socket) -> tuple[Message, int | None] | None:
+    """The next message and the descriptor that came with it; None where the other end is gone. Waits as long as the socket's timeout
+    says, then TimeoutError; BlockingIOError where it does not wait."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    return Message.from_bytes(data), descriptors[0] if descriptors else None
+
+
+def peer_pid(channel: socket.socket) -> int:
+    """The process at the other end; WeightsError where it belongs to another user."""
+    pid, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if user != os.getuid():
+        raise WeightsError(f"process {pid} of user {user} is at the other end of a transfer of weights of user {os.getuid()}")
+    return int(pid)
+
+
+def listen() -> tuple[socket.socket, str]:
+    """A listening socket and its random abstract name, without the leading zero byte."""
+    name = f"rlcore-weights-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(f"\0{name}")
+    listener.listen(1024)
+    listener.setblocking(False)
+    return listener, name
+
+
+def connect(name: str) -> socket.socket:
+    """A connection to whoever listens there; OSError where nobody does."""
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        channel.connect(f"\0{name}")
+    except OSError:
+        channel.close()
+        raise
+    return channel

@@ -1,0 +1,79 @@
+"""A fake engine that takes its time, and can be told to die: the source of a test plugin, read by ``conftest.py``.
+
+Each producer of a run sits on a slot, a file that it locks; a producer that replaces a dead one finds the dead one's slot free and sits
+there. So a slot is one producer of the run, however often it is started anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+from typing import IO
+
+from pydantic import Field
+
+from rlcore.api import Completion, InferenceBackendSpec, InferenceContext, hookimpl
+from rlcore.testing import FakeInference, FakeInferenceOptions
+
+rlcore_api = "1.0"
+
+
+class SlowOptions(FakeInferenceOptions):
+    """Options of the ``slow`` inference backend."""
+
+    steps_per_poll: int = Field(default=1, ge=1, description="Decode steps of every running request in one poll.")
+    seconds: float = Field(default=0.02, ge=0, description="Of one poll with work.")
+    slots: str = Field(default="", description="Folder of the slots.")
+    doomed: tuple[int, ...] = Field(default=(), description="Slots whose producers die.")
+    polls: int = Field(default=0, ge=0, description="Polls with work that a doomed producer lives.")
+
+
+class SlowInference(FakeInference):
+    """A fake engine that sleeps before every poll with work, and kills its process in time where its slot is doomed."""
+
+    def __init__(self, context: InferenceContext, options: SlowOptions) -> None:
+        super().__init__(context, options)
+        self._seconds = options.seconds
+        self._left = options.polls
+        self._slot, self._lock = _sit(Path(options.slots)) if options.slots else (-1, None)
+        self._doomed = self._slot in options.doomed
+
+    def poll(self, timeout: float) -> list[Completion]:
+        """One slow step."""
+        if self._running or self._waiting:
+            time.sleep(self._seconds)
+            self._left -= 1
+            if self._doomed and self._left < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().poll(0.0)
+
+
+def _sit(folder: Path) -> tuple[int, IO[str]]:
+    """The first free slot, and the open file that holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for slot in range(1000):
+        lock = (folder / str(slot)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.close()
+        else:
+            return slot, lock
+    raise RuntimeError("no free slot")
+
+
+@hookimpl
+def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
+    """The one engine."""
+    return [
+        InferenceBackendSpec(
+            name="slow",
+            target="rlcore_plugin_slow:SlowInference",
+            config="rlcore_plugin_slow:SlowOptions",
+            tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
+            summary="The fake, slowed down; its process dies on demand.",
+        )
+    ]

@@ -1,0 +1,30 @@
+"""Producers that fail whenever they work: the run goes on without them while there are others, and says so; without any it ends."""
+
+from __future__ import annotations
+
+from rlcore.testing import RunTester
+from tests.integration.ray.conftest import SmallCluster, joined
+from tests.integration.ray.faults import fault_run
+
+
+def test_a_producer_that_fails_again_and_again_is_given_up(cluster: SmallCluster, tester: RunTester) -> None:
+    engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [1]}}
+    config = fault_run(tester, 12, inference=engine, schedule={"producer_restarts": 1})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        outcome = run.outcome()
+    outcome.balances(6 * 12, staleness=2).learned()
+    assert "it failed 2 times in a row; the run goes on with 1 producer" in str(outcome)
+    (remark,) = [remark for remark in outcome.summary["remarks"] if "given up" in remark]
+    assert "it failed 2 times in a row" in remark
+    assert "the run went on with 1" in remark
+
+
+def test_without_a_producer_the_run_ends_with_one_sentence(cluster: SmallCluster, tester: RunTester) -> None:
+    engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [0, 1]}}
+    config = fault_run(tester, 12, inference=engine, schedule={"producer_restarts": 1})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        outcome = run.outcome()
+    assert outcome.exit_code == 1, outcome
+    assert "no producer is left" in outcome.error
+    assert "failed 2 times in a row" in outcome.error
+    assert outcome.error.endswith("nothing was saved yet")

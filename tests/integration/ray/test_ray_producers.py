@@ -1,0 +1,58 @@
+"""Producers killed at random moments: the ledger balances, nothing is trained twice or too old, and the run ends trained."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+
+from rlcore.testing import RunTester
+from tests.integration.ray.conftest import SmallCluster, joined
+from tests.integration.ray.faults import BackgroundRun, Killer, Outcome, fault_run
+
+STORM, ON_POLICY, RANKS = 12, 6, 5
+KILLS = STORM + ON_POLICY + RANKS
+
+
+def _storm(run: BackgroundRun, killer: Killer, seed: int, kills: int, updates: int) -> Outcome:
+    """Kill producers, also those that are just starting, at random moments of a run of so many updates."""
+    chance = random.Random(seed)
+    for step in sorted(chance.sample(range(1, updates - 8), kills)):
+        run.reach(step)
+        time.sleep(chance.uniform(0.0, 0.2))
+        killer.kill(run, lambda: run.actors("ProducerHost"), "a producer", chance)
+    return run.outcome()
+
+
+def test_a_storm_of_kills_loses_and_doubles_nothing(cluster: SmallCluster, tester: RunTester, killer: Killer) -> None:
+    with joined(tester, cluster, fault_run(tester, 16), "-i", "3", "-t", "1") as run:
+        outcome = _storm(run, killer, 1, STORM, 32)
+    outcome.balances(6 * 16, staleness=2).learned()
+    assert killer.kills == STORM
+    assert f"producers were started anew {STORM} times" in str(outcome)
+    assert "(raylet)" not in str(outcome), "Ray's own words are in the output"
+
+
+def test_on_policy_the_weights_are_those_of_a_run_in_one_process_whoever_dies(
+    cluster: SmallCluster, tester: RunTester, killer: Killer
+) -> None:
+    config = fault_run(tester, 12, schedule={"max_staleness": 0})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        outcome = _storm(run, killer, 2, ON_POLICY, 24)
+    outcome.balances(6 * 12, staleness=0).learned()
+    alone = tester.run("train", config, "--runtime", "local", "--project", "alone").assert_ok()
+    (saved,) = [tester.folder / path for path in alone.written if path.match("alone/*/checkpoints/step-24/model/fake_policy.npz")]
+    assert outcome.folder is not None
+    with np.load(saved) as expected, np.load(outcome.folder / "checkpoints/step-24/model/fake_policy.npz") as found:
+        assert {name: found[name].tobytes() for name in found} == {name: expected[name].tobytes() for name in expected}
+
+
+def test_kills_with_two_ranks_a_group_filter_and_weights_through_the_object_store(
+    cluster: SmallCluster, tester: RunTester, killer: Killer
+) -> None:
+    config = fault_run(tester, 12, algorithm={"filter_low": 0.0, "filter_high": 1.0, "dynamic_batching": False})
+    with joined(tester, cluster, config, "-i", "2", "-t", "2", "--transport", "object_store") as run:
+        outcome = _storm(run, killer, 3, RANKS, 24)
+    outcome.balances(6 * 12, staleness=2)
+    assert killer.kills == RANKS

@@ -1,0 +1,299 @@
+"""Every transport between Ray actors: the same faults are found, receivers come and go, and whoever is waited for is named."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcore.errors import WeightsError
+from rlcore.snapshots import Probe, Snapshot, Tensor
+
+TRANSPORTS = ("shared", "object_store", "collective")
+ACROSS_HOSTS = ("object_store", "collective")
+SIZE = 12_000_000
+# float32: three pieces of a broadcast, many chunks of shared memory.
+
+pytestmark = pytest.mark.full
+
+
+def weights(version: int, size: int = SIZE) -> Snapshot:
+    """Two tensors that tell the version."""
+    small, large = np.full(10, version, np.uint16), np.full(size, version, np.float32)
+    probe = Probe(token_ids=np.array([1, 2], np.int32), logprobs=np.array([-1.0], np.float32), tolerance=0.5)
+    tensors = {
+        "small": Tensor(dtype="bfloat16", shape=small.shape, data=small),
+        "large": Tensor(dtype="float32", shape=large.shape, data=large),
+    }
+    return Snapshot.sealed_late(version, tensors, probe)
+
+
+def damaged(version: int, fault: str) -> Snapshot:
+    """What a trainer with this fault publishes."""
+    from dataclasses import replace
+
+    good = weights(version, 1000)
+    good = Snapshot.of(version, good.tensors, good.probe)
+    tensors = dict(good.tensors)
+    if fault == "dropped":
+        del tensors["large"]
+    elif fault == "torn":
+        data = np.array(tensors["large"].data)
+        data[500:] = version - 1
+        tensors["large"] = replace(tensors["large"], data=data)
+    elif fault == "dtype":
+        tensors["small"] = replace(tensors["small"], dtype="float16")
+    elif fault == "swapped":
+        tensors = {"small": tensors["large"], "large": tensors["small"]}
+    return replace(good, tensors=tensors)
+
+
+FAULTS = {
+    "dropped": "snapshot 3 arrived without tensor 'large'",
+    "torn": "snapshot 3 arrived damaged: tensor 'large' has another checksum",
+    "dtype": "tensor 'small' has another checksum than was sent; it arrived as float16",
+    "swapped": "has another checksum than was sent; it carries what was sent as",
+}
+
+
+class Trainer:
+    """An actor with a publisher."""
+
+    def __init__(self, transport: str, deadline: float) -> None:
+        from rlcore.runtimes.cluster.weights_choice import make_publisher
+
+        self.failed = threading.Event()
+        self.said = ""
+        self.publisher = make_publisher(transport, deadline, self.failure)
+
+    def failure(self, error: WeightsError) -> None:
+        self.said = str(error)
+        self.failed.set()
+
+    def address(self) -> Any:
+        return self.publisher.address()
+
+    def publish(self, version: int) -> None:
+        self.publisher.publish(weights(version))
+
+    def publish_damaged(self, version: int, fault: str) -> None:
+        self.publisher.publish(damaged(version, fault))
+
+    def left(self, name: str) -> None:
+        self.publisher.left(name)
+
+    def failure_said(self) -> str:
+        self.failed.wait(60.0)
+        return self.said
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def close(self) -> None:
+        self.publisher.close()
+        self.publisher.close()
+
+
+class Producer:
+    """An actor with a receiver. ``stalls``: it reads the first piece of the first transfer and no more."""
+
+    def __init__(self, transport: str, name: str, address: Any, deadline: float, stalls: bool = False) -> None:
+        from rlcore.runtimes.cluster.weights_choice import make_receiver
+
+        self.stalled = threading.Event()
+        if stalls:
+            self.stall()
+        self.news = threading.Event()
+        self.receiver = make_receiver(transport, name, address, deadline, self.news.set)
+
+    def stall(self) -> None:
+        from rlcore.weights.manifest import Follower
+
+        def follow(follower: Follower, reached: int) -> None:
+            self.stalled.set()
+            time.sleep(1000)
+
+        Follower.follow = follow  # type: ignore[method-assign]
+
+    def until_stalled(self) -> int:
+        self.stalled.wait(60.0)
+        return os.getpid()
+
+    def take(self, version: int, release: bool = True) -> str:
+        """What is wrong with the next version from this one on, "" for nothing."""
+        try:
+            while (got := self.receiver.newer_than(version - 1)) is None:
+                if not self.news.wait(60.0):
+                    return "nothing came"
+                self.news.clear()
+        except WeightsError as error:
+            return str(error)
+        got.verify()
+        wrong = [name for name, tensor in got.tensors.items() if not (tensor.data == got.version).all() or tensor.data.flags.writeable]
+        assert got.probe is not None
+        assert got.tensors["small"].dtype == "bfloat16"
+        version = got.version
+        del got
+        if release:
+            self.receiver.release(version)
+        return ", ".join(wrong)
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def close(self) -> None:
+        self.receiver.close()
+        self.receiver.close()
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """A Ray of this machine, and nothing of it afterwards."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (extra dev)")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers cannot import a test
+    options = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    ray.init("local", num_cpus=2, object_store_memory=600_000_000, **options)
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+class Stage:
+    """Makes the actors of a test, and ends them."""
+
+    def __init__(self, ray: Any) -> None:
+        self.ray = ray
+        self.made: list[Any] = []
+
+    def trainer(self, transport: str, deadline: float = 60.0) -> tuple[Any, Any]:
+        made = self.ray.remote(Trainer).options(num_cpus=0, max_concurrency=4).remote(transport, deadline)
+        self.made.append(made)
+        return made, self.get(made.address.remote())
+
+    def producer(self, transport: str, name: str, address: Any, deadline: float = 60.0, stalls: bool = False) -> Any:
+        made = self.ray.remote(Producer).options(num_cpus=0, max_concurrency=4).remote(transport, name, address, deadline, stalls)
+        self.made.append(made)
+        self.get(made.pid.remote())
+        return made
+
+    def get(self, reference: Any) -> Any:
+        return self.ray.get(reference, timeout=120)
+
+
+@pytest.fixture
+def stage(ray: Any) -> Iterator[Stage]:
+    made = Stage(ray)
+    yield made
+    for actor in made.made:
+        ray.kill(actor)
+
+
+def end(pid: int, signal: int = SIGKILL) -> None:
+    os.kill(pid, signal)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_receivers_come_late_go_and_come_again(stage: Stage, transport: str) -> None:
+    trainer, address = stage.trainer(transport)
+    first = stage.producer(transport, "p0", address)
+    stage.get(trainer.publish.remote(0))
+    assert stage.get(first.take.remote(0)) == ""
+    second = stage.producer(transport, "p1", address)
+    assert stage.get(second.take.remote(0)) == "", "a late one gets the newest"
+    for version in (1, 2, 3):
+        stage.get(trainer.publish.remote(version))
+        assert stage.get([first.take.remote(version), second.take.remote(version)]) == ["", ""]
+    stage.get(first.close.remote())
+    stage.get(trainer.publish.remote(4))
+    assert stage.get(second.take.remote(4)) == ""
+    again = stage.producer(transport, "p0", address)
+    assert stage.get(again.take.remote(4)) == ""
+    stage.get([again.close.remote(), second.close.remote()])
+    stage.get(trainer.close.remote())
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_versions_in_between_may_be_left_out_and_the_last_one_comes(stage: Stage, transport: str) -> None:
+    trainer, address = stage.trainer(transport)
+    producer = stage.producer(transport, "p0", address)
+    for version in range(8):
+        stage.get(trainer.publish.remote(version))
+    assert stage.get(producer.take.remote(7)) == ""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_wrong_weights_are_found_and_the_tensor_named(stage: Stage, transport: str, fault: str) -> None:
+    trainer, address = stage.trainer(transport)
+    producer = stage.producer(transport, "p7", address)
+    stage.get(trainer.publish_damaged.remote(3, fault))
+    said = stage.get(producer.take.remote(3))
+    assert said.startswith("producer p7: ")
+    assert FAULTS[fault] in said
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_producer_killed_in_the_middle_does_not_keep_the_others_waiting(stage: Stage, transport: str) -> None:
+    # gloo tells a survivor of the death at once, or at the deadline, as the ranks happen to lie.
+    trainer, address = stage.trainer(transport, deadline=10.0)
+    victim = stage.producer(transport, "victim", address, deadline=10.0, stalls=True)
+    other = stage.producer(transport, "p1", address, deadline=10.0)
+    stage.get(trainer.publish.remote(0))
+    # The object store has no middle: an object is there or not.
+    end(stage.get((victim.pid if transport == "object_store" else victim.until_stalled).remote()))
+    stage.get(trainer.left.remote("victim"))
+    assert stage.get(other.take.remote(0)) == ""
+    stage.get(trainer.publish.remote(1))
+    assert stage.get(other.take.remote(1)) == ""
+
+
+@pytest.mark.parametrize("when", ["in the middle", "between transfers"])
+def test_a_producer_that_stops_is_named_by_the_collective(stage: Stage, when: str) -> None:
+    trainer, address = stage.trainer("collective", deadline=4.0)
+    victim = stage.producer("collective", "victim", address, deadline=4.0, stalls=when == "in the middle")
+    stage.producer("collective", "p1", address, deadline=60.0)
+    if when == "between transfers":
+        end(stage.get(victim.pid.remote()), SIGSTOP)
+    stage.get(trainer.publish.remote(0))
+    said = stage.get(trainer.failure_said.remote())
+    assert "the trainer waited 4 s for producer victim in the transfer of version 0" in said
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_trainer_killed_between_transfers_leaves_what_it_sent(stage: Stage, transport: str) -> None:
+    trainer, address = stage.trainer(transport)
+    producer = stage.producer(transport, "p0", address)
+    stage.get(trainer.publish.remote(0))
+    assert stage.get(producer.take.remote(0, release=False)) == ""
+    end(stage.get(trainer.pid.remote()))
+    stage.get(producer.close.remote())
+
+
+def test_a_trainer_killed_in_the_middle_is_named_by_the_collective(stage: Stage) -> None:
+    # A survivor may wait for another survivor, which is no fault of gloo's to notice: the deadline is.
+    trainer, address = stage.trainer("collective", deadline=8.0)
+    stalls = stage.producer("collective", "p0", address, deadline=8.0, stalls=True)
+    other = stage.producer("collective", "p1", address, deadline=8.0)
+    waits = other.take.remote(0)
+    stage.get(trainer.publish.remote(0))
+    stage.get(stalls.until_stalled.remote())
+    pid = stage.get(trainer.pid.remote())
+    end(pid)
+    said = stage.get(waits)
+    assert said == "" or f"the trainer (process {pid} on" in said
+    if said:
+        assert "in the middle of version 0" in said
+
+
+def test_nothing_of_weights_stays_in_the_file_system() -> None:
+    assert [path for path in Path("/dev/shm").iterdir() if "rlcore-weights" in path.name] == []

@@ -1,0 +1,8 @@
+"""Makes the shared kit of this folder importable, whatever pytest's import mode."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kit_weights import ends  # noqa: F401
