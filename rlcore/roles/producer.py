@@ -140,21 +140,22 @@ class Producer:
     def accept(self, jobs: Sequence[Job]) -> None:
         """Start jobs; their prompts are rendered here, once per group."""
         requests = []
-        for job in jobs:
-            context_ids = self._tokenizer.render(job.prompt.messages)
-            opened = _Open(job, [None] * len(job.samplings))
-            self._generating += 1
-            for index, sampling in enumerate(job.samplings):
-                conversation = single_turn(context_ids, sampling)
-                requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
-        self._submit(requests)
+        with self._account.span(self.booking or "generation"):
+            for job in jobs:
+                context_ids = self._tokenizer.render(job.prompt.messages)
+                opened = _Open(job, [None] * len(job.samplings))
+                self._generating += 1
+                for index, sampling in enumerate(job.samplings):
+                    conversation = single_turn(context_ids, sampling)
+                    requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
+            self._submit(requests)
 
     def step(self, timeout: float) -> list[Produced]:
         """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
         if self._live:
-            completions = self._poll(timeout)
-            for completion in completions:
-                self._advance(completion)
+            with self._account.span(self.booking or "generation"):
+                for completion in self._poll(timeout):
+                    self._advance(completion)
             timeout = 0.0
         if not self._judging:
             return []

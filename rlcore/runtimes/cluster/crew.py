@@ -6,8 +6,9 @@ While the ranks train, everything else that it wants to know is asked for, so th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,32 +141,31 @@ class RayCrew(Crew):
 
     def _fetch(self, order: Order) -> bool:
         """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
-        self._groups, missing = [], []
-        for store in self._services.all():
-            if (lease_ids := order.stores.get(store.node)) is None:
-                continue
-            absent, groups = store.store.read.options(num_returns=2).remote(lease_ids)
-            self._groups.append(groups)
-            missing += self._absent(absent, lease_ids)
-        known = {store.node for store in self._services.all()}
-        missing += [lease_id for node, lease_ids in order.stores.items() if node not in known for lease_id in lease_ids]
-        if not missing:
+        stores = {services.node: services.store for services in self._services.all()}
+        reads = {
+            node: stores[node].read.options(num_returns=2).remote(lease_ids) for node, lease_ids in order.stores.items() if node in stores
+        }
+        absent = self._absent(order, {node: missing for node, (missing, _) in reads.items()})
+        if not absent:
+            self._groups = [groups for _, groups in reads.values()]
             return True
-        self._say(f"warning: {len(missing)} groups were lost with the store of their node; their prompts are generated again")
-        self._answer(self._schedule.groups_lost.remote(missing))
+        self._say(f"warning: {len(absent)} groups were lost with the store of their node; their prompts are generated again")
+        self._answer(self._schedule.groups_lost.remote(absent))
         return False
 
-    def _absent(self, ref: Any, lease_ids: Sequence[int]) -> list[int]:
-        answers: list[Sequence[int]] = []
+    def _absent(self, order: Order, asked: Mapping[str, Any]) -> list[int]:
+        """The leases whose groups no store has: all of a store that died."""
+        answers: dict[str, Sequence[int]] = {node: lease_ids for node, lease_ids in order.stores.items() if node not in asked}
 
-        def arrived(value: Any, error: BaseException | None) -> None:
+        def arrived(node: str, value: Any, error: BaseException | None) -> None:
             if error is not None and not is_death(error):
                 raise error
-            answers.append(lease_ids if error is not None else value)
+            answers[node] = order.stores[node] if error is not None else value
 
-        self._inbox.watch(ref, arrived)
-        self._inbox.until(lambda: bool(answers))
-        return list(answers[0])
+        for node, ref in asked.items():
+            self._inbox.watch(ref, partial(arrived, node))
+        self._inbox.until(lambda: len(answers) == len(order.stores))
+        return [lease_id for lease_ids in answers.values() for lease_id in lease_ids]
 
     def train(self, *, log_rollouts: bool) -> Update:
         order = self._order
