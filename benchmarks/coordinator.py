@@ -53,11 +53,12 @@ def groups_per_second(groups: int, clients: int, chunk: int) -> float:
     schedule = ray.remote(ScheduleService).options(num_cpus=0, max_concurrency=1000).remote(settings, watch)
     client = ray.remote(produce).options(num_cpus=0)
     warm = [client.remote(schedule, f"client-{number}", chunk) for number in range(clients)]
-    ray.get(schedule.status.remote())
-    time.sleep(5.0)  # until every client has joined; nothing is leased before the first batch is asked for
+    while ray.get(schedule.members.remote()) < clients:  # nothing is leased before the first batch is asked for
+        time.sleep(0.1)
     start = time.perf_counter()
-    while ray.get(schedule.next_batch.remote()) is not None:
-        ray.get(schedule.updated.remote())
+    trained = None
+    while (order := ray.get(schedule.next_batch.remote(trained))) is not None:
+        trained = order.order.version + 1
     seconds = time.perf_counter() - start
     assert sum(ray.get(warm)) == groups
     return groups / seconds

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.data import DataSet
-from rlcore.errors import WorkerLostError
+from rlcore.errors import ConfigError, WorkerLostError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runtimes.cluster.evaluating import Evaluations
 from rlcore.runtimes.cluster.figures import Gathered
@@ -38,7 +37,7 @@ from rlcore.types import Group
 
 __all__ = ["RayCrew"]
 
-_CLOSE_SECONDS = 10.0
+_CLOSE_SECONDS = 5.0
 _LAST_SECONDS = 5.0
 
 
@@ -56,42 +55,47 @@ class RayCrew(Crew):
         self.horizon = schedule.horizon
         shipment = Shipment.of(plan, self.fingerprints)
         self._inbox = Inbox()
-        self._session = closing.enter_context(Session(plan.config.run, say))
-        closing.callback(self._close)
-        places = self._place()
-        home = self._session.nodes()[0].node_id
-        self._schedule = self._session.service(ScheduleService, schedule, make_watch(plan), node=home, called="coordinator")
-        self._inbox.watch(self._schedule.lifetime.remote(), self._schedule_ended)
-        keep_scored = plan.registry.observers(say).want_groups
-        self._services = NodeServices(self._session, self._schedule, shipment, keep_scored=keep_scored)
-        self._keep_scored = keep_scored
-        self._start(places, shipment, data)
-        self._evaluations = Evaluations(make_evaluator(plan, self._texts), self._team, self._inbox)
-        self._gathered = Gathered(self._inbox, self._schedule, self._services, self._team, self._ranks)
-        self._team.on_loss = self._producer_lost
+        self._version = 0
         self._order: Order | None = None
         self._groups: list[Any] = []
         self._pending: Any = None
         self._closed = False
+        self._keep_scored = plan.registry.observers(say).want_groups
+        self._session = closing.enter_context(Session(plan.config.run, say))
+        places = self._place()
+        home = self._session.nodes()[0].node_id
+        self._schedule = self._session.service(ScheduleService, schedule, make_watch(plan), node=home, called="coordinator")
+        self._inbox.watch(self._schedule.lifetime.remote(), self._schedule_ended)
+        self._services = NodeServices(self._session, self._schedule, shipment, keep_scored=self._keep_scored)
+        closing.callback(self._close_judges)
+        self._start(places, shipment, closing)
+        self._evaluations = Evaluations(make_evaluator(plan, self._texts), self._team, self._inbox)
+        self._gathered = Gathered(self._inbox, self._schedule, self._services, self._team, self._ranks)
+        self._team.on_loss = self._ranks.producer_left
 
     def _place(self) -> Places:
         training, inference = self._plan.config.training, self._plan.config.inference
-        return place(
-            self._session.nodes(),
+        nodes = self._session.nodes()
+        places = place(
+            nodes,
             trainers=Role(count=training.num_trainers, gpus=float(training.device != "cpu")),
             producers=Role(
                 count=inference.num_inferencer, gpus=float((inference.device != "cpu") * inference.producer_tensor_parallel_size)
             ),
             colocated=self._plan.config.run.placement == "colocated",
         )
+        hosts = {node.address for node in nodes if node.node_id in (places.trainers[0], *places.producers)}
+        if self._plan.config.weights.transport == "shared" and len(hosts) > 1:
+            raise ConfigError(
+                f"weights.transport shared reaches one host, and producers and trainers are on {len(hosts)}; type --transport object_store"
+            )
+        return places
 
-    def _start(self, places: Places, shipment: Shipment, data: dict[str, DataSet]) -> None:
+    def _start(self, places: Places, shipment: Shipment, closing: ExitStack) -> None:
         """Make every actor, have the rows checked while the models load, and give the producers the address of the weights."""
-        trainers = [(node, places.cpus, places.trainer_gpus) for node in places.trainers]
-        producers = [(node, places.cpus, places.producer_gpus) for node in places.producers]
-        group = self._session.reserve([*trainers, *producers])
-        judges = [self._services.on(node).judge for node in dict.fromkeys(places.producers)]
-        for notice in self._inbox.wait([judges[0].check.remote()])[0]:
+        group = self._session.reserve(places.bundles)
+        judge = self._services.on(places.producers[0]).judge
+        for notice in self._inbox.wait([judge.check.remote()])[0]:
             self._say(notice)
         self._ranks = Ranks(self._session, self._inbox, shipment, places, group)
         self._team = ProducerTeam(
@@ -104,7 +108,8 @@ class RayCrew(Crew):
             restarts=self._plan.config.schedule.producer_restarts,
             say=self._say,
         )
-        self._team.create(group, len(trainers))
+        self._team.create(group)
+        closing.callback(self._close)
         loading = self._ranks.prepare(len(self._texts.training), self._plan.config.run.master_port)
         engines = self._team.prepare()
         address = self._inbox.wait(loading, self._ranks.failed)[0]
@@ -116,8 +121,9 @@ class RayCrew(Crew):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         interrupt.wakes.append(lambda: self._inbox.post(lambda: self._schedule.interrupt.remote()))
         self._listen_for_notes()
-        self._team.run(folder.resolve() if self._plan.config.run.enable_profiling else None)
-        self._ranks.publish(0, self._texts.probe_ids())
+        profiles = folder.resolve() if self._plan.config.run.enable_profiling else None
+        self._team.run(profiles)
+        self._ranks.start(self._texts.probe_ids(), profiles)
         self._team.wait_until_serving(0, self._plan.config.weights.deadline)
 
     def next_batch(self) -> bool:
@@ -174,14 +180,14 @@ class RayCrew(Crew):
             self._inbox.survivors([actor.sleep.remote() for actor in self._team.actors])
         self._gathered.ask()
         trained = self._ranks.train(order, log_rollouts, self._groups)
-        self._schedule.updated.remote()
-        self._pending = self._schedule.next_batch.remote()
+        self._version = order.order.version + 1
+        self._pending = self._schedule.next_batch.remote(self._version)
         for store in self._services.all():
             store.store.forget.remote(order.stores.get(store.node, ()))
         self._order, self._groups = None, []
         self._gathered.timings = trained.timings
         return Update(
-            version=order.order.version + 1,
+            version=self._version,
             figures={**trained.figures, **self._gathered.figures()},
             rollouts=trained.rollouts,
         )
@@ -217,7 +223,7 @@ class RayCrew(Crew):
         self._ranks.save(folder)
 
     def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = self._answer(self._schedule.state.remote())
+        state: dict[str, Any] = self._answer(self._schedule.state.remote(self._version))
         return state
 
     def status(self) -> Status:
@@ -235,8 +241,9 @@ class RayCrew(Crew):
         return self._gathered.stop()
 
     def stop(self) -> None:
-        self._team.stop()
         self._schedule.stop.remote()
+        self._team.stop()
+        self._gathered.finish()
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
@@ -250,10 +257,6 @@ class RayCrew(Crew):
         first = " ".join(str(error).split())[:200]
         return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({first})")
 
-    def _producer_lost(self, name: str) -> None:
-        self._ranks.producer_left(name)
-        self._evaluations.lost()
-
     def _listen_for_notes(self) -> None:
         def told(notes: Any, error: BaseException | None) -> None:
             if error is None:
@@ -264,14 +267,11 @@ class RayCrew(Crew):
         self._inbox.watch(self._schedule.next_notes.remote(), told)
 
     def _close(self) -> None:
-        """Judges end their workers themselves; everything else is killed with the session."""
+        """Producers and ranks end their engines; who does not within a few seconds is killed with the session."""
         self._closed = True
-        self._session.finish([services.judge.close.remote() for services in getattr(self, "_services", _NONE).all()], _CLOSE_SECONDS)
+        self._session.finish([*self._team.stop(), *self._ranks.close()], _CLOSE_SECONDS)
 
-
-class _Nobody:
-    def all(self) -> list[Any]:
-        return []
-
-
-_NONE = _Nobody()
+    def _close_judges(self) -> None:
+        """They end their workers."""
+        self._closed = True
+        self._session.finish([services.judge.close.remote() for services in self._services.all()], _CLOSE_SECONDS)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Produced
 from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.remote import is_death
 from rlcore.runtimes.cluster.team import ProducerTeam
 
 __all__ = ["Evaluations"]
+
+_AGAIN_SECONDS = 0.5
+"""Until an evaluation is dealt again after a death, so that the deaths of several at a time cost one beginning."""
 
 
 class Evaluations:
@@ -42,15 +47,9 @@ class Evaluations:
         reports, self._reports = self._reports, []
         return reports
 
-    def lost(self) -> None:
-        """A producer died: what it was to evaluate, and with it the rest, is made again."""
-        if self._under_way is not None:
-            self._send(spread=True)
-
     def _send(self, *, spread: bool) -> None:
         """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
-        actors = self._team.serving or self._team.actors
-        actors = actors if spread else actors[:1]
+        actors = self._team.serving if spread else self._team.serving[:1]
         self._attempt += 1
         self._answers = []
         self._under_way = self._evaluator.start(self._next_key)
@@ -60,16 +59,29 @@ class Evaluations:
         dealt = [(actor, share) for actor, share in zip(actors, shares, strict=True) if share]
         self._shares = len(dealt)
         for actor, share in dealt:
-            self._inbox.watch(self._team.evaluate(actor, share, self._wanted[0]), self._collector(self._attempt))
+            self._inbox.watch(self._team.evaluate(actor, share, self._wanted[0]), partial(self._arrived, self._attempt))
 
-    def _collector(self, attempt: int) -> Any:
-        def arrived(value: Any, error: BaseException | None) -> None:
-            if error is None and attempt == self._attempt:  # a death is told by the team
-                self._answers.append(value)
-                if len(self._answers) == self._shares:
-                    self._finish()
+    def _arrived(self, attempt: int, value: Any, error: BaseException | None) -> None:
+        if attempt != self._attempt:
+            return
+        if error is None:
+            self._answers.append(value)
+            if len(self._answers) == self._shares:
+                self._finish()
+        elif is_death(error):
+            # What the dead one had is made again, and the rest with it: weights may have changed meanwhile.
+            self._inbox.after(_AGAIN_SECONDS, lambda: self._again(attempt))
+        else:
+            raise error
 
-        return arrived
+    def _again(self, attempt: int) -> None:
+        """A producer died in this attempt; those who live then take it up, once there is one."""
+        if attempt != self._attempt or self._under_way is None:
+            return
+        if self._team.serving:
+            self._send(spread=True)
+        else:
+            self._inbox.after(_AGAIN_SECONDS, lambda: self._again(attempt))
 
     def _finish(self) -> None:
         versions = {version for version, _ in self._answers}

@@ -78,15 +78,19 @@ class Gathered:
     def stop(self) -> Timing:
         """The last answers, and where the seconds went."""
         assert self._timing is not None
-        self.ask()
         for actor in self._ranks.actors:
             self._want(actor.report.remote(), self._saw)
-        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
+        self.finish()
         self._timing.step(
             tokens_generated=self._tokens.generated - self._counted.generated, tokens_wasted=self._tokens.wasted - self._counted.wasted
         )
         self._timing.stop(inside_training=self.timings)
         return self._timing
+
+    def finish(self) -> None:
+        """The last answers, as far as they come soon."""
+        self.ask()
+        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
 
     def _saw(self, report: Any) -> None:
         if self._timing is not None:

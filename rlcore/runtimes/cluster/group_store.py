@@ -6,7 +6,7 @@ believes to be here is here.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from rlcore.runtimes.cluster.schedule_service import Arrival
 from rlcore.schedule import Verdict
@@ -34,11 +34,17 @@ class GroupStore:
             self._scored += groups
         for arrival, group in zip(arrivals, groups, strict=True):
             self._groups[arrival.delivery.lease_id] = group
-        verdicts = await self._deliver(self.name, worker, arrivals)
-        for arrival, verdict in zip(arrivals, verdicts, strict=True):
-            if not verdict.kept:
-                self._groups.pop(arrival.delivery.lease_id, None)
+        try:
+            verdicts = await self._deliver(self.name, worker, arrivals)
+        except Exception:
+            self._drop(arrivals)
+            raise
+        self._drop(arrival for arrival, verdict in zip(arrivals, verdicts, strict=True) if not verdict.kept)
         return sum(verdict.kept for verdict in verdicts)
+
+    def _drop(self, arrivals: Iterable[Arrival]) -> None:
+        for arrival in arrivals:
+            self._groups.pop(arrival.delivery.lease_id, None)
 
     async def read(self, lease_ids: Sequence[int]) -> tuple[tuple[int, ...], Mapping[int, Group]]:
         """(the leases whose groups are not here, the others' groups by lease). They stay until ``forget``: their batch may become void."""

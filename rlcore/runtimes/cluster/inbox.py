@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -29,6 +30,12 @@ class Inbox:
     def post(self, event: _Event) -> None:
         """Have ``event`` run at the next wait; from any thread, and from a signal handler."""
         self._events.put(event)
+
+    def after(self, seconds: float, event: _Event) -> None:
+        """Have ``event`` run once so many seconds have passed, where somebody waits then."""
+        timer = threading.Timer(seconds, lambda: self._events.put(event))
+        timer.daemon = True
+        timer.start()
 
     def watch(self, ref: Any, then: Answered) -> None:
         """Have ``then(value, error)`` run in the waiting thread once a remote call is answered."""

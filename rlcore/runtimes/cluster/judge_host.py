@@ -73,8 +73,9 @@ class JudgeHost:
     async def close(self) -> None:
         """Stop the workers and wait until they are gone."""
         self._closing = True
-        if self._made is not None:
-            await asyncio.to_thread(self._made.close)
+        async with self._making:
+            if self._made is not None:
+                await asyncio.to_thread(self._made.close)
 
     # --- the thread that waits for verdicts --------------------------------------------------------------------------
 

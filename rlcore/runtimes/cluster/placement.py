@@ -42,18 +42,31 @@ class Places:
     trainer_gpus: float
     producer_gpus: float
 
+    colocated: bool = False
+
     @property
-    def nodes(self) -> tuple[str, ...]:
-        """Every node that is used, each once."""
-        return tuple(dict.fromkeys((*self.trainers, *self.producers)))
+    def bundles(self) -> list[tuple[str, float, float]]:
+        """(node, cpus, gpus) of each bundle of the placement group: the trainers' first. Colocated producers share the bundle, and so the
+        device, of a trainer."""
+        if not self.colocated:
+            trainers = [(node, self.cpus, self.trainer_gpus) for node in self.trainers]
+            return trainers + [(node, self.cpus, self.producer_gpus) for node in self.producers]
+        guests = [len(range(rank, len(self.producers), len(self.trainers))) for rank in range(len(self.trainers))]
+        return [
+            (node, self.cpus * (1 + several), self.trainer_gpus + self.producer_gpus * several)
+            for node, several in zip(self.trainers, guests, strict=True)
+        ]
+
+    def producer_bundle(self, number: int) -> int:
+        """Which of them holds a producer; a trainer's is that of its rank."""
+        return number % len(self.trainers) if self.colocated else len(self.trainers) + number
 
 
 def place(nodes: Sequence[Node], *, trainers: Role, producers: Role, colocated: bool = False) -> Places:
     """Decide. ``colocated``: producers share the devices of the trainers. ConfigError where the GPUs do not suffice."""
     if not nodes:
         raise ConfigError("the Ray cluster has no node that lives")
-    with_gpus = any(node.gpus >= 1 for node in nodes)
-    if with_gpus:
+    if any(node.gpus >= 1 for node in nodes) and (trainers.gpus or producers.gpus):
         return _on_gpus(nodes, trainers, producers, colocated)
     usable = sorted((node for node in nodes if node.cpus > 0), key=lambda node: (-node.cpus, node.node_id)) or list(nodes)
     if colocated or len(usable) == 1:
@@ -63,13 +76,19 @@ def place(nodes: Sequence[Node], *, trainers: Role, producers: Role, colocated: 
         trainer_nodes, producer_nodes = usable[:1], usable[1:]
     homes = tuple(trainer_nodes[rank % len(trainer_nodes)].node_id for rank in range(trainers.count))
     hosts = tuple(producer_nodes[number % len(producer_nodes)].node_id for number in range(producers.count))
-    return Places(trainers=homes, producers=hosts, cpus=_cpu_share(usable, (*homes, *hosts)), trainer_gpus=0.0, producer_gpus=0.0)
+    cpus = _cpu_share(usable, (*homes, *hosts))
+    return Places(trainers=homes, producers=hosts, cpus=cpus, trainer_gpus=0.0, producer_gpus=0.0, colocated=colocated)
 
 
 def _on_gpus(nodes: Sequence[Node], trainers: Role, producers: Role, colocated: bool) -> Places:
     free = {node.node_id: node.gpus for node in sorted(nodes, key=lambda node: (-node.gpus, node.node_id))}
     have = sum(free.values())
     homes = tuple(_take(free, trainers.gpus, list(free)) for _ in range(trainers.count))
+    if colocated and (producers.gpus > trainers.gpus or producers.count > trainers.count):
+        raise ConfigError(
+            f"--placement colocated puts a producer on each trainer's GPU: {producers.count} producers of {producers.gpus:g} GPUs do not "
+            f"fit onto {trainers.count} trainers; type -i {trainers.count} -ptp 1, or --placement split"
+        )
     if colocated:
         hosts = tuple(homes[number % trainers.count] if homes[number % trainers.count] else None for number in range(producers.count))
     else:
@@ -87,6 +106,7 @@ def _on_gpus(nodes: Sequence[Node], trainers: Role, producers: Role, colocated: 
         cpus=_cpu_share(nodes, tuple(filter(None, (*homes, *hosts)))),
         trainer_gpus=trainers.gpus * share,
         producer_gpus=trainers.gpus * share if colocated else producers.gpus,
+        colocated=colocated,
     )
 
 
@@ -104,5 +124,5 @@ def _take(free: dict[str, float], gpus: float, order: Sequence[str]) -> str | No
 
 def _cpu_share(nodes: Sequence[Node], homes: Sequence[str]) -> float:
     """The same for every role: a core where there are enough, else what the fullest node can give each of its own."""
-    shares = [node.cpus / homes.count(node.node_id) for node in nodes if node.node_id in homes]
-    return max(0.01, int(min([1.0, *shares]) * 0.95 * 100) / 100) if min([1.0, *shares]) < 1.0 else 1.0
+    share = min([1.0, *(node.cpus / homes.count(node.node_id) for node in nodes if node.node_id in homes)])
+    return 1.0 if share == 1.0 else max(0.01, int(share * 95) / 100)  # a little less: Ray adds up hundredths

@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from rlcore.errors import DataError
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.backends import make_engine
@@ -38,10 +36,11 @@ class ProducerHost:
         self._account = TimeAccount()
         self._closing = ExitStack()
         self._serves: Future[int] = Future()
+        self._over: Future[None] = Future()
 
-    def place(self) -> tuple[str, int]:
-        """(id of the node, id of the process) that it runs on and in."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
+    def lives(self) -> int:
+        """The id of the process, which is there."""
+        return os.getpid()
 
     def prepare(self) -> None:
         """Read data and model. Raises UsageErrors in one sentence, as a run in one process does."""
@@ -67,13 +66,17 @@ class ProducerHost:
             self._mail,
             int(plan.config.inference.inference_batch_size),
             self._account,
+            in_waves=plan.config.schedule.max_staleness == 0,
         )
         self._loop.on_version = self._on_version
 
     def run(self, profile: Path | None = None) -> None:
         """Produce until ``stop``; returns then, or raises what ended it."""
-        with self._closing, profiled(profile):
-            self._loop.run()
+        try:
+            with self._closing, profiled(profile):
+                self._loop.run()
+        finally:
+            self._over.set_result(None)
 
     def serves(self) -> int:
         """Wait until weights are served and verified; their version."""
@@ -96,8 +99,9 @@ class ProducerHost:
         return self._account.report(self._name, Role.PRODUCER)
 
     def stop(self) -> None:
-        """End ``run``."""
+        """End ``run``, and wait until its engine is closed."""
         self._mail.put(Stop())
+        self._over.result()
 
     def _on_version(self, version: int) -> None:
         if not self._serves.done():

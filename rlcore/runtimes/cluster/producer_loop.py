@@ -14,7 +14,7 @@ from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.cluster.mailbox import Mailbox
 from rlcore.runtimes.cluster.schedule_service import Arrival
 from rlcore.runtimes.delivery import JobMaker, delivery_of, failure_of, group_of
-from rlcore.schedule import TimeAccount
+from rlcore.schedule import Delivery, TimeAccount
 from rlcore.types import Group, Lease
 from rlcore.weights import Receiver
 
@@ -80,7 +80,10 @@ class ProducerLoop:
         mail: Mailbox,
         in_flight: int,
         account: TimeAccount,
+        *,
+        in_waves: bool = False,
     ) -> None:
+        """``in_waves``: ask for leases only when nothing is under way (staleness 0), so that how many depends on no timing."""
         self._producer = producer
         self._jobs = jobs
         self._links = links
@@ -88,6 +91,8 @@ class ProducerLoop:
         self._mail = mail
         self._in_flight = in_flight
         self._account = account
+        self._in_waves = in_waves
+        self._held_back: list[Lease] = []
         self._asked = False
         self._ended = False
         self._stopping = False
@@ -111,6 +116,7 @@ class ProducerLoop:
             if self._stopping:
                 return False
             self._load_newer()
+            self._start_leased()
             self._start_evaluation()
             self._ask_for_leases()
             if not self._producer.idle:
@@ -123,7 +129,7 @@ class ProducerLoop:
         for letter in self._mail.take():
             if isinstance(letter, _Leased):
                 self._asked, self._ended = False, not letter.leases
-                self._producer.accept([self._jobs.job(lease) for lease in letter.leases])
+                self._held_back += letter.leases
             elif isinstance(letter, Evaluate):
                 self._wanted.append(letter)
             elif isinstance(letter, Sleep):
@@ -144,8 +150,15 @@ class ProducerLoop:
         self._links.serving(self._producer.name, snapshot.version)
         self.on_version(snapshot.version)
 
+    def _start_leased(self) -> None:
+        if self._held_back and not self._producer.asleep:
+            leases, self._held_back = self._held_back, []
+            self._producer.accept([self._jobs.job(lease) for lease in leases])
+
     def _start_evaluation(self) -> None:
-        if self._evaluation is not None or not self._wanted or self._producer.version < self._wanted[0].version:
+        if self._evaluation is not None or not self._wanted or self._producer.asleep:
+            return
+        if self._producer.version < self._wanted[0].version:
             return
         self._evaluation = self._wanted.pop(0)
         self._evaluation.started(self._producer.version)
@@ -156,6 +169,8 @@ class ProducerLoop:
     def _ask_for_leases(self) -> None:
         free = self._in_flight - self._producer.busy
         if self._asked or self._ended or free <= 0 or self._producer.version < 0 or self._producer.asleep:
+            return
+        if self._in_waves and not self._producer.idle:
             return
         self._asked = True
         self._links.lease(self._producer.name, free, self._producer.version, self._post(lambda leases: _Leased(tuple(leases))))
@@ -200,8 +215,14 @@ class ProducerLoop:
             delivery=delivery,
             prompt_id=group.prompt_id,
             tokens=sum(rollout.length for rollout in group.rollouts),
-            reason=failure_of(group, "" if delivery.failed else self._jobs.filter_by)["reason"],
+            reason=self._reason(group, delivery),
         )
+
+    def _reason(self, group: Group, delivery: Delivery) -> str:
+        """Why its prompt fails, should it: it cannot where it was judged and has an accuracy."""
+        if not delivery.failed and delivery.accuracy is not None:
+            return ""
+        return str(failure_of(group, "" if delivery.failed else self._jobs.filter_by)["reason"])
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation

@@ -48,9 +48,15 @@ class Ranks:
             (rendezvous,) = self._inbox.wait([self.actors[0].rendezvous.remote(port)], self.failed)
         return [actor.prepare.remote(prompts, rendezvous) for actor in self.actors]
 
-    def publish(self, version: int, probe_ids: np.ndarray | None) -> None:
-        """Hand out the weights as they stand."""
-        self._all("publish", version, probe_ids)
+    def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
+        """Hand out the weights of version 0. ``profiles``: the folder for the ranks' profiles, None for none."""
+        files = [profiles / f"profile-trainer-{rank}.prof" if profiles else None for rank in range(len(self.actors))]
+        calls = zip(self.actors, files, strict=True)
+        self._inbox.wait([actor.start.remote(probe_ids, file) for actor, file in calls], self.failed)
+
+    def close(self) -> list[Any]:
+        """Have them leave each other; references to wait for."""
+        return [actor.close.remote() for actor in self.actors]
 
     def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> Trained:
         """One update; ``groups``: references to what the stores hold of it."""

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedError, RayActorError, RayTaskError
 
 from rlcore.runtimes.cluster.schedule_service import Arrival
 from rlcore.types import Group, Prompt, Rollout
@@ -30,7 +30,7 @@ def outcome(future: Future[Any]) -> tuple[Any, BaseException | None]:
 
 
 def unwrapped(error: BaseException) -> BaseException:
-    """What was raised on the other side, without Ray's wrapping; a RayError is one of Ray itself (an actor died)."""
+    """What was raised on the other side, without Ray's wrapping."""
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
         error = error.cause
     return error
@@ -38,7 +38,7 @@ def unwrapped(error: BaseException) -> BaseException:
 
 def is_death(error: BaseException) -> bool:
     """Whether it says that an actor, or its node, is gone."""
-    return isinstance(error, RayError) and not isinstance(error, RayTaskError)
+    return isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

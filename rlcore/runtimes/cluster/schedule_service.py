@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.errors import StarvationError
+from rlcore.errors import RunError, StarvationError
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.types import Lease
@@ -80,6 +80,7 @@ class ScheduleService:
         self._filtering: Mapping[str, float] | None = None
         self._tokens = Tokens()
         self._failures: list[dict[str, Any]] = []
+        self._readers_of_state: list[asyncio.Future[None]] = []
         self._reader: asyncio.Future[list[str]] | None = None
 
     # --- producers ---------------------------------------------------------------------------------------------------
@@ -87,6 +88,10 @@ class ScheduleService:
     async def join(self, worker: str) -> None:
         """A producer lives from here on, and may lease."""
         self._workers[worker] = _Worker()
+
+    async def members(self) -> int:
+        """How many producers live."""
+        return len(self._workers)
 
     async def lease(self, worker: str, k: int, serving: int) -> list[Lease]:
         """At least one lease and at most ``k``; waits until there is one. [] where none will ever follow, or the worker was lost.
@@ -129,7 +134,8 @@ class ScheduleService:
             if verdict is Verdict.FAILED:
                 self._failures.append({"prompt_id": arrival.prompt_id, "episode": lease.episode, "reason": arrival.reason})
         if verdict.kept:
-            self._kept[lease_id] = _Kept(store, arrival.tokens)
+            # What is masked is counted as wasted already.
+            self._kept[lease_id] = _Kept(store, arrival.tokens if verdict is Verdict.KEPT else 0)
 
     # --- the driver --------------------------------------------------------------------------------------------------
 
@@ -138,26 +144,31 @@ class ScheduleService:
         self._is_open = True
         self._pump()
 
-    async def next_batch(self) -> Order | None:
-        """The groups of the next update; waits for them. None at the end, or once interrupted.
+    async def next_batch(self, trained: int | None = None) -> Order | None:
+        """The groups of the next update; waits for them. None at the end, or once interrupted. ``trained``: the version that the update
+        under way has made, which is booked first: one call, for two could overtake each other.
 
-        Raises StarvationError where the filter leaves nothing to train on.
+        Raises StarvationError where the filter leaves nothing to train on, RunError for another version than the schedule's.
         """
+        if trained is not None:
+            self._updated(trained)
         self._is_open = True
         batch: asyncio.Future[Order | None] = asyncio.get_running_loop().create_future()
         self._batch = batch
         self._pump()
         return await batch
 
-    async def updated(self) -> int:
-        """The batch under way was trained; the version that it made."""
-        assert self._order is not None, "a batch comes first"
-        version = self._coordinator.updated()
+    def _updated(self, version: int) -> None:
+        if self._order is None or self._order.version + 1 != version:
+            raise RunError(f"the trainer made version {version}, and the schedule waits for {self._coordinator.version + 1} of a batch")
+        self._coordinator.updated()
         for lease_id in self._order.lease_ids:
-            del self._kept[lease_id]
+            self._kept.pop(lease_id, None)
         self._order = self._filtering = None
-        self._pump()
-        return version
+        for reached in self._readers_of_state:
+            if not reached.done():
+                reached.set_result(None)
+        self._readers_of_state.clear()
 
     async def groups_lost(self, lease_ids: Sequence[int]) -> bool:
         """The payloads of these groups are gone: their prompts are leased anew. True where the batch under way is void thereby."""
@@ -171,9 +182,11 @@ class ScheduleService:
         self._pump()
         return void
 
-    async def store_lost(self, store: str) -> bool:
-        """The store is gone with every group that it held; as ``groups_lost``."""
-        return await self.groups_lost([lease_id for lease_id, kept in self._kept.items() if kept.store == store])
+    async def store_lost(self, store: str) -> None:
+        """The store is gone with every group that it held. Those of the batch under way are the driver's business, who may have read them
+        before: it says ``groups_lost`` where it has not."""
+        under_way = self._order.lease_ids if self._order is not None else ()
+        await self.groups_lost([lease_id for lease_id, kept in self._kept.items() if kept.store == store and lease_id not in under_way])
 
     async def worker_lost(self, worker: str) -> tuple[int, int]:
         """The producer is gone: what it had in flight is leased anew. Returns (leases that ended, groups that it had delivered)."""
@@ -200,8 +213,12 @@ class ScheduleService:
         """Where the schedule stands."""
         return self._coordinator.status()
 
-    async def state(self) -> dict[str, Any]:
-        """The coordinator's state, JSON-able."""
+    async def state(self, version: int) -> dict[str, Any]:
+        """The coordinator's state, JSON-able, once it has reached this version."""
+        while self._coordinator.version < version:
+            reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers_of_state.append(reached)
+            await reached
         return self._coordinator.state()
 
     async def watch(self) -> FilterWatch:
@@ -255,8 +272,8 @@ class ScheduleService:
         """Leases in turns, one a producer, so that none takes all of what there is."""
         waiting = self._waiting()
         ready = sum(state.serving >= self._coordinator.version for state in waiting.values())
-        if self._on_policy and ready < len(self._workers):
-            return
+        if self._on_policy and (ready < len(self._workers) or self._leases):
+            return  # whole waves: nobody has anything under way
         dealt: dict[str, list[Lease]] = {name: [] for name in waiting}
         open_hands = list(waiting)
         while open_hands:

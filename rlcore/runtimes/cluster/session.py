@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -59,9 +61,11 @@ class Session:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for actor in self._actors:
-            ray.kill(actor)
+            with suppress(RayError):  # the head may be gone, and what ended the run is the error to see
+                ray.kill(actor)
         for group in self._groups:
-            remove_placement_group(group)
+            with suppress(RayError):
+                remove_placement_group(group)
         if not self._joined:
             ray.shutdown()
 
@@ -78,8 +82,11 @@ class Session:
             options["_temp_dir"] = str(Path(settings.ray_dir).resolve())
         if address is not None and address != "auto":
             _check_answers(address)
+        on_term = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(address=address or "local", **options)
+            if on_term is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_term)  # Ray's own waits 30 s and ends the process without the clean-up that Ctrl-C gets
             # Ray prints on standard output what its nodes report of dead workers, whatever log_to_driver says; the run says it itself.
             ray._private.worker._worker_logs_enabled = False
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:

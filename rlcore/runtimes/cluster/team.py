@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ConfigError, RewardBudgetError, UsageError, WeightsError, WorkerLostError
+from rlcore.errors import ConfigError, DataError, RewardBudgetError, RunError, WeightsError, WorkerLostError
 from rlcore.roles.producer import Job
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.node_services import NodeServices
@@ -21,8 +21,11 @@ __all__ = ["ProducerTeam"]
 
 _THREADS = 8
 """Of a producer's actor: one runs its loop, the others wait for evaluations, reports and sleep."""
-_FATAL = (WeightsError, RewardBudgetError, UsageError)
+_FATAL = (WeightsError, RewardBudgetError, DataError)
 """What ends the run rather than the producer that raised it: it would be the same on any other."""
+_START_SECONDS = 120.0
+"""How long an actor that replaces another may take until its process is there (its engine may take longer): where a node goes away
+at the wrong moment, Ray waits for ever for it to come back."""
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class _Seat:
     life: int = 0
     failures: int = 0
     serves: bool = False
-    evaluating: bool = False
+    given_up: bool = False
     last_reason: str = ""
 
     @property
@@ -92,10 +95,10 @@ class ProducerTeam:
         """Those of them that serve weights."""
         return [seat.actor for seat in self._seats if seat.actor is not None and seat.serves]
 
-    def create(self, group: Any, first_bundle: int) -> None:
+    def create(self, group: Any) -> None:
         """Make the actors, so that they load while others do."""
         for number, node in enumerate(self._places.producers):
-            seat = _Seat(number, node, group, first_bundle + number)
+            seat = _Seat(number, node, group, self._places.producer_bundle(number))
             self._seats.append(seat)
             self._sit(seat)
 
@@ -125,8 +128,9 @@ class ProducerTeam:
 
     def wait_until_serving(self, version: int, deadline: float) -> None:
         """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds."""
-        if not self._inbox.until(lambda: all(seat.serves for seat in self._seats if seat.actor is not None), deadline):
-            late = ", ".join(seat.name for seat in self._seats if not seat.serves)
+        wanted = [seat for seat in self._seats if not seat.given_up]
+        if not self._inbox.until(lambda: all(seat.serves or seat.given_up for seat in wanted), deadline):
+            late = ", ".join(seat.name for seat in wanted if not seat.serves and not seat.given_up)
             raise WeightsError(
                 f"{late} did not serve version {version} within {deadline:g} s of its publication by trainer rank 0; raise "
                 "--weights-deadline, or choose another --transport"
@@ -136,11 +140,10 @@ class ProducerTeam:
         """A reference to (version, results)."""
         return actor.evaluate.remote(tuple(jobs), version)
 
-    def stop(self) -> None:
-        """Nobody is replaced any more."""
+    def stop(self) -> list[Any]:
+        """Nobody is replaced any more, and all end what they do; references to wait for, should that matter."""
         self._stopping = True
-        for actor in self.actors:
-            actor.stop.remote()
+        return [actor.stop.remote() for actor in self.serving]
 
     def remarks(self) -> list[str]:
         """What of the whole run a person should read."""
@@ -189,6 +192,7 @@ class ProducerTeam:
             raise self._inbox.cause(error)  # what a producer sees first where the trainer dies
         if isinstance(error, _FATAL):
             raise error
+        self.on_loss(seat.name)
         dead = self._session.dead(error) if is_death(error) else ""
         if dead == "coordinator":
             return  # said elsewhere
@@ -210,7 +214,6 @@ class ProducerTeam:
         else:
             self._counts.restarts += 1
             self._say(f"warning: {what}; {seat.name} takes its place")
-        self.on_loss(name)
 
     def _reseat(self, seat: _Seat) -> bool:
         """A new actor in its place, or on another node where that is gone; False where there is none."""
@@ -221,15 +224,20 @@ class ProducerTeam:
             order = sorted(alive, key=lambda node: (taken.count(node), node in self._places.trainers, node))
             for node in order:
                 try:
-                    seat.group = self._session.reserve([(node, self._places.cpus, self._places.producer_gpus)], seconds=5.0)
+                    group = self._session.reserve([(node, self._places.cpus, self._places.producer_gpus)], seconds=5.0)
                 except ConfigError:
                     continue
-                seat.node, seat.bundle = node, 0
+                seat.group, seat.node, seat.bundle = group, node, 0
                 break
             else:
                 return False
         self._sit(seat)
-        actor = seat.actor
+        self._load(seat, seat.actor)
+        return True
+
+    def _load(self, seat: _Seat, actor: Any) -> None:
+        """Until it works again: its process, its engine, its links, each after the other."""
+        here: list[int] = []
 
         def connected(value: Any, error: BaseException | None) -> None:
             if error is not None:
@@ -243,14 +251,20 @@ class ProducerTeam:
             elif seat.actor is actor:
                 self._inbox.watch(self._connected(seat), connected)
 
+        def late() -> None:
+            if not here:
+                self._ended(seat, actor, RunError(f"its process was not there after {_START_SECONDS:g} s"))
+
+        self._inbox.watch(actor.lives.remote(), lambda pid, error: here.append(pid) if error is None else None)
+        self._inbox.after(_START_SECONDS, late)
         self._inbox.watch(actor.prepare.remote(), prepared)
-        return True
 
     def _give_up(self, seat: _Seat, what: str) -> None:
-        left = sum(other.actor is not None for other in self._seats)
+        seat.given_up = True
+        left = sum(not other.given_up for other in self._seats)
         why = f"it failed {seat.failures} times in a row" if seat.failures > self._restarts else "no node has room for another"
         if not left:
-            raise WorkerLostError(f"{what}: {why}, and no producer is left; the reason of the last one is above and in its node's Ray log")
+            raise WorkerLostError(f"{what}: {why}, and no producer is left; its own words are in the logs of Ray's session folder")
         self._counts.given_up.append(f"producer-{seat.number} was given up: {why} ({seat.last_reason}); the run went on with {left}")
         self._say(f"warning: {what}: {why}; the run goes on with {left} producer{'s' * (left > 1)}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -22,6 +21,7 @@ from rlcore.runtimes.cluster.weights_choice import make_publisher
 from rlcore.runtimes.feed import Batch
 from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.parts import schedule_settings
+from rlcore.runtimes.profiling import profiled
 from rlcore.schedule import Role, TimeAccount, WorkerTime
 from rlcore.types import Group
 from rlcore.weights import Publisher, probe_tolerance
@@ -50,10 +50,6 @@ class TrainerHost:
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
 
-    def place(self) -> tuple[str, int]:
-        """(id of the node, id of the process) that it runs on and in."""
-        return ray.get_runtime_context().get_node_id(), os.getpid()
-
     def rendezvous(self, port: int | None) -> str:
         """An address of this node where the ranks can meet."""
         host = ray.util.get_node_ip_address()
@@ -76,7 +72,16 @@ class TrainerHost:
         self._closing.callback(self._publisher.close)
         return self._publisher.address()
 
-    def publish(self, version: int, probe_ids: np.ndarray | None) -> None:
+    def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
+        """Offer the weights of version 0; from here on it waits for data."""
+        self._closing.enter_context(profiled(profile))
+        self._publish(0, probe_ids)
+        self._wait()
+
+    def _wait(self) -> None:
+        self._waiting.enter_context(self._account.span("waiting for data"))
+
+    def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal the weights as they stand and offer them."""
         wanted = probe_ids if self._plan.config.weights.probe else None
         if self._publisher is None:
@@ -89,8 +94,8 @@ class TrainerHost:
         self._waiting.close()
         batch = _batch(order, stored)
         metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
-        self.publish(batch.version + 1, probe_sequence(batch))
-        self._waiting.enter_context(self._account.span("waiting for data"))
+        self._publish(batch.version + 1, probe_sequence(batch))
+        self._wait()
         if self._rank:
             return None
         return Trained(
@@ -101,7 +106,9 @@ class TrainerHost:
 
     def save(self, folder: Path) -> None:
         """``model/`` and ``trainer/`` below a folder that every rank sees."""
+        self._waiting.close()
         self._consumer.save(folder)
+        self._wait()
 
     def report(self) -> WorkerTime:
         """Where its seconds went since the last report."""

@@ -7,7 +7,7 @@ Every decision is the coordinator's; here are only the moments at which it is as
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rlcore.errors import RunError
@@ -17,6 +17,7 @@ from rlcore.runtimes.simulated.measure import Figures, Sums, figures
 from rlcore.runtimes.simulated.producer import SimulatedProducer
 from rlcore.runtimes.simulated.scenario import Scenario
 from rlcore.schedule.coordinator import Coordinator, Delivery
+from rlcore.schedule.dealing import LeaseQueue
 from rlcore.schedule.records import TrainOrder
 from rlcore.types import Lease
 
@@ -42,9 +43,9 @@ class Simulation:
         self._producers = [SimulatedProducer(place, scenario) for place in range(scenario.producers)]
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
-        self._waiting: dict[int, SimulatedProducer] = {}  # for leases, longest first
+        self._by_name = {producer.name: producer for producer in self._producers}
+        self._queue = LeaseQueue(on_policy=scenario.max_staleness == 0)
         self._alive = scenario.producers
-        self._on_policy = scenario.max_staleness == 0
         self._ready: dict[int, Work] = {}
         self._training = False
         self._published = 0
@@ -96,48 +97,26 @@ class Simulation:
 
     def _ask(self, producer: SimulatedProducer) -> None:
         """Ask for leases where the producer has use for some; the answer waits until there is at least one."""
-        waiting = next(iter(self._waiting.values()), None)
-        # What opens room deals at once, so whoever waits still was refused: then there is nothing for a policy that is not newer.
-        refused = waiting is not None and producer.offered <= waiting.engine.serving
-        if self._queued(producer) and (self._on_policy or not refused):
+        hopeless = self._queue.hopeless(producer.offered)  # what makes room deals at once
+        if self._queued(producer) and not hopeless:
             self._deal()
 
     def _queued(self, producer: SimulatedProducer) -> bool:
         """Takes new weights where it is time for them; True where the producer waits for leases now."""
         if producer.offered > producer.engine.serving:
             if self.scenario.workload.weights.weights_taken == "between" and producer.generating:
-                self._waiting.pop(id(producer), None)
+                self._queue.leave(producer.name)
                 return False
             self._swap(producer)
         if producer.in_flight <= producer.generating:
             return False
-        self._waiting[id(producer)] = producer
+        self._queue.wait(producer.name, asks=producer.in_flight - producer.generating, serving=producer.engine.serving)
         return True
 
     def _deal(self) -> None:
-        """Room may have opened: leases in turns, one a producer. On-policy only once all wait, with the newest weights."""
-        version, lease = self.coordinator.version, self.coordinator.lease
-        if self._on_policy and not (len(self._waiting) == self._alive and self._arrived == version):
-            return
-        dealt: dict[int, list[Lease]] = {}
-        hands: Collection[tuple[int, SimulatedProducer]] = self._waiting.items()
-        refused = -1  # an older policy is never granted what a newer one is refused
-        while hands and refused < version:
-            still: list[tuple[int, SimulatedProducer]] = []
-            for key, producer in hands:
-                serving = producer.engine.serving
-                if serving <= refused or producer.in_flight - producer.generating <= len(dealt.get(key, ())):
-                    continue
-                if granted := lease(producer.name, 1, serving=serving):
-                    dealt.setdefault(key, []).extend(granted)
-                    still.append((key, producer))
-                    continue
-                refused = serving
-                if refused >= version:
-                    break
-            hands = still
-        for key, leases in dealt.items():
-            self._granted(self._waiting.pop(key), leases)
+        """Room may have opened: leases for whoever waits."""
+        for name, leases in self._queue.deal(self.coordinator, alive=self._alive).items():
+            self._granted(self._by_name[name], leases)
 
     def _granted(self, producer: SimulatedProducer, leases: Sequence[Lease]) -> None:
         works = []
@@ -182,8 +161,7 @@ class Simulation:
             self._ready[work.lease_id] = work
             self.peak_buffer = max(self.peak_buffer, len(self._ready))
             self._train()
-        else:
-            self._deal()
+        self._deal()
 
     # --- the trainer -------------------------------------------------------------------------------------------------
 
@@ -252,7 +230,7 @@ class Simulation:
         self.sums.failures += 1
         self._alive -= 1
         self.sums.lost_tokens += producer.die(self.now)
-        self._waiting.pop(id(producer), None)
+        self._queue.leave(producer.name)
         self.coordinator.worker_lost(producer.name)
         self._deal()
         self._in(self.scenario.workload.faults.restart_seconds, self._restart, producer)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,14 @@ def ray_dir() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Ray's nodes set a handler in the process that starts them, which drains them for 30 s."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
 class SmallCluster:
     """A head, and nodes that come and go, all on this machine."""
 
@@ -42,7 +52,10 @@ class SmallCluster:
 
         self.folder = folder
         self._args = {"include_dashboard": False, "object_store_memory": 100 << 20}
-        self._cluster = Cluster(initialize_head=True, head_node_args={**self._args, "num_cpus": 4, "temp_dir": str(folder)})
+        noticed = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
+        head = {**self._args, "num_cpus": 4, "temp_dir": str(folder), "_system_config": noticed}
+        with _own_sigterm():
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     @property
     def address(self) -> str:
@@ -51,11 +64,17 @@ class SmallCluster:
 
     def add(self, cpus: int) -> Any:
         """A node more."""
-        return self._cluster.add_node(num_cpus=cpus, **self._args)
+        with _own_sigterm():
+            return self._cluster.add_node(num_cpus=cpus, **self._args)
 
     def remove(self, node: Any, *, graceful: bool = False) -> None:
         """A node less: its processes are killed."""
         self._cluster.remove_node(node, allow_graceful=graceful)
+
+    def settle(self) -> None:
+        """Wait until the cluster knows that it has but its head."""
+        nodes = self._cluster.global_state.node_table
+        until(lambda: sum(node["Alive"] for node in nodes()) == 1, "the cluster to notice that nodes are gone")
 
     def homes(self) -> dict[str, set[str]]:
         """The nodes of the actors that live, by class."""
@@ -96,7 +115,8 @@ def cluster(_cluster: SmallCluster) -> Iterator[SmallCluster]:
     """The cluster, on which a test leaves neither actor nor placement group nor process."""
     before = shared_memory()
     yield _cluster
-    until(lambda: not _cluster.leftovers(), f"what the run left to end: {_cluster.leftovers()}", 30.0)
+    _cluster.settle()
+    until(lambda: not _cluster.leftovers(), lambda: f"these to end: {_cluster.leftovers()}", 30.0)
     no_new_shared_memory(before)
 
 

@@ -44,6 +44,9 @@ class SlowInference(FakeInference):
     def poll(self, timeout: float) -> list[Completion]:
         """One slow step."""
         if self._running or self._waiting:
+            if self._lock is not None and not self._lock.tell():
+                self._lock.write("has worked")
+                self._lock.flush()
             time.sleep(self._seconds)
             self._left -= 1
             if self._doomed and self._left < 0:

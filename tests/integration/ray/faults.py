@@ -21,15 +21,15 @@ from rlcore.testing.run_tester import PROGRAM, QUIET
 
 __all__ = ["BackgroundRun", "Killer", "Outcome", "fault_run", "processes_of", "until"]
 
-PATIENCE = 240.0
+PATIENCE = 120.0
 """Seconds after which a test that waits gives up; none is expected to last a tenth of it."""
 
 
-def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """What ``true()`` gives, once that is true; fails the test where it is not in time."""
+def until(true: Callable[[], Any], what: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
+    """What ``true()`` gives, once that is true; fails the test where it is not in time. ``what``: it waits for, or what says that then."""
     end = time.monotonic() + seconds
     while not (value := true()):
-        assert time.monotonic() < end, f"waited {seconds:g} s for {what}"
+        assert time.monotonic() < end, f"waited {seconds:g} s for {what() if callable(what) else what}"
         time.sleep(0.02)
     return value
 
@@ -134,6 +134,7 @@ class BackgroundRun:
     tester: RunTester
     argv: tuple[str, ...]
     ray_dir: Path
+    env: dict[str, str] = field(default_factory=dict)
     stdout: list[str] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
 
@@ -141,7 +142,7 @@ class BackgroundRun:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *self.argv],
             cwd=self.tester.folder,
-            env={**self.tester.plugins.environment, **QUIET},
+            env={**self.tester.plugins.environment, **QUIET, **self.env},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tempfile
 import time
@@ -16,6 +15,8 @@ from tests.integration.ray.conftest import SmallCluster, joined, no_new_shared_m
 from tests.integration.ray.faults import BackgroundRun, Killer, Process, fault_run, processes_of, until
 
 KILLS = 4
+AGENTS = {"RAY_gcs_server_request_timeout_seconds": "10"}
+"""Ray's own agents outlive their node for as long as they try to report its end to a head that is gone: 60 s, if nothing else is set."""
 LONG = 200
 """Episodes of a run that is not meant to reach its end."""
 
@@ -40,11 +41,6 @@ def test_the_run_ends_with_the_last_checkpoint_named(
     assert outcome.exit_code == 1, outcome
     assert words in outcome.error
     named = Path(outcome.error.rpartition("the last checkpoint is ")[2])
-    assert (
-        json.loads((tester.folder / named / "manifest.json").read_text("utf-8"))
-        if (tester.folder / named / "manifest.json").exists()
-        else True
-    )
     assert (tester.folder / named / "model" / "fake_policy.npz").is_file(), outcome.error
     print(f"{cls}: {seconds:.1f} s from the kill to the end")
 
@@ -68,14 +64,14 @@ def own_ray() -> Iterator[Path]:
     before = shared_memory()
     with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp", ignore_cleanup_errors=True) as name:
         yield Path(name)
-        until(lambda: not processes_of(Path(name)), f"these to end: {[process.title for process in processes_of(Path(name))]}", 30.0)
+        until(lambda: not processes_of(Path(name)), lambda: f"these to end: {processes_of(Path(name))}", 30.0)
     no_new_shared_memory(before)
 
 
 def test_a_second_signal_ends_the_run_at_once(own_ray: Path, tester: RunTester) -> None:
-    config = fault_run(tester, LONG, inference={"options": {"seconds": 2.0}}, eval={"eval_dataset": {}})
+    config = fault_run(tester, LONG, inference={"options": {"seconds": 1.0}}, eval={"eval_dataset": {}})
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "1", "--ray_dir", str(own_ray)), own_ray) as run:
-        until(lambda: len(run.actors("ProducerHost.run")) == 2, "the producers")
+        run.reach(1)
         run.process.send_signal(signal.SIGINT)
         run.said("once more stops it now")
         run.process.send_signal(signal.SIGINT)
@@ -86,7 +82,7 @@ def test_a_second_signal_ends_the_run_at_once(own_ray: Path, tester: RunTester) 
 
 def test_nothing_outlives_a_driver_that_is_killed(own_ray: Path, tester: RunTester, killer: Killer) -> None:
     config = fault_run(tester, LONG)
-    with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "2", "--ray_dir", str(own_ray)), own_ray) as run:
+    with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "2", "--ray_dir", str(own_ray)), own_ray, AGENTS) as run:
         run.reach(2)
         assert len(processes_of(own_ray)) > 6
         killer.kill(run, lambda: [Process(run.process.pid, "the driver")], "the driver")

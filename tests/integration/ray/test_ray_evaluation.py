@@ -10,14 +10,17 @@ KILLS = 2
 
 
 def test_an_evaluation_is_made_again_by_one_version(cluster: SmallCluster, tester: RunTester, killer: Killer) -> None:
-    config = fault_run(tester, 6, eval={"eval_interval": 3}, inference={"options": {"seconds": 0.3}}, sampling={"num_generations": 4})
+    slots = tester.folder / "slots"
+    engine = {"options": {"seconds": 1.0, "slots": str(slots)}}
+    config = fault_run(tester, 6, eval={"eval_interval": 3}, inference=engine, sampling={"num_generations": 4})
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
-        until(lambda: run.actors("ProducerHost.evaluate") or run.over, "the first evaluation")
-        killer.kill(run, lambda: run.actors("ProducerHost.evaluate") or run.actors("ProducerHost.run"), "a producer that evaluates")
+        until(lambda: any(slot.stat().st_size for slot in slots.glob("*")) or run.over, "the first evaluation")
+        killer.kill(run, lambda: run.actors("ProducerHost"), "a producer that evaluates")
         run.reach(6)
         killer.kill(run, lambda: run.actors("ProducerHost"), "a producer")
         outcome = run.outcome()
     outcome.balances(36, staleness=2)
+    assert killer.kills == KILLS
     evaluated = [row["step"] for row in outcome.rows("metrics.jsonl") if "eval/held" in row]
     assert evaluated[0] == 0
     assert evaluated[-1] == 12

@@ -51,7 +51,7 @@ def test_on_policy_the_weights_are_those_of_a_run_in_one_process_whoever_dies(
 def test_kills_with_two_ranks_a_group_filter_and_weights_through_the_object_store(
     cluster: SmallCluster, tester: RunTester, killer: Killer
 ) -> None:
-    config = fault_run(tester, 12, algorithm={"filter_low": 0.0, "filter_high": 1.0, "dynamic_batching": False})
+    config = fault_run(tester, 12, algorithm={"filter_range": [0.0, 1.0], "filter_limit": 1000})
     with joined(tester, cluster, config, "-i", "2", "-t", "2", "--transport", "object_store") as run:
         outcome = _storm(run, killer, 3, RANKS, 24)
     outcome.balances(6 * 12, staleness=2)

@@ -18,7 +18,7 @@ def nodes(*gpus: float, cpus: float = 8.0) -> list[Node]:
 
 def test_one_machine_holds_everything_in_shares_of_its_cores() -> None:
     placed = place(nodes(0, cpus=2), trainers=Role(count=2, gpus=1), producers=Role(count=2, gpus=1))
-    assert placed.nodes == ("n0",)
+    assert {*placed.trainers, *placed.producers} == {"n0"}
     assert 4 * placed.cpus <= 2
     assert placed.trainer_gpus == placed.producer_gpus == 0
 
@@ -45,6 +45,19 @@ def test_colocated_roles_share_devices_half_and_half() -> None:
     placed = place(nodes(2), trainers=Role(count=2, gpus=1), producers=Role(count=2, gpus=1), colocated=True)
     assert placed.trainers == placed.producers == ("n0", "n0")
     assert placed.trainer_gpus + placed.producer_gpus == 1.0
+    assert [gpus for _, _, gpus in placed.bundles] == [1.0, 1.0]  # a whole GPU for each pair, or two trainers might share one
+    assert [placed.producer_bundle(number) for number in range(2)] == [0, 1]
+
+
+def test_colocated_producers_that_do_not_fit_onto_the_trainers_are_refused() -> None:
+    for producers in (Role(count=3, gpus=1), Role(count=2, gpus=2)):
+        with pytest.raises(ConfigError, match=r"do not fit onto 2 trainers; type -i 2 -ptp 1"):
+            place(nodes(4), trainers=Role(count=2, gpus=1), producers=producers, colocated=True)
+
+
+def test_on_cpus_of_a_cluster_that_has_gpus_producers_are_spread() -> None:
+    placed = place(nodes(4, 4, 4), trainers=Role(count=1, gpus=0), producers=Role(count=6, gpus=0))
+    assert sorted(Counter(placed.producers).values()) == [3, 3]
 
 
 def test_a_cluster_without_nodes_is_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rlcore.errors import StarvationError
+from rlcore.errors import RunError, StarvationError
 from rlcore.runtimes.cluster.group_store import GroupStore
 from rlcore.runtimes.cluster.schedule_service import Arrival, ScheduleService
 from rlcore.runtimes.starvation import FilterWatch
@@ -82,8 +82,7 @@ def test_on_policy_waits_for_the_producer_that_has_not_yet_the_new_weights() -> 
         b = await parked(schedule.lease("b", 4, 0))
         await schedule.deliver("s", "a", [arrival(lease) for lease in await a])
         await batch
-        await schedule.updated()
-        await parked(schedule.next_batch())
+        await parked(schedule.next_batch(trained=1))
         again = await parked(schedule.lease("a", 4, 1))
         assert not again.done()
         assert not b.done()
@@ -104,7 +103,70 @@ def test_a_batch_is_addressed_by_store() -> None:
         await schedule.deliver("south", "a", [arrival(leases[1])])
         order = await batch
         assert order.stores == {"north": (0,), "south": (1,)}
-        assert await schedule.updated() == 1
+        await parked(schedule.next_batch(trained=1))
+        assert (await schedule.status()).version == 1
+
+    run(story)
+
+
+def test_a_version_that_no_batch_makes_is_refused() -> None:
+    async def story() -> None:
+        with pytest.raises(RunError, match=r"made version 3, and the schedule waits for 1"):
+            await service().next_batch(trained=3)
+
+    run(story)
+
+
+def test_the_state_of_a_version_waits_for_it() -> None:
+    async def story() -> None:
+        schedule = service(batch=1, staleness=1)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        (lease, *_) = await schedule.lease("a", 1, 0)
+        await schedule.deliver("s", "a", [arrival(lease)])
+        await batch
+        state = await parked(schedule.state(1))
+        assert not state.done()
+        await parked(schedule.next_batch(trained=1))
+        assert (await state)["version"] == 1
+
+    run(story)
+
+
+def test_a_store_that_dies_while_its_groups_are_trained_does_not_void_the_batch() -> None:
+    async def story() -> None:
+        schedule = service(batch=1, staleness=1)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        leases = await schedule.lease("a", 2, 0)
+        await schedule.deliver("s", "a", [arrival(lease) for lease in leases])
+        order = await batch
+        await schedule.store_lost("s")
+        batch = await parked(schedule.next_batch(trained=1))
+        status = await schedule.status()
+        assert (status.trained, status.version) == (1, 1)
+        assert not batch.done()  # the other group was lost with the store, and is leased anew
+        (again, *_) = await schedule.lease("a", 1, 0)
+        assert again.prompt_index not in {leases[n].prompt_index for n in range(2) if leases[n].lease_id in order.order.lease_ids}
+
+    run(story)
+
+
+def test_on_policy_nothing_is_dealt_while_anybody_has_something_under_way() -> None:
+    async def story() -> None:
+        schedule = service(prompts=8, batch=8)
+        await schedule.join("a")
+        await schedule.join("b")
+        await parked(schedule.next_batch())
+        first = await parked(schedule.lease("a", 2, 0))
+        second = await parked(schedule.lease("b", 2, 0))
+        (one, _) = await first
+        await second
+        await schedule.deliver("s", "a", [arrival(one)])
+        again = await parked(schedule.lease("a", 1, 0))
+        other = await parked(schedule.lease("b", 2, 0))
+        assert not again.done()
+        assert not other.done()
 
     run(story)
 
@@ -213,7 +275,10 @@ async def _produce(schedule: ScheduleService, store: GroupStore, name: str, dice
             group = Group(
                 prompt_id=f"p{lease.prompt_index}", episode=lease.episode, prompt_index=lease.prompt_index, rollouts=(), scores=()
             )
-            await store.deliver(worker, [arrival(lease, failed="error" if dice.random() < trouble / 4 else "")], [group])
+            made = arrival(lease, failed="error" if dice.random() < trouble / 4 else "")
+            await store.deliver(worker, [made], [group])
+            if dice.random() < trouble:  # a call that was repeated, for its answer was lost
+                await store.deliver(worker, [made], [group])
 
 
 @settings(max_examples=40, deadline=None, phases=[Phase.explicit, Phase.generate])  # a hang is not worth shrinking
@@ -226,7 +291,9 @@ def test_whatever_dies_every_prompt_ends_exactly_once(seed: int, staleness: int,
         store = GroupStore("s", schedule.deliver)
         makers = [asyncio.ensure_future(_produce(schedule, store, f"w{number}", dice, trouble)) for number in range(producers)]
         trained: list[tuple[int, int]] = []
-        while (order := await schedule.next_batch()) is not None:
+        done: int | None = None
+        while (order := await schedule.next_batch(done)) is not None:
+            done = None
             missing, groups = await store.read(order.stores["s"])
             assert not missing
             lost = [lease_id for lease_id in groups if dice.random() < trouble / 3]
@@ -235,9 +302,12 @@ def test_whatever_dies_every_prompt_ends_exactly_once(seed: int, staleness: int,
                 assert await schedule.groups_lost(lost)
                 continue
             trained += [(group.episode, group.prompt_index) for group in groups.values()]
+            if dice.random() < trouble / 3:  # the store dies while its groups, which have been read, are trained
+                await store.forget(range(10_000))
+                await schedule.store_lost("s")
             assert order.order.staleness <= staleness
             await store.forget(order.stores["s"])
-            await schedule.updated()
+            done = order.order.version + 1
         await asyncio.gather(*makers)
         status = await schedule.status()
         assert len(trained) == len(set(trained)) == status.trained
