@@ -71,6 +71,13 @@ class RunFolder:
         """One line of ``metrics.jsonl``."""
         append_json_line(self.root / "metrics.jsonl", record)
 
+    def log_times(self, workers: Mapping[str, Mapping[str, float]], step: int | None = None) -> None:
+        """One line of ``times.jsonl``: seconds by worker and category, to the microsecond, of a step; of the whole run where ``step`` is
+        None."""
+        record: dict[str, Any] = {"total": True} if step is None else {"step": step}
+        rounded = {worker: {category: round(spent, 6) for category, spent in seconds.items()} for worker, seconds in workers.items()}
+        append_json_line(self.root / "times.jsonl", {**record, "workers": rounded})
+
     def log_failure(self, record: Mapping[str, Any]) -> None:
         """One line of ``failures.jsonl``: a prompt that could not be judged, and why."""
         append_json_line(self.root / "failures.jsonl", record)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ __all__ = ["Crew", "Update"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """One update, trained, and its weights on their way: the version that it made, its figures, the rows of the rollout log where they
-    were asked for."""
+    were asked for. ``times``: worker -> category -> seconds of this step, as far as they are known."""
 
     version: int
     figures: Mapping[str, float]
     rollouts: tuple[Mapping[str, Any], ...] = ()
+    times: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class Crew(ABC):
     """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
 
-    ``horizon``: the updates that are planned; ``fingerprints``: a hash of each data set, by name; ``probes``: version 0 is checked.
+    ``horizon``: the updates that are planned; ``fingerprints``: a hash of each data set, by name; ``loop_role``: whose profile that of the
+    loop's thread is.
     """
+
+    loop_role = "trainer"
 
     horizon: int
     fingerprints: Mapping[str, str]

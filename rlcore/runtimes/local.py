@@ -105,15 +105,12 @@ class LocalCrew(Crew):
             metrics, version = self._trained(batch)
         self._timing.collect(self._accounts)
         tokens = self._feed.take_tokens()
+        times = self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted)
         return Update(
             version=version,
-            figures={
-                **batch_figures(batch),
-                **metrics,
-                **self._judge.metrics(),
-                **self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted),
-            },
+            figures={**batch_figures(batch), **metrics, **self._judge.metrics(), **times},
             rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
+            times=self._timing.step_workers,
         )
 
     def _producer_held_back(self) -> AbstractContextManager[object]:

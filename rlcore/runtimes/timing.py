@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from rlcore.schedule import Role, TimeAccount, Timeline, TimeShares, WorkerTime
-from rlcore.schedule.time_shares import step_figures
+from rlcore.schedule.time_shares import step_figures, worker_seconds
 
 __all__ = ["Timing"]
 
@@ -26,10 +26,12 @@ _Seconds = dict[tuple[str, Role], dict[str, float]]
 @dataclass(slots=True)
 class Timing:
     """``seconds`` of wall clock; ``by_activity``: each role's activities sum to it, ``idle`` included, for each of its workers. What the
-    trainer says of its own steps stands below ``trainer/training`` and is part of it."""
+    trainer says of its own steps stands below ``trainer/training`` and is part of it. ``step_workers``: worker -> category -> seconds of
+    what ``step`` closed last."""
 
     seconds: float = 0.0
     by_activity: dict[str, float] = field(default_factory=dict)
+    step_workers: dict[str, dict[str, float]] = field(default_factory=dict)
     _since: float = 0.0
     _totals: _Seconds = field(default_factory=dict)
     _timelines: dict[tuple[str, Role], Timeline] = field(default_factory=dict)
@@ -63,12 +65,15 @@ class Timing:
                 timeline.add(span.activity, span.start, span.end)
 
     def step(self, *, tokens_generated: int = 0, tokens_wasted: int = 0) -> dict[str, float]:
-        """Seconds by role and category of what was reported since the last call, for ``metrics.jsonl``. ``tokens_generated`` since then,
-        of which ``tokens_wasted`` (or earlier ones) went into groups that were filtered or lost."""
+        """Seconds by role and category of what was reported since the last call, for ``metrics.jsonl``; by worker they are
+        ``step_workers`` from here on. ``tokens_generated`` since then, of which ``tokens_wasted`` (or earlier ones) went into groups that
+        were filtered or lost."""
         of_step, self._of_step = self._of_step, {}
         self._generated += tokens_generated
         self._wasted += tokens_wasted
-        return step_figures(_reports(of_step), tokens_generated=tokens_generated, tokens_wasted=tokens_wasted)
+        reports = _reports(of_step)
+        self.step_workers = worker_seconds(reports, tokens_generated=tokens_generated, tokens_wasted=tokens_wasted)
+        return step_figures(reports, tokens_generated=tokens_generated, tokens_wasted=tokens_wasted)
 
     def stop(self, accounts: Mapping[str, TimeAccount] | None = None, inside_training: Mapping[str, float] | None = None) -> None:
         """Up to here. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""
@@ -84,6 +89,10 @@ class Timing:
     def shares(self) -> TimeShares:
         """Of all that was reported since the start."""
         return TimeShares.of(_reports(self._totals), tokens_generated=self._generated, tokens_wasted=self._wasted)
+
+    def workers(self) -> dict[str, dict[str, float]]:
+        """Worker -> category -> seconds of all that was reported since the start, what came after the last step included."""
+        return worker_seconds(_reports(self._totals), tokens_generated=self._generated, tokens_wasted=self._wasted)
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
         """For ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds; none of a worker overlap."""

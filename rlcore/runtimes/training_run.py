@@ -12,7 +12,7 @@ from typing import Any
 
 from rlcore.checkpoint import save_checkpoint
 from rlcore.config import Plan
-from rlcore.errors import RunError, StarvationError, WorkerLostError
+from rlcore.errors import RunError, StarvationError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.trace import write_trace
@@ -61,8 +61,9 @@ class Run:
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
-            with Interrupt(self._progress.note) as interrupt, profiled(self._profile("trainer")):
+            with Interrupt(self._progress.note) as interrupt, profiled(self._profile(crew.loop_role)):
                 timing = self._trained(interrupt)
+            self._folder.log_times(timing.workers())
             write_trace(self._folder.root / "trace.json", timing.rows())
             summary = self._summarise(timing)
             self._listeners.finished(summary.as_json())
@@ -71,13 +72,10 @@ class Run:
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
-        too. Where a part of the run died, what was saved is named."""
+        too. Where the run cannot go on, what was saved is named."""
         try:
             self._crew.begin(self._folder.root, interrupt)
             return self._train(interrupt)
-        except WorkerLostError as error:
-            saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
-            raise WorkerLostError(f"{error}; {saved}") from error.__cause__
         except StarvationError as error:
             self._crew.stop()
             self._log_failures()
@@ -86,6 +84,9 @@ class Run:
                 raise
             self._save(status.version)
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
+        except RunError as error:
+            saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
+            raise type(error)(f"{error}; {saved}") from error.__cause__
 
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
@@ -147,6 +148,7 @@ class Run:
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures.get("reward/mean")
         self._folder.log_metrics({"step": step, **figures})
+        self._folder.log_times(update.times, step)
         self._warn_of_gap(figures)
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from rlcore.schedule.accounting import IDLE, Role, WorkerTime, seconds_by_role
 from rlcore.schedule.records import Admission
 
-__all__ = ["Category", "TimeShares", "by_category", "step_figures", "waiting_activity"]
+__all__ = ["Category", "TimeShares", "by_category", "step_figures", "waiting_activity", "worker_seconds"]
 
 
 class Category(StrEnum):
@@ -122,6 +122,18 @@ def step_figures(times: Iterable[WorkerTime], *, tokens_generated: int = 0, toke
     return {
         f"time/{_PLURAL[role]}/{category}": spent for role in Role for category, spent in by_category(seconds[role], wasted[role]).items()
     }
+
+
+def worker_seconds(times: Iterable[WorkerTime], *, tokens_generated: int = 0, tokens_wasted: int = 0) -> dict[str, dict[str, float]]:
+    """For ``times.jsonl``: worker -> category -> seconds, every category. Waste is known for all producers together: each has the same
+    share of its generation in it, so that the workers of a role sum to ``step_figures``."""
+    wasted = {Role.TRAINER: 0.0, Role.PRODUCER: _share(tokens_wasted, tokens_generated)}
+    workers: dict[str, dict[str, float]] = {}
+    for time in times:
+        seconds = workers.setdefault(time.worker, dict.fromkeys(map(str, Category), 0.0))
+        for category, spent in by_category(time.seconds, wasted[time.role]).items():
+            seconds[category] += spent
+    return workers
 
 
 def _share(part: int, whole: int) -> float:

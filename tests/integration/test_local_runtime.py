@@ -49,10 +49,14 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     done = tester.run("train", config, "--json").assert_ok()
     folder = folder_of(tester, done)
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    times = [json.loads(line) for line in (folder / "times.jsonl").read_text().splitlines()]
+    assert [row.get("step", "total") for row in times] == [1, 2, 3, "total"]
+    assert all(row["workers"].keys() == {"producer", "trainer"} for row in times)
     assert {
         "run.toml",
         "manifest.json",
         "metrics.jsonl",
+        "times.jsonl",
         "summary.json",
         "rollouts/step-1.jsonl",
         "eval/say/step-0.jsonl",

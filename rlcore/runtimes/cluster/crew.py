@@ -44,6 +44,8 @@ _LAST_SECONDS = 5.0
 class RayCrew(Crew):
     """See ``Crew``. What is cheap to refuse is refused before Ray starts; what is loaded is loaded everywhere at the same time."""
 
+    loop_role = "driver"
+
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
         self._plan = plan
         self._say = say

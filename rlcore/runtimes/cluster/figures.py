@@ -19,7 +19,8 @@ _LAST_SECONDS = 10.0
 
 
 class Gathered:
-    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start."""
+    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start; ``times``:
+    worker -> category -> seconds of the step that ``figures`` was asked for last."""
 
     def __init__(self, inbox: Inbox, schedule: Any, services: NodeServices, team: ProducerTeam, ranks: Ranks) -> None:
         self._inbox = inbox
@@ -28,6 +29,7 @@ class Gathered:
         self._team = team
         self._ranks = ranks
         self.timings: Mapping[str, float] = {}
+        self.times: Mapping[str, Mapping[str, float]] = {}
         self._timing: Timing | None = None
         self._rewards: list[dict[str, float]] = []
         self._failures: list[dict[str, Any]] = []
@@ -57,6 +59,7 @@ class Gathered:
             wasted = self._tokens.wasted - self._counted.wasted
             self._counted = self._tokens
             figures |= self._timing.step(tokens_generated=generated, tokens_wasted=wasted)
+            self.times = self._timing.step_workers
         return figures
 
     def take_failures(self) -> list[dict[str, Any]]:

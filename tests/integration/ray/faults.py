@@ -134,7 +134,6 @@ class BackgroundRun:
     tester: RunTester
     argv: tuple[str, ...]
     ray_dir: Path
-    env: dict[str, str] = field(default_factory=dict)
     stdout: list[str] = field(default_factory=list)
     stderr: list[str] = field(default_factory=list)
 
@@ -142,7 +141,7 @@ class BackgroundRun:
         self.process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, *self.argv],
             cwd=self.tester.folder,
-            env={**self.tester.plugins.environment, **QUIET, **self.env},
+            env={**self.tester.plugins.environment, **QUIET},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             encoding="utf-8",

@@ -15,8 +15,8 @@ from tests.integration.ray.conftest import SmallCluster, joined, no_new_shared_m
 from tests.integration.ray.faults import BackgroundRun, Killer, Process, fault_run, processes_of, until
 
 KILLS = 4
-AGENTS = {"RAY_gcs_server_request_timeout_seconds": "10"}
-"""Ray's own agents outlive their node for as long as they try to report its end to a head that is gone: 60 s, if nothing else is set."""
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Of Ray itself: after a driver's death by force they try for 60 s to report the end of their node to a head that is gone."""
 LONG = 200
 """Episodes of a run that is not meant to reach its end."""
 
@@ -64,7 +64,8 @@ def own_ray() -> Iterator[Path]:
     before = shared_memory()
     with tempfile.TemporaryDirectory(prefix="rl", dir="/tmp", ignore_cleanup_errors=True) as name:
         yield Path(name)
-        until(lambda: not processes_of(Path(name)), lambda: f"these to end: {processes_of(Path(name))}", 30.0)
+        until(lambda: all(process.title in AGENTS for process in processes_of(Path(name))), "all but Ray's agents to end", 30.0)
+        until(lambda: not processes_of(Path(name)), lambda: f"these to end: {processes_of(Path(name))}", 110.0)
     no_new_shared_memory(before)
 
 
@@ -82,7 +83,7 @@ def test_a_second_signal_ends_the_run_at_once(own_ray: Path, tester: RunTester) 
 
 def test_nothing_outlives_a_driver_that_is_killed(own_ray: Path, tester: RunTester, killer: Killer) -> None:
     config = fault_run(tester, LONG)
-    with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "2", "--ray_dir", str(own_ray)), own_ray, AGENTS) as run:
+    with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "2", "--ray_dir", str(own_ray)), own_ray) as run:
         run.reach(2)
         assert len(processes_of(own_ray)) > 6
         killer.kill(run, lambda: [Process(run.process.pid, "the driver")], "the driver")

@@ -50,6 +50,16 @@ def test_logs_and_tables_land_where_the_architecture_says(tmp_path: Path) -> Non
     assert (made.root / "eval" / "task" / "step-2.jsonl").exists()
 
 
+def test_times_are_a_row_a_step_and_one_of_the_whole_run(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    made.log_times({"producer-0": {"compute": 1 / 3}}, 1)
+    made.log_times({"producer-0": {"compute": 2.0}})
+    assert [json.loads(line) for line in (made.root / "times.jsonl").read_text().splitlines()] == [
+        {"step": 1, "workers": {"producer-0": {"compute": 0.333333}}},
+        {"total": True, "workers": {"producer-0": {"compute": 2.0}}},
+    ]
+
+
 def test_lines_are_appended_whole(tmp_path: Path) -> None:
     append_json_line(tmp_path / "log", {"a": 1})
     append_json_line(tmp_path / "log", {"a": 2})

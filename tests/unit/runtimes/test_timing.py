@@ -58,6 +58,25 @@ def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_
     assert made.by_activity == {"trainer/training": 4.0, "producer/generation": 8.0, "producer/scoring": 2.0}
 
 
+def test_the_seconds_of_each_worker_are_those_of_the_step_and_of_the_whole_run() -> None:
+    made = Timing.start()
+    made.saw([reported("rank 0", Role.TRAINER, 0.0, training=3.0), reported("p0", Role.PRODUCER, 0.0, generation=4.0, scoring=1.0)])
+    made.saw([reported("p1", Role.PRODUCER, 0.0, generation=2.0)])
+    figures = made.step(tokens_generated=100, tokens_wasted=25)
+    first = made.step_workers
+    assert {name: seconds for name, seconds in first["p0"].items() if seconds} == {"compute": 3.0, "blocked_by_rewards": 1.0, "wasted": 1.0}
+    assert {name: seconds for name, seconds in first["p1"].items() if seconds} == {"compute": 1.5, "wasted": 0.5}
+    assert first["rank 0"]["compute"] == 3.0
+    assert {f"time/producers/{name}": first["p0"][name] + first["p1"][name] for name in first["p0"]}.items() <= figures.items()
+    made.saw([reported("p1", Role.PRODUCER, 2.0, generation=6.0)])
+    made.step(tokens_generated=100)
+    assert made.step_workers.keys() == {"p1"}
+    made.saw([reported("rank 0", Role.TRAINER, 3.0, weights=0.5)])
+    total = made.workers()
+    assert (total["rank 0"]["waiting_for_weights"], total["p0"]["wasted"], total["p1"]["wasted"]) == (0.5, 4.0 / 8, 8.0 / 8)
+    assert {name: sum(seconds.values()) for name, seconds in total.items()} == {"rank 0": 3.5, "p0": 5.0, "p1": 8.0}
+
+
 def test_the_rows_of_the_trace_join_what_the_reports_cut() -> None:
     made = Timing.start()
     for start in (0.0, 1.0, 2.0):
