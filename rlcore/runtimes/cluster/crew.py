@@ -181,17 +181,18 @@ class RayCrew(Crew):
         if self._plan.config.run.placement == "colocated":
             self._inbox.survivors([actor.sleep.remote() for actor in self._team.actors])
         self._gathered.ask()
-        trained = self._ranks.train(order, log_rollouts, self._groups)
+        trained, *others = self._ranks.train(order, log_rollouts, self._groups)
         self._version = order.order.version + 1
         self._pending = self._schedule.next_batch.remote(self._version)
         for store in self._services.all():
             store.store.forget.remote(order.stores.get(store.node, ()))
         self._order, self._groups = None, []
-        self._gathered.timings = trained.timings
+        self._gathered.trained([trained, *others])
         return Update(
             version=self._version,
             figures={**trained.figures, **self._gathered.figures()},
             rollouts=trained.rollouts,
+            times=self._gathered.times,
         )
 
     def evaluate(self, step: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlcore.runtimes.cluster.inbox import Inbox
@@ -10,6 +10,7 @@ from rlcore.runtimes.cluster.node_services import NodeServices
 from rlcore.runtimes.cluster.ranks import Ranks
 from rlcore.runtimes.cluster.schedule_service import Tokens
 from rlcore.runtimes.cluster.team import ProducerTeam
+from rlcore.runtimes.cluster.trainer_host import Trained
 from rlcore.runtimes.timing import Timing
 
 __all__ = ["Gathered"]
@@ -48,10 +49,14 @@ class Gathered:
         for actor in self._team.serving:
             self._want(actor.report.remote(), self._saw)
 
+    def trained(self, ranks: Sequence[Trained]) -> None:
+        """What the ranks said of the update that ends now, rank 0 first."""
+        self.timings = ranks[0].timings
+        for rank in ranks:
+            self._saw(rank.time)
+
     def figures(self) -> dict[str, float]:
         """Of this step: what rewards say, and seconds by role and category."""
-        for actor in self._ranks.actors:
-            self._want(actor.report.remote(), self._saw)
         figures = _mean(self._rewards)
         self._rewards.clear()
         if self._timing is not None:

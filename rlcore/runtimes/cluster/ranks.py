@@ -58,10 +58,9 @@ class Ranks:
         """Have them leave each other; references to wait for."""
         return [actor.close.remote() for actor in self.actors]
 
-    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> Trained:
-        """One update; ``groups``: references to what the stores hold of it."""
-        trained: Trained = self._all("train", order, log_rollouts, *groups)
-        return trained
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Trained]:
+        """One update, as every rank reports it; ``groups``: references to what the stores hold of it."""
+        return self._all("train", order, log_rollouts, *groups)
 
     def producer_left(self, name: str) -> None:
         """A producer died: no transfer of weights waits for it."""
@@ -71,8 +70,8 @@ class Ranks:
         """``model/`` and ``trainer/`` below the folder."""
         self._all("save", folder.resolve())
 
-    def _all(self, method: str, *args: Any) -> Any:
-        return self._inbox.wait([getattr(actor, method).remote(*args) for actor in self.actors], self.failed)[0]
+    def _all(self, method: str, *args: Any) -> list[Any]:
+        return self._inbox.wait([getattr(actor, method).remote(*args) for actor in self.actors], self.failed)
 
     def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
         if error is not None:

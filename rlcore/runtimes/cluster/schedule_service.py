@@ -14,6 +14,7 @@ from typing import Any
 from rlcore.errors import RunError, StarvationError
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.dealing import LeaseQueue
 from rlcore.types import Lease
 
 __all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
@@ -68,7 +69,7 @@ class ScheduleService:
     def __init__(self, settings: ScheduleSettings, watch: FilterWatch) -> None:
         self._coordinator = Coordinator(settings)
         self._watch = watch
-        self._on_policy = settings.max_staleness == 0
+        self._queue = LeaseQueue(on_policy=settings.max_staleness == 0)
         self._workers: dict[str, _Worker] = {}
         self._kept: dict[int, _Kept] = {}
         self._leases: dict[int, Lease] = {}
@@ -191,6 +192,7 @@ class ScheduleService:
     async def worker_lost(self, worker: str) -> tuple[int, int]:
         """The producer is gone: what it had in flight is leased anew. Returns (leases that ended, groups that it had delivered)."""
         state = self._workers.pop(worker, None)
+        self._queue.leave(worker)
         ended = self._coordinator.worker_lost(worker)
         for lease_id in ended:
             self._leases.pop(lease_id, None)
@@ -269,24 +271,14 @@ class ScheduleService:
         }
 
     def _deal(self) -> None:
-        """Leases in turns, one a producer, so that none takes all of what there is."""
-        waiting = self._waiting()
-        ready = sum(state.serving >= self._coordinator.version for state in waiting.values())
-        if self._on_policy and (ready < len(self._workers) or self._leases):
-            return  # whole waves: nobody has anything under way
-        dealt: dict[str, list[Lease]] = {name: [] for name in waiting}
-        open_hands = list(waiting)
-        while open_hands:
-            for name in list(open_hands):
-                state = waiting[name]
-                lease = self._coordinator.lease(name, 1, serving=state.serving) if len(dealt[name]) < state.asks else []
-                dealt[name] += lease
-                if not lease:
-                    open_hands.remove(name)
-        for name, leases in dealt.items():
-            if leases:
-                self._leases.update((lease.lease_id, lease) for lease in leases)
-                _answer(waiting[name], leases)
+        for name, state in self._workers.items():
+            if state.answer is None or state.answer.done():
+                self._queue.leave(name)
+            else:
+                self._queue.wait(name, asks=state.asks, serving=state.serving)
+        for name, leases in self._queue.deal(self._coordinator, alive=len(self._workers)).items():
+            self._leases.update((lease.lease_id, lease) for lease in leases)
+            _answer(self._workers[name], leases)
 
     def _tell(self) -> None:
         if self._reader is not None and not self._reader.done() and (notes := self._watch.take_notes()):

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,13 @@ __all__ = ["Trained", "TrainerHost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What rank 0 says of an update; the others say nothing. ``timings``: seconds inside the backend since the start, by part."""
+    """What a rank says of an update: where its seconds went; rank 0 also the figures, the rows of the rollout log, and ``timings``: seconds
+    inside the backend since the start, by part."""
 
-    figures: Mapping[str, float]
-    rollouts: tuple[Mapping[str, Any], ...]
-    timings: Mapping[str, float]
+    time: WorkerTime
+    figures: Mapping[str, float] = field(default_factory=dict)
+    rollouts: tuple[Mapping[str, Any], ...] = ()
+    timings: Mapping[str, float] = field(default_factory=dict)
 
 
 class TrainerHost:
@@ -89,7 +91,7 @@ class TrainerHost:
         else:
             self._publisher.publish(self._consumer.snapshot(version, wanted, self._tolerance))
 
-    def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained | None:
+    def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained:
         """One update on the groups of an order, which come by store; then publish the new weights."""
         self._waiting.close()
         batch = _batch(order, stored)
@@ -97,8 +99,9 @@ class TrainerHost:
         self._publish(batch.version + 1, probe_sequence(batch))
         self._wait()
         if self._rank:
-            return None
+            return Trained(time=self.report())
         return Trained(
+            time=self.report(),
             figures={**batch_figures(batch), **metrics},
             rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
             timings=dict(self._consumer.timings),
