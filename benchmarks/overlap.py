@@ -35,7 +35,7 @@ from rlcore.testing import PluginFolder, write_fake_model
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 BATCH, SLOTS, PRODUCERS, STALENESS = 16, 16, 2, 4
-UPDATE_SECONDS, MEAN_LENGTH, SIGMA, CUT = 0.2, 64, 1.0, 8.0
+UPDATE_SECONDS, MEAN_LENGTH, SIGMA, CUT = 0.5, 64, 1.0, 8.0
 CURVE = (0, 1, 2, 4, 8)
 PROMPTS = 10 * BATCH
 SEED = 0
@@ -56,7 +56,7 @@ def main() -> None:
     """Every run, the table, the JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--updates", type=int, default=100, help="updates that count (100)")
-    parser.add_argument("--curve-updates", type=int, default=40, help="updates that count at the other points of the curve (40)")
+    parser.add_argument("--curve-updates", type=int, default=20, help="updates that count at the other points of the curve (20)")
     parser.add_argument("--warmup", type=int, default=10, help="updates before them (10)")
     parser.add_argument("--runtime", choices=["ray", "local"], default="ray", help="local: one producer of 32 slots")
     args = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan, check, print or write, submit."""
     if args.system != "slurm":
-        raise UsageError(f"{args.system} is no batch system that rlcore writes for; type rlcore launch slurm {args.system}")
+        raise UsageError(f"{args.system} is no batch system that rlcore writes for; type rlcore launch slurm FILE.toml")
     typed = train_flags(args)
     _check_words(args, typed)
     from rlcore.launch import sbatch_text
@@ -69,9 +70,11 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print(text, end="")
         return 0
-    out = args.out or (args.files[-1] if args.files else Path("rlcore")).with_suffix(".sbatch")
+    out: Path = args.out or (args.files[-1] if args.files else Path("rlcore")).with_suffix(".sbatch")
     if out.exists():
         raise UsageError(f"{out} is there already; delete it, or type --out and another name")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"--out {out}: the folder {out.parent} is not there; make it, or type another --out")
     if args.submit and shutil.which("sbatch") is None:
         raise UsageError("--submit needs sbatch, which is not found here; leave --submit out and hand the file to Slurm where it is")
     out.write_text(text, encoding="utf-8")
@@ -93,6 +96,11 @@ def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
         raise UsageError("--venv and --container are two environments for one job; type one of them")
     if args.container is not None and args.plugin:
         raise UsageError(f"--plugin {args.plugin[0]} cannot be installed into the image of --container; build the image with it")
+    if args.container is not None and "://" not in args.container and not Path(args.container).exists():
+        raise UsageError(f"--container {args.container} is not found here; type the path of an image, or an address (docker://…)")
+    for package in args.plugin:
+        if not re.fullmatch(r"[\w./-][\w.\[\],=<>!~+/@:-]*", package):
+            raise UsageError(f"--plugin {package!r} is no package; type a name, name==version, or a path, each as a word of its own")
     if args.venv is not None and not (args.venv / "bin" / "python").exists():
         raise UsageError(f"--venv {args.venv} is no virtual environment (it has no bin/python); type the folder that python -m venv made")
 
@@ -148,11 +156,11 @@ def _environment(venv: Path | None) -> str:
 
 def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text) < 1_000_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 0 to 999999")
     return int(text)
 
 
 def _count(text: str) -> int:
     if (value := _whole(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} must be at least 1")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 999999")
     return value

@@ -69,7 +69,10 @@ def show_advice(advice: Advice) -> None:
         f"staleness {figures.staleness_mean:.1f} on average, {figures.staleness_max} at most; at most {figures.peak_buffer} groups waited"
     )
     lost = f"; {figures.failures} producers failed, {figures.lost:.2%} of the tokens were lost" if figures.failures else ""
-    for line in ("", f"zero bubble: {gains}", f"{ages}{lost}", "", f"rlcore train … {advice.flags}"):
+    faster = max(synchronous.speed, colocated.speed) > best.speed
+    turns = "--placement colocated --max-staleness 0" if colocated.speed >= synchronous.speed else "--max-staleness 0"
+    hint = (f"synchronous is faster for this workload: {turns}",) if faster else ()
+    for line in ("", f"zero bubble: {gains}", f"{ages}{lost}", *hint, "", f"rlcore train … {advice.flags}"):
         console.print(line, soft_wrap=True)
 
 

@@ -34,6 +34,7 @@ __all__ = [
 
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
+Workers = Annotated[int, Field(ge=1, le=100_000)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -136,7 +137,7 @@ class InferenceSection(Section):
     """[inference]: the producers."""
 
     name: Name = setting("transformers", "-b", "--backend", help="inference backend")
-    num_inferencer: Count = setting(1, "-i", help="number of producers")
+    num_inferencer: Workers = setting(1, "-i", help="number of producers")
     inference_batch_size: Count | Auto = setting("auto", "-ibs", help="prompts in flight per producer; auto: train_batch_size")
     inference_microbatch_size: Count | Auto = setting(
         "auto", "-imbs", help="prompts per forward on one producer; auto: inference_batch_size"
@@ -151,7 +152,7 @@ class TrainingSection(Section):
     """[training]: the trainers, their batches and the optimizer."""
 
     name: Name = setting("auto", "--trainer", help="training backend; auto: torch, colossalai with pipeline parallelism")
-    num_trainers: Count = setting(1, "-t", help="number of trainer processes")
+    num_trainers: Workers = setting(1, "-t", help="number of trainer processes")
     train_batch_size: Count = setting(32, "-tbs", help="prompts per update, over all trainers")
     train_minibatch_size: Count | Auto = setting(
         "auto", "-tMbs", help="prompts handed over at a time inside one update; auto: train_batch_size"

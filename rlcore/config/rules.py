@@ -303,7 +303,7 @@ def _eval_has_data(facts: Facts) -> str | None:
     if not section.eval_interval or section.eval_dataset:
         return None
     example = '-ed \'{"heldout": "heldout.jsonl"}\''
-    return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}"
+    return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}, or type -ei 0"
 
 
 def _tasks_are_folders(facts: Facts) -> str | None:

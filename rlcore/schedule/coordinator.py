@@ -210,6 +210,12 @@ class Coordinator:
             masked=frozenset(lease_id for lease_id in taken if self._held[lease_id].masked),
         )
 
+    def upcoming(self) -> tuple[int, ...]:
+        """The ready groups that the next batch would take first, as things stand; for whoever moves payloads ahead of it. Groups that are
+        still under way may come before them."""
+        ready = [lease_id for _, lease_id in heapq.nsmallest(self.settings.train_batch_size, self._oldest)]
+        return tuple(lease_id for lease_id in ready if (held := self._held.get(lease_id)) is not None and held.phase is _Phase.READY)
+
     def waiting_for(self) -> WaitingFor:
         """Whether ``next_batch`` would give a batch now, or what it waits for."""
         if self._batch:

@@ -59,6 +59,8 @@ class RayCrew(Crew):
         self._inbox = Inbox()
         self._version = 0
         self._order: Order | None = None
+        self._trained: Order | None = None
+        self._preloaded: set[int] = set()
         self._groups: list[Any] = []
         self._pending: Any = None
         self._closed = False
@@ -149,11 +151,11 @@ class RayCrew(Crew):
 
     def _fetch(self, order: Order) -> bool:
         """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
-        stores = {services.node: services.store for services in self._services.all()}
-        reads = {
-            node: stores[node].read.options(num_returns=2).remote(lease_ids) for node, lease_ids in order.stores.items() if node in stores
+        wanted = {
+            node: tuple(lease_id for lease_id in lease_ids if lease_id not in self._preloaded) for node, lease_ids in order.stores.items()
         }
-        absent = self._absent(order, {node: missing for node, (missing, _) in reads.items()})
+        reads = self._read(wanted)
+        absent = self._absent({node: ids for node, ids in wanted.items() if ids}, {node: missing for node, (missing, _) in reads.items()})
         if not absent:
             self._groups = [groups for _, groups in reads.values()]
             return True
@@ -161,18 +163,27 @@ class RayCrew(Crew):
         self._answer(self._schedule.groups_lost.remote(absent))
         return False
 
-    def _absent(self, order: Order, asked: Mapping[str, Any]) -> list[int]:
+    def _read(self, wanted: Mapping[str, Sequence[int]]) -> dict[str, tuple[Any, Any]]:
+        """References to (what is missing, the groups) of every store that is there and has any of them."""
+        stores = {services.node: services.store for services in self._services.all()}
+        return {
+            node: tuple(stores[node].read.options(num_returns=2).remote(lease_ids))
+            for node, lease_ids in wanted.items()
+            if lease_ids and node in stores
+        }
+
+    def _absent(self, wanted: Mapping[str, Sequence[int]], asked: Mapping[str, Any]) -> list[int]:
         """The leases whose groups no store has: all of a store that died."""
-        answers: dict[str, Sequence[int]] = {node: lease_ids for node, lease_ids in order.stores.items() if node not in asked}
+        answers: dict[str, Sequence[int]] = {node: lease_ids for node, lease_ids in wanted.items() if node not in asked}
 
         def arrived(node: str, value: Any, error: BaseException | None) -> None:
             if error is not None and not is_death(error):
                 raise error
-            answers[node] = order.stores[node] if error is not None else value
+            answers[node] = wanted[node] if error is not None else value
 
         for node, ref in asked.items():
             self._inbox.watch(ref, partial(arrived, node))
-        self._inbox.until(lambda: len(answers) == len(order.stores))
+        self._inbox.until(lambda: len(answers) == len(wanted))
         return [lease_id for lease_ids in answers.values() for lease_id in lease_ids]
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -180,13 +191,12 @@ class RayCrew(Crew):
         assert order is not None, "next_batch comes first"
         if self._plan.config.run.placement == "colocated":
             self._inbox.survivors([actor.sleep.remote() for actor in self._team.actors])
-        self._gathered.ask()
-        trained, *others = self._ranks.train(order, log_rollouts, self._groups)
+        refs = self._ranks.train(order, log_rollouts, self._groups)
+        self._while_they_train()
+        trained, *others = self._ranks.trained(refs)
         self._version = order.order.version + 1
         self._pending = self._schedule.next_batch.remote(self._version)
-        for store in self._services.all():
-            store.store.forget.remote(order.stores.get(store.node, ()))
-        self._order, self._groups = None, []
+        self._order, self._groups, self._trained = None, [], order
         self._gathered.trained([trained, *others])
         return Update(
             version=self._version,
@@ -194,6 +204,23 @@ class RayCrew(Crew):
             rollouts=trained.rollouts,
             times=self._gathered.times,
         )
+
+    def _while_they_train(self) -> None:
+        """What could wait until the ranks had their batch: new leases, what was trained before, and all that the driver wants to know."""
+        self._preloaded = set()
+        self._inbox.watch(self._schedule.training.remote(), self._preload)
+        if self._trained is not None:
+            for store in self._services.all():
+                store.store.forget.remote(self._trained.stores.get(store.node, ()))
+        self._gathered.ask()
+
+    def _preload(self, upcoming: Any, error: BaseException | None) -> None:
+        """Bring the groups of the next batch to the ranks while they train on this one."""
+        if error is None and (reads := self._read(upcoming)):
+            self._ranks.preload([groups for _, groups in reads.values()], self._are_preloaded)
+
+    def _are_preloaded(self, leases: set[int]) -> None:
+        self._preloaded = leases
 
     def evaluate(self, step: int) -> None:
         self._evaluations.start(step)

@@ -51,6 +51,9 @@ class Evaluations:
         """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
         actors = self._team.serving if spread else self._team.serving[:1]
         self._attempt += 1
+        if not actors:  # all of them are being replaced
+            self._inbox.after(_AGAIN_SECONDS, partial(self._again, self._attempt))
+            return
         self._answers = []
         self._under_way = self._evaluator.start(self._next_key)
         jobs = self._under_way.jobs
@@ -70,18 +73,14 @@ class Evaluations:
                 self._finish()
         elif is_death(error):
             # What the dead one had is made again, and the rest with it: weights may have changed meanwhile.
-            self._inbox.after(_AGAIN_SECONDS, lambda: self._again(attempt))
+            self._inbox.after(_AGAIN_SECONDS, partial(self._again, attempt))
         else:
             raise error
 
     def _again(self, attempt: int) -> None:
         """A producer died in this attempt; those who live then take it up, once there is one."""
-        if attempt != self._attempt or self._under_way is None:
-            return
-        if self._team.serving:
+        if attempt == self._attempt:
             self._send(spread=True)
-        else:
-            self._inbox.after(_AGAIN_SECONDS, lambda: self._again(attempt))
 
     def _finish(self) -> None:
         versions = {version for version, _ in self._answers}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,26 @@ class Ranks:
         """Have them leave each other; references to wait for."""
         return [actor.close.remote() for actor in self.actors]
 
-    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Trained]:
-        """One update, as every rank reports it; ``groups``: references to what the stores hold of it."""
-        return self._all("train", order, log_rollouts, *groups)
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Any]:
+        """Have them make one update; references for ``trained``. ``groups``: references to what the stores hold of it."""
+        return [actor.train.remote(order, log_rollouts, *groups) for actor in self.actors]
+
+    def preload(self, groups: Sequence[Any], then: Callable[[set[int]], None]) -> None:
+        """Bring groups of a batch to come to every rank, beside what they do; ``then(leases)`` once all of them have them."""
+        answers: list[tuple[int, ...]] = []
+
+        def arrived(leases: Any, error: BaseException | None) -> None:
+            if error is None:  # else they come with their batch
+                answers.append(leases)
+                if len(answers) == len(self.actors):
+                    then(set(leases).intersection(*answers))
+
+        for actor in self.actors:
+            self._inbox.watch(actor.preload.options(concurrency_group="mail").remote(*groups), arrived)
+
+    def trained(self, refs: Sequence[Any]) -> list[Trained]:
+        """Wait for it; what every rank reports, rank 0 first."""
+        return self._inbox.wait(refs, self.failed)
 
     def producer_left(self, name: str) -> None:
         """A producer died: no transfer of weights waits for it."""

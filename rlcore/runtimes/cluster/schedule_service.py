@@ -74,6 +74,7 @@ class ScheduleService:
         self._kept: dict[int, _Kept] = {}
         self._leases: dict[int, Lease] = {}
         self._is_open = False
+        self._handing_over = False
         self._stopped = False
         self._interrupted = False
         self._batch: asyncio.Future[Order | None] | None = None
@@ -159,6 +160,13 @@ class ScheduleService:
         self._pump()
         return await batch
 
+    async def training(self) -> Mapping[str, tuple[int, ...]]:
+        """The ranks have the batch. Leases are dealt from now on: what producers begin with them must not keep a batch waiting. Returns, by
+        store, the groups that the next batch would be made of as things stand: they can be brought to the ranks meanwhile."""
+        self._handing_over = False
+        self._pump()
+        return self._by_store(self._coordinator.upcoming())
+
     def _updated(self, version: int) -> None:
         if self._order is None or self._order.version + 1 != version:
             raise RunError(f"the trainer made version {version}, and the schedule waits for {self._coordinator.version + 1} of a batch")
@@ -166,6 +174,7 @@ class ScheduleService:
         for lease_id in self._order.lease_ids:
             self._kept.pop(lease_id, None)
         self._order = self._filtering = None
+        self._handing_over = False
         for reached in self._readers_of_state:
             if not reached.done():
                 reached.set_result(None)
@@ -179,7 +188,7 @@ class ScheduleService:
             self._tokens.wasted += kept.tokens if kept else 0
             void |= self._coordinator.group_lost(lease_id)
         if void:
-            self._order = None  # its figures of the filter are the next one's
+            self._order, self._handing_over = None, False  # its figures of the filter are the next one's
         self._pump()
         return void
 
@@ -260,7 +269,7 @@ class ScheduleService:
         if self._over:
             for state in self._waiting().values():
                 _answer(state, [])
-        elif self._is_open:
+        elif self._is_open and not self._handing_over:
             self._deal()
 
     def _waiting(self) -> dict[str, _Worker]:
@@ -299,17 +308,16 @@ class ScheduleService:
             waiter.set_result(None)
 
     def _addressed(self, order: TrainOrder) -> Order:
-        self._order = order
+        self._order, self._handing_over = order, True
         if self._filtering is None:
             self._filtering = self._watch.next_update()
+        return Order(order=order, stores=self._by_store(order.lease_ids), filtering=self._filtering)
+
+    def _by_store(self, lease_ids: Sequence[int]) -> dict[str, tuple[int, ...]]:
         stores: dict[str, list[int]] = {}
-        for lease_id in order.lease_ids:
+        for lease_id in lease_ids:
             stores.setdefault(self._kept[lease_id].store, []).append(lease_id)
-        return Order(
-            order=order,
-            stores={name: tuple(lease_ids) for name, lease_ids in stores.items()},
-            filtering=self._filtering,
-        )
+        return {name: tuple(of_store) for name, of_store in stores.items()}
 
 
 def _answer(state: _Worker, leases: list[Lease]) -> None:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import threading
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -21,12 +17,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rlcore.config.model import RunSection
 from rlcore.errors import ConfigError
+from rlcore.runtimes.cluster.joining import apart, head_address, signals_held, usable_folder
 from rlcore.runtimes.cluster.placement import Node
 
 __all__ = ["Seat", "Session"]
-
-_DEFAULT_PORT = 6379
-_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +47,12 @@ class Session:
 
     def __enter__(self) -> Session:
         self._joined = ray.is_initialized()
-        if not self._joined:
-            self._connect()
+        try:
+            if not self._joined:
+                self._connect()
+        except BaseException:
+            ray.shutdown()
+            raise
         dashboard = ray.get_runtime_context().worker.node.address_info.get("webui_url") if ray.is_initialized() else None
         self._say(f"Ray dashboard: http://{dashboard}" if dashboard else "Ray runs without its dashboard (pip install 'ray[default]')")
         return self
@@ -75,24 +73,21 @@ class Session:
         # Without it Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "namespace": f"rlcore-{os.getpid()}"}
-        address = settings.master_address
-        if address is not None and ":" not in address and address != "auto":
-            address = f"{address}:{_DEFAULT_PORT}"
+        address = settings.master_address and head_address(settings.master_address)
         if address is None and settings.ray_dir is not None:
-            options["_temp_dir"] = str(Path(settings.ray_dir).resolve())
-        if address is not None and address != "auto":
-            _check_answers(address)
-        on_term = signal.getsignal(signal.SIGTERM)
+            options["_temp_dir"] = str(usable_folder(settings.ray_dir))
         try:
-            ray.init(address=address or "local", **options)
-            if on_term is not None and threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, on_term)  # Ray's own waits 30 s and ends the process without the clean-up that Ctrl-C gets
-            # Ray prints on standard output what its nodes report of dead workers, whatever log_to_driver says; the run says it itself.
-            ray._private.worker._worker_logs_enabled = False
+            with signals_held(), apart():
+                ray.init(address=address or "local", **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            where = f"the Ray cluster at {address} cannot be joined" if address else "no Ray cluster can be started here"
-            raise ConfigError(f"{where}: {first}; check --master_address (HOST:PORT of ray start --head) and --ray_dir") from error
+            if address is None:
+                raise ConfigError(f"no Ray cluster can be started here: {first}; --ray-dir names another folder for its files") from error
+            raise ConfigError(
+                f"the Ray cluster at {address} cannot be joined: {first}; type --master_address HOST:PORT, as ray start --head says"
+            ) from error
+        # Ray prints on standard output what its nodes report of dead workers, whatever log_to_driver says; the run says it itself.
+        ray._private.worker._worker_logs_enabled = False
 
     def nodes(self) -> list[Node]:
         """The nodes that live, the driver's first."""
@@ -172,15 +167,3 @@ class Session:
         self._actors.append(actor)
         self._names[actor._actor_id.hex()] = called
         return actor
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself waits a minute for a head that is not there, and then ends the process."""
-    host, _, port = address.rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), _ANSWER_SECONDS):
-            pass
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"the head of the Ray cluster at {address} does not answer ({error}); type --master_address HOST:PORT, as ray start --head says"
-        ) from error

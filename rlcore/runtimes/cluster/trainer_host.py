@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -51,6 +52,7 @@ class TrainerHost:
         self._waiting = ExitStack()
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
+        self._ahead: deque[Mapping[int, Group]] = deque(maxlen=2)  # of this batch and of the next
 
     def rendezvous(self, port: int | None) -> str:
         """An address of this node where the ranks can meet."""
@@ -91,10 +93,16 @@ class TrainerHost:
         else:
             self._publisher.publish(self._consumer.snapshot(version, wanted, self._tolerance))
 
+    def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
+        """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
+        groups = {lease_id: group for of_store in stored for lease_id, group in of_store.items()}
+        self._ahead.append(groups)
+        return tuple(groups)
+
     def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained:
-        """One update on the groups of an order, which come by store; then publish the new weights."""
+        """One update on the groups of an order, which come by store where they are not preloaded; then publish the new weights."""
         self._waiting.close()
-        batch = _batch(order, stored)
+        batch = _batch(order, [*self._ahead, *stored])
         metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
         self._publish(batch.version + 1, probe_sequence(batch))
         self._wait()

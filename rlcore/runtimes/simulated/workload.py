@@ -29,20 +29,23 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 AboveOne = Annotated[float, Field(gt=1, allow_inf_nan=False)]
 Spread = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
-Part = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+Tokens = Annotated[float, Field(gt=0, le=10_000_000, allow_inf_nan=False)]
+Several = Annotated[int, Field(ge=1, le=65_536)]
 
 
 class GroupSection(Section):
     """[group]: what one prompt asks for, and how many prompts make an update."""
 
-    prompt_tokens: Positive = setting(512.0, help="tokens of a prompt, on average")
+    prompt_tokens: Tokens = setting(512.0, help="tokens of a prompt, on average")
     prompt_sigma: Spread = setting(0.0, help="spread of prompt lengths (lognormal); 0: all alike")
-    response_tokens: Positive = setting(2048.0, help="tokens of a response, on average")
+    response_tokens: Tokens = setting(2048.0, help="tokens of a response, on average")
     response_sigma: Spread = setting(1.0, help="spread of response lengths (lognormal); 0: all alike")
     length_cut: AboveOne = setting(4.0, help="longest prompt or response, as a multiple of the average")
-    num_generations: Count = setting(16, "-g", help="responses per prompt")
-    train_batch_size: Count = setting(512, "-tbs", help="prompts per update")
-    filtered: Part = setting(0.0, help="share of groups that the filter takes out and that are replaced")
+    num_generations: Several = setting(16, "-g", help="responses per prompt")
+    train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
+    filtered: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = setting(
+        0.0, help="share of groups that the filter takes out and that are replaced"
+    )
 
     @property
     def prompts(self) -> Lengths:
@@ -59,7 +62,7 @@ class GenerationSection(Section):
     """[generation]: one producer. A decode step takes ``step_seconds + request_seconds x running requests`` and gives each a token."""
 
     producer_devices: Count = setting(1, help="devices of one producer (-ptp)")
-    slots: Count = setting(256, help="requests that one producer decodes at a time")
+    slots: Several = setting(256, help="requests that one producer decodes at a time")
     step_seconds: Positive = setting(0.007, help="seconds of a decode step, apart from what each request adds")
     request_seconds: NonNegative = setting(0.000066, help="seconds that each running request adds to a decode step")
     prefill_tokens_per_second: Positive = setting(32000.0, help="speed of prefill; decoding stands still meanwhile, once a group")
@@ -83,8 +86,8 @@ class UpdateSection(Section):
 class TransferSection(Section):
     """[weights]: from the trainers to the producers."""
 
-    weights_gb: NonNegative = setting(15.2, help="size of the weights, GB")
-    bandwidth: Positive = setting(25.0, help="GB/s at which a producer receives them")
+    weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of the weights, GB")
+    bandwidth: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = setting(25.0, help="GB/s at which a producer receives them")
     transfer_seconds: NonNegative = setting(1.0, help="seconds of a transfer that do not depend on the size")
     weights_taken: Literal["live", "between"] = setting(
         "live", help="live: between decode steps; between: when a producer has finished what it generates"
@@ -112,7 +115,9 @@ class RewardSection(Section):
 class FaultSection(Section):
     """[faults]: producers that die."""
 
-    device_hours: Positive | None = setting(None, help="device hours between failures of producers; none: they never fail")
+    device_hours: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = setting(
+        None, help="device hours between failures of producers; none: they never fail"
+    )
     restart_seconds: NonNegative = setting(120.0, help="seconds until a failed producer generates again, with the newest weights")
 
     def seconds_between(self, devices: int) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 import time
@@ -73,14 +74,33 @@ def test_a_second_signal_ends_the_run_at_once(own_ray: Path, tester: RunTester) 
     config = fault_run(tester, LONG, inference={"options": {"seconds": 1.0}}, eval={"eval_dataset": {}})
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "1", "--ray_dir", str(own_ray)), own_ray) as run:
         run.reach(1)
-        run.process.send_signal(signal.SIGINT)
+        os.killpg(run.process.pid, signal.SIGINT)  # as a terminal does: Ray's processes must not hear of it
         run.said("once more stops it now")
-        run.process.send_signal(signal.SIGINT)
+        os.killpg(run.process.pid, signal.SIGINT)
         outcome = run.outcome()
     assert outcome.exit_code == 130, outcome
     assert outcome.error == "error: interrupted"
 
 
+def test_sigterm_to_the_whole_process_group_is_for_the_driver_alone(own_ray: Path, tester: RunTester) -> None:
+    argv = ("train", fault_run(tester, LONG), "-i", "2", "-t", "1", "--ray_dir", str(own_ray))
+    with BackgroundRun(tester, argv, own_ray) as run:
+        run.reach(2)
+        os.killpg(run.process.pid, signal.SIGTERM)  # timeout(1), a supervisor, scancel
+        outcome = run.outcome()
+    assert outcome.exit_code == 130, outcome
+    assert outcome.summary["interrupted"]
+
+
+def test_ctrl_c_while_ray_starts_leaves_nothing(own_ray: Path, tester: RunTester) -> None:
+    argv = ("train", fault_run(tester, LONG), "-i", "2", "-t", "1", "--ray_dir", str(own_ray))
+    with BackgroundRun(tester, argv, own_ray) as run:
+        until(lambda: bool(processes_of(own_ray)) or run.over, "the first of Ray's processes")
+        os.killpg(run.process.pid, signal.SIGINT)
+        assert run.outcome().exit_code == 130
+
+
+@pytest.mark.nightly  # Ray's agents take their minute
 def test_nothing_outlives_a_driver_that_is_killed(own_ray: Path, tester: RunTester, killer: Killer) -> None:
     config = fault_run(tester, LONG)
     with BackgroundRun(tester, ("train", config, "-i", "2", "-t", "2", "--ray_dir", str(own_ray)), own_ray) as run:

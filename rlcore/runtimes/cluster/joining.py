@@ -1,0 +1,97 @@
+"""Before Ray is there: is the address that of a head, can its folder be used, and who gets the signals meanwhile."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray._private.services
+
+from rlcore.errors import ConfigError
+
+__all__ = ["apart", "head_address", "signals_held", "usable_folder"]
+
+_DEFAULT_PORT = 6379
+_ANSWER_SECONDS = 20.0
+_LONGEST_FOLDER = 40
+"""Characters: Ray makes Unix sockets some 65 characters below it, and the whole path of one has at most 107."""
+_ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+
+
+def head_address(typed: str) -> str:
+    """HOST:PORT of a head that answers. ConfigError where it is no such address, or nobody, or somebody else, answers there."""
+    if typed == "auto":
+        return typed
+    host, _, port = typed.rpartition(":") if re.fullmatch(r".*:\d+", typed) else (typed, "", str(_DEFAULT_PORT))
+    if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]", host) or not 1 <= int(port) <= 65535:
+        raise ConfigError(f"--master_address {typed} is no HOST:PORT with a port of 1 to 65535; type what ray start --head says, or auto")
+    address = f"{host}:{port}"
+    try:
+        # In a process of its own: where no head answers, Ray waits a minute and then ends the process.
+        done = subprocess.run([sys.executable, "-c", _ASK, address], capture_output=True, timeout=_ANSWER_SECONDS, check=False)
+        answers = done.returncode == 0
+    except subprocess.TimeoutExpired:
+        answers = False
+    if not answers:
+        raise ConfigError(
+            f"--master_address {address} does not answer as the head of a Ray cluster, within {_ANSWER_SECONDS:g} s; type HOST:PORT as "
+            "ray start --head says, or leave it out for a cluster of its own"
+        )
+    return address
+
+
+def usable_folder(typed: str) -> Path:
+    """The folder for Ray's files, made where it is not there. ConfigError where it cannot be, or is too deep."""
+    folder = Path(typed).resolve()
+    if len(str(folder)) > _LONGEST_FOLDER:
+        raise ConfigError(
+            f"--ray-dir {folder} is too long: Ray's sockets lie below it, and {_LONGEST_FOLDER} characters is the most; type a shorter path"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--ray-dir {folder} cannot be used as a folder ({error.strerror}); type another one") from error
+    return folder
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the body is done, then KeyboardInterrupt: half of a cluster could not be ended. Ray's own handler of
+    SIGTERM, which ends the process without the clean-up that Ctrl-C gets, is put away."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = {number: signal.signal(number, lambda number, frame: held.append(number)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """Ray's processes that start inside get process groups of their own: what a terminal, `timeout` or a supervisor sends to the group of
+    the driver is for the driver, who ends them."""
+    services: Any = ray._private.services
+    before = services.ConsolePopen
+
+    class Apart(before):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any, **named: Any) -> None:
+            super().__init__(*args, process_group=0, **named)
+
+    services.ConsolePopen = Apart
+    try:
+        yield
+    finally:
+        services.ConsolePopen = before

@@ -1,0 +1,139 @@
+"""Who dies is replaced, who fails again and again is given up, and the run ends only when nobody is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ray.exceptions import ActorDiedError
+
+from rlcore.errors import RunError, WeightsError, WorkerLostError
+from rlcore.runtimes.cluster.inbox import Inbox
+from rlcore.runtimes.cluster.placement import Node, Places
+from rlcore.runtimes.cluster.team import ProducerTeam
+from tests.unit.runtimes.cluster.answers import Actor
+
+
+class Session:
+    """Actors without Ray; ``made`` by name. They are there at once, and load at once."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Actor] = {}
+        self.killed: list[Actor] = []
+
+    def nodes(self) -> list[Node]:
+        return [Node(node_id="n", address="a", cpus=2, gpus=0)]
+
+    def actor(self, cls: type, *args: Any, seat: Any, called: str, threads: int) -> Actor:
+        actor = self.made[called] = Actor(lives=lambda: 1, prepare=lambda: None, connect=lambda: None)
+        return actor
+
+    def kill(self, actor: Actor) -> None:
+        self.killed.append(actor)
+
+    def dead(self, error: BaseException) -> str:
+        return "producer-0"
+
+
+class Services:
+    def links(self, node: str) -> None: ...
+
+    def drop_dead(self) -> list[str]:
+        return []
+
+
+class Stage:
+    """A team of two whose schedule answers at once; a lost worker had delivered ``delivered`` groups."""
+
+    def __init__(self, restarts: int = 1, delivered: int = 0) -> None:
+        self.session, self.inbox, self.said, self.lost = Session(), Inbox(), list[str](), list[str]()
+        schedule = Actor(join=lambda: None, worker_lost=lambda: (3, delivered))
+        places = Places(trainers=("n",), producers=("n", "n"), cpus=0.5, trainer_gpus=0, producer_gpus=0)
+        self.team = ProducerTeam(
+            self.session,  # type: ignore[arg-type]
+            self.inbox,
+            Services(),  # type: ignore[arg-type]
+            schedule,
+            None,  # type: ignore[arg-type]
+            places,
+            restarts=restarts,
+            say=self.said.append,
+        )
+        self.team.on_loss = self.lost.append
+        self.team.create(None)
+        self.team.connect("address")
+        self.team.run(None)
+        self.inbox.drain()
+
+    def die(self, name: str, error: Exception | None = None) -> None:
+        self.session.made[name].calls["run"][0].fail(error or ActorDiedError())
+
+    def serve(self, *names: str) -> None:
+        for name in names:
+            self.session.made[name].calls["serves"][0].give(0)
+        self.inbox.drain()
+
+
+def test_who_dies_is_replaced_under_a_new_name() -> None:
+    stage = Stage()
+    stage.serve("producer-0", "producer-1")
+    stage.die("producer-0")
+    stage.inbox.drain()
+    assert "producer-0.1" in stage.session.made
+    assert stage.lost == ["producer-0"]
+    assert "producer-0 was lost" in stage.said[0]
+    assert "producer-0.1 takes its place" in stage.said[0]
+    assert len(stage.team.serving) == 1
+
+
+def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on() -> None:
+    stage = Stage(restarts=1)
+    stage.die("producer-0")
+    stage.inbox.drain()
+    stage.die("producer-0.1", RunError("the engine died"))
+    stage.inbox.drain()
+    assert "goes on with 1 producer" in stage.said[-1]
+    assert any("producer-0 was given up" in remark and "the engine died" in remark for remark in stage.team.remarks())
+
+
+def test_who_delivered_something_begins_anew() -> None:
+    stage = Stage(restarts=1, delivered=4)
+    name = "producer-0"
+    for life in range(1, 5):
+        stage.die(name)
+        stage.inbox.drain()
+        name = f"producer-0.{life}"
+    assert name in stage.session.made
+
+
+def test_two_that_die_together_are_not_taken_for_nobody_left() -> None:
+    stage = Stage(restarts=0)
+    stage.die("producer-0")
+    stage.die("producer-1")
+    with pytest.raises(WorkerLostError, match="no producer is left"):
+        stage.inbox.drain()
+    assert "goes on with 1 producer" in stage.said[0]  # the second one, which was not judged yet
+
+
+def test_wrong_weights_end_the_run_and_not_the_producer() -> None:
+    stage = Stage()
+    stage.inbox._seeking = True  # no death stands behind it
+    stage.die("producer-0", WeightsError("producer-0 does not serve version 3"))
+    with pytest.raises(WeightsError, match="does not serve version 3"):
+        stage.inbox.drain()
+
+
+def test_who_does_not_serve_in_time_is_named() -> None:
+    stage = Stage()
+    stage.serve("producer-1")
+    with pytest.raises(WeightsError, match=r"^producer-0 did not serve version 0 within 0.01 s"):
+        stage.team.wait_until_serving(0, 0.01)
+
+
+def test_an_old_actor_s_late_words_are_not_heard() -> None:
+    stage = Stage()
+    stage.die("producer-0")
+    stage.inbox.drain()
+    stage.session.made["producer-0"].calls["serves"][0].give(0)
+    stage.inbox.drain()
+    assert not stage.team.serving
