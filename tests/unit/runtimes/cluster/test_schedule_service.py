@@ -109,6 +109,25 @@ def test_a_batch_is_addressed_by_store() -> None:
     run(story)
 
 
+def test_while_a_batch_is_handed_over_nothing_is_dealt_and_then_the_next_one_is_named() -> None:
+    async def story() -> None:
+        schedule = service(batch=1, staleness=3)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        leases = await schedule.lease("a", 2, 0)
+        await schedule.deliver("s", "a", [arrival(lease) for lease in leases])
+        (first,) = (await batch).order.lease_ids
+        more = await parked(schedule.lease("a", 1, 0))
+        assert not more.done()
+        (second,) = {lease.lease_id for lease in leases} - {first}
+        assert await schedule.training() == {"s": (second,)}
+        assert len(await more) == 1
+        batch = await parked(schedule.next_batch(trained=1))
+        assert (await batch).order.lease_ids == (second,)
+
+    run(story)
+
+
 def test_a_version_that_no_batch_makes_is_refused() -> None:
     async def story() -> None:
         with pytest.raises(RunError, match=r"made version 3, and the schedule waits for 1"):
