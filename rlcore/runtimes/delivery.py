@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlcore.roles.producer import Job, Produced
@@ -10,7 +10,27 @@ from rlcore.runtimes.annealing import AnnealedSampling
 from rlcore.schedule.coordinator import Delivery
 from rlcore.types import Group, Kind, Lease, Prompt
 
-__all__ = ["JobMaker", "delivery_of", "failure_of", "group_of"]
+__all__ = ["JobMaker", "Tokens", "delivery_of", "failure_of", "group_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, or lost afterwards."""
+
+    generated: int = 0
+    wasted: int = 0
+
+    def plus(self, tokens: int, *, wasted: bool) -> Tokens:
+        """With one more group."""
+        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
+
+    def lost(self, tokens: int) -> Tokens:
+        """With a group that was counted as good, and is gone."""
+        return Tokens(self.generated, self.wasted + tokens)
+
+    def since(self, earlier: Tokens) -> Tokens:
+        """What has come after an earlier count."""
+        return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
 
 
 class JobMaker:

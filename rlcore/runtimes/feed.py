@@ -13,7 +13,7 @@ from typing import Any
 
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
-from rlcore.runtimes.delivery import JobMaker, delivery_of, failure_of, group_of
+from rlcore.runtimes.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
 from rlcore.snapshots import Snapshot
@@ -35,19 +35,6 @@ class Batch:
     masked: frozenset[int]
     version: int
     filtering: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Tokens of groups that were delivered, and of those among them that train nothing."""
-
-    generated: int = 0
-    wasted: int = 0
-
-    def plus(self, group: Group, *, wasted: bool) -> Tokens:
-        """With one more group."""
-        tokens = sum(rollout.length for rollout in group.rollouts)
-        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
 
 
 class Feed:
@@ -140,7 +127,8 @@ class Feed:
         self._scored += groups.values()
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
             self.watch.saw(delivery, verdict)
-            self._tokens = self._tokens.plus(groups[delivery.lease_id], wasted=not verdict.kept)
+            tokens = sum(rollout.length for rollout in groups[delivery.lease_id].rollouts)
+            self._tokens = self._tokens.plus(tokens, wasted=verdict is not Verdict.KEPT)
             if verdict is Verdict.FAILED:
                 self._failures.append(failure_of(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
             if verdict.kept:
@@ -175,21 +163,7 @@ class SequentialFeed(Feed):
     weights are wanted, by a batch or by an evaluation; what it generates is the same, bit for bit.
     """
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        producer: Producer,
-        jobs: JobMaker,
-        evaluator: Evaluator,
-        channel: LocalChannel,
-        in_flight: int,
-        watch: FilterWatch,
-        say: Callable[[str], None],
-        *,
-        colocated: bool = False,
-    ) -> None:
-        super().__init__(coordinator, producer, jobs, evaluator, channel, in_flight, watch, say)
-        self._colocated = colocated
+    colocated = False
 
     def next_batch(self) -> Batch | None:
         self._load_newest()
@@ -200,7 +174,7 @@ class SequentialFeed(Feed):
             self._deliver(self._run(jobs))
             self._warn()
             self.watch.check()
-        if self._colocated:
+        if self.colocated:
             self._producer.sleep()
         return self._batch(order)
 

@@ -81,7 +81,9 @@ class LocalCrew(Crew):
             self._say,
         )
         if plan.config.schedule.max_staleness == 0:
-            return SequentialFeed(*shared, colocated=plan.config.run.placement == "colocated")
+            waves = SequentialFeed(*shared)
+            waves.colocated = plan.config.run.placement == "colocated"
+            return waves
         feed = ThreadedFeed(*shared, self._accounts["trainer"])
         closing.callback(feed.stop)
         return feed

@@ -12,8 +12,8 @@ from typing import Any
 from rlcore.errors import RunError
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import Job, Produced, Producer
-from rlcore.runtimes.delivery import JobMaker
-from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed, Tokens
+from rlcore.runtimes.delivery import JobMaker, Tokens
+from rlcore.runtimes.feed import POLL_SECONDS, Batch, Feed
 from rlcore.runtimes.profiling import profiled
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule.accounting import TimeAccount

@@ -8,9 +8,9 @@ from typing import Any
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.node_services import NodeServices
 from rlcore.runtimes.cluster.ranks import Ranks
-from rlcore.runtimes.cluster.schedule_service import Tokens
 from rlcore.runtimes.cluster.team import ProducerTeam
 from rlcore.runtimes.cluster.trainer_host import Trained
+from rlcore.runtimes.delivery import Tokens
 from rlcore.runtimes.timing import Timing
 
 __all__ = ["Gathered"]
@@ -60,10 +60,7 @@ class Gathered:
         figures = _mean(self._rewards)
         self._rewards.clear()
         if self._timing is not None:
-            generated = self._tokens.generated - self._counted.generated
-            wasted = self._tokens.wasted - self._counted.wasted
-            self._counted = self._tokens
-            figures |= self._timing.step(tokens_generated=generated, tokens_wasted=wasted)
+            figures |= self._step(self._timing)
             self.times = self._timing.step_workers
         return figures
 
@@ -89,11 +86,13 @@ class Gathered:
         for actor in self._ranks.actors:
             self._want(actor.report.remote(), self._saw)
         self.finish()
-        self._timing.step(
-            tokens_generated=self._tokens.generated - self._counted.generated, tokens_wasted=self._tokens.wasted - self._counted.wasted
-        )
+        self._step(self._timing)
         self._timing.stop(inside_training=self.timings)
         return self._timing
+
+    def _step(self, timing: Timing) -> dict[str, float]:
+        new, self._counted = self._tokens.since(self._counted), self._tokens
+        return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
 
     def finish(self) -> None:
         """The last answers, as far as they come soon."""

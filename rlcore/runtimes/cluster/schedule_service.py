@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.errors import RunError, StarvationError
+from rlcore.runtimes.delivery import Tokens
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.dealing import LeaseQueue
 from rlcore.types import Lease
 
-__all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
+__all__ = ["Arrival", "Order", "ScheduleService"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +38,6 @@ class Order:
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
     filtering: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class Tokens:
-    """Tokens that producers delivered, and those of them that trained nothing: filtered, failed, late, or lost with their store."""
-
-    generated: int = 0
-    wasted: int = 0
 
 
 @dataclass(slots=True)
@@ -130,9 +123,7 @@ class ScheduleService:
         lease = self._leases.pop(lease_id, None)
         if lease is not None:  # else it was booked before, or came too late
             self._watch.saw(arrival.delivery, verdict)
-            self._tokens.generated += arrival.tokens
-            if verdict is not Verdict.KEPT:
-                self._tokens.wasted += arrival.tokens
+            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT)
             if verdict is Verdict.FAILED:
                 self._failures.append({"prompt_id": arrival.prompt_id, "episode": lease.episode, "reason": arrival.reason})
         if verdict.kept:
@@ -185,7 +176,7 @@ class ScheduleService:
         void = False
         for lease_id in lease_ids:
             kept = self._kept.pop(lease_id, None)
-            self._tokens.wasted += kept.tokens if kept else 0
+            self._tokens = self._tokens.lost(kept.tokens if kept else 0)
             void |= self._coordinator.group_lost(lease_id)
         if void:
             self._order, self._handing_over = None, False  # its figures of the filter are the next one's

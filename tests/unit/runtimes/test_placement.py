@@ -102,7 +102,9 @@ def feed_of(recorder: Recorder, *, colocated: bool) -> SequentialFeed:
             return []
 
     parts: list[Any] = [Coordinator(), recorder, None, Evaluator(), LocalChannel(), 4, Watch(), lambda note: None]
-    return SequentialFeed(*parts, colocated=colocated)
+    feed = SequentialFeed(*parts)
+    feed.colocated = colocated
+    return feed
 
 
 def two_updates(recorder: Recorder, *, colocated: bool) -> list[str]:
