@@ -161,6 +161,6 @@ def _whole(text: str) -> int:
 
 
 def _count(text: str) -> int:
-    if (value := _whole(text)) < 1:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) < 1_000_000):
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 999999")
-    return value
+    return int(text)

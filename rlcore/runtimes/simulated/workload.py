@@ -115,7 +115,7 @@ class RewardSection(Section):
 class FaultSection(Section):
     """[faults]: producers that die."""
 
-    device_hours: Annotated[float, Field(ge=1, allow_inf_nan=False)] | None = setting(
+    device_hours: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] | None = setting(
         None, help="device hours between failures of producers; none: they never fail"
     )
     restart_seconds: NonNegative = setting(120.0, help="seconds until a failed producer generates again, with the newest weights")

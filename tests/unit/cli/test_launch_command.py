@@ -82,6 +82,7 @@ def test_the_environment_is_the_one_that_rlcore_runs_in_or_the_one_that_is_named
     (tester.folder / "env" / "bin" / "python").touch()
     named = tester.run("launch", "slurm", "run.toml", "--venv", "env", "--dry-run").assert_ok().stdout
     assert variables(named, "venv", "folder") == [f"'{tester.folder / 'env'}'", f"'{tester.folder}'"]
+    tester.write("a b.sif", "")
     image = tester.run("launch", "slurm", "run.toml", "--container", "a b.sif", "--dry-run").assert_ok().stdout
     assert variables(image, "venv", "container", "packages") == ["''", "'a b.sif'", ""]
 
@@ -96,8 +97,11 @@ def test_the_environment_is_the_one_that_rlcore_runs_in_or_the_one_that_is_named
         (["--venv", "x", "--container", "y"], "two environments for one job"),
         (["--container", "y", "--plugin", "z"], "--plugin z cannot be installed into the image"),
         (["--dry-run", "--submit"], "type one of them"),
-        (["--nodes", "0"], "--nodes: '0' must be at least 1"),
-        (["--cpus-per-node", "many"], "'many' is no whole number"),
+        (["--nodes", "0"], "--nodes: '0' must be a whole number from 1 to 999999"),
+        (["--cpus-per-node", "many"], "'many' must be a whole number from 1 to 999999"),
+        (["--container", "nowhere.sif"], "--container nowhere.sif is not found here"),
+        (["--plugin", "foo; rm"], "--plugin 'foo; rm' is no package"),
+        (["--out", "nofolder/x.sbatch"], "the folder nofolder is not there"),
         (["-m", "absent", "-b", "transformers"], "model absent is not found here"),
         (["-tbs", "2", "-tMbs", "3"], "type -tMbs 2 or -tbs 3"),
         (["--nodse", "2"], "--nodes"),

@@ -40,9 +40,9 @@ def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) 
 @pytest.mark.parametrize(
     ("line", "absent", "same"),
     [
-        (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm", "ray"), "-tbs 8"),
-        (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai", "ray"), "-tbs 4"),
-        (ZERO_BUBBLE, ("rlcore-plugin-vllm", "ray"), "-tbs 32"),
+        (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm",), "-tbs 8"),
+        (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
+        (ZERO_BUBBLE, ("rlcore-plugin-vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )
@@ -53,6 +53,12 @@ def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str
     assert any(same in note and "ColossalChat" in note for note in outcome.json["notes"])
     assert not outcome.written
     tester.run("train", *shlex.split(line)).assert_refused(*absent)
+
+
+def test_without_ray_the_examples_say_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.config.plan.find_spec", lambda name: None)
+    outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "--dry-run", "--json").assert_ok()
+    assert any("runtime ray needs Ray" in item["what"] and "rlcore[ray]" in item["command"] for item in outcome.json["missing"])
 
 
 def test_a_dry_run_prints_the_plan_and_loads_nothing_heavy(tmp_path: Path) -> None:
