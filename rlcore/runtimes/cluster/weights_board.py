@@ -111,9 +111,10 @@ class WeightsBoard:
 
 
 def make_board() -> Any:
-    """A board on this node, without a share of its processors."""
+    """A board on this node, without a share of its processors. Its calls may be repeated, and Ray does where it was out of reach for a
+    moment, as while another node goes away."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-    return ray.remote(WeightsBoard).options(num_cpus=0, max_concurrency=_MOST_PARKED, scheduling_strategy=here).remote()
+    return ray.remote(WeightsBoard).options(num_cpus=0, max_concurrency=_MOST_PARKED, max_task_retries=3, scheduling_strategy=here).remote()
 
 
 class Ask:
@@ -134,4 +135,7 @@ class Ask:
                 "overloaded, or give it more time with --weights-deadline"
             ) from error
         except ray.exceptions.RayActorError as error:
-            raise WeightsError(f"{self._who} cannot reach the board that announces weights: the trainer or its node is gone") from error
+            first = " ".join(str(error).split())[:200]
+            raise WeightsError(
+                f"{self._who} cannot reach the board that announces weights ({method}): the trainer or its node is gone ({first})"
+            ) from error
