@@ -113,7 +113,7 @@ class WeightsBoard:
 def make_board() -> Any:
     """A board on this node, without a share of its processors. Its calls may be repeated, and Ray does where it was out of reach for a
     moment, as while another node goes away."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     return ray.remote(WeightsBoard).options(num_cpus=0, max_concurrency=_MOST_PARKED, max_task_retries=3, scheduling_strategy=here).remote()
 
 
