@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -107,9 +108,12 @@ def test_dynamic_batching_sleeps_once_an_update(tmp_path: Path, turns: list[str]
     assert turns.count("sleep") == done.json["steps"] == 4
 
 
-def test_the_seconds_of_sleep_and_wake_are_booked_to_weights(tmp_path: Path) -> None:
+def test_the_seconds_of_sleep_and_wake_are_booked_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("sleep", "wake"):
+        original = getattr(FakeInference, name)
+        monkeypatch.setattr(FakeInference, name, lambda self, original=original: (time.sleep(0.02), original(self)))
     _, done = run(tmp_path, "--placement", "colocated")
-    assert "producer/weights" in done.json["time"]  # milliseconds, which a quick machine rounds to nothing
+    assert done.json["time"]["producer/weights"] >= 0.02 * (2 * done.json["steps"] - 1)  # it is not woken after the last update
 
 
 def test_an_engine_that_never_sleeps_is_refused_before_anything_is_written(tmp_path: Path) -> None:
