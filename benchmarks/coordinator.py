@@ -76,7 +76,7 @@ def main() -> None:
     import ray
 
     pure = events_per_second(STALENESS)
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="error")
     try:
         figure = groups_per_second(args.groups, args.clients, args.chunk)
     finally:

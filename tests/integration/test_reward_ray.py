@@ -144,7 +144,7 @@ def ray() -> Iterator[Any]:
     import sys
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers cannot import a test
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
         yield ray
     finally:

@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.full)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_dir() -> Iterator[Path]:
     """Where Ray keeps its files: a short path, for its sockets are in it."""
     folder = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))
@@ -98,7 +98,7 @@ class SmallCluster:
         self._cluster.shutdown()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: tests of other folders count the children of their process
 def _cluster(ray_dir: Path) -> Iterator[SmallCluster]:
     pytest.importorskip("ray", reason="Ray is not installed (extra dev)")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
