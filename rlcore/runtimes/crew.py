@@ -36,8 +36,8 @@ class Update:
 class Crew(ABC):
     """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
 
-    ``horizon``: the updates that are planned; ``fingerprints``: a hash of each data set, by name; ``loop_role``: whose profile that of the
-    loop's thread is.
+    ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
+    ``loop_role``: whose profile that of the loop's thread is.
     """
 
     loop_role = "trainer"

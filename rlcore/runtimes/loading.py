@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -17,8 +17,9 @@ from rlcore.interfaces import Tokenizer
 from rlcore.specs import InferenceBackendSpec, PluginKind
 from rlcore.types import Prompt
 
-__all__ = ["Texts", "load_data", "loading", "read_texts"]
+__all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
 
+_MANY_ROWS = 20_000
 _PROBE_TOKENS = 64
 
 
@@ -45,21 +46,32 @@ class Texts:
         return ids if len(ids) > 1 else None
 
 
-def load_data(plan: Plan) -> dict[str, DataSet]:
-    """``train`` and the held-out tasks by name; DataError with file:line."""
+def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, DataSet]:
+    """``train`` and the held-out tasks by name; DataError with file:line. ``say``: told where looking at the rows will take long."""
     specs = plan.reward_specs()
     tasks = {f"eval/{task}": load_eval(path, specs) for task, path in plan.config.eval.eval_dataset.items()}
-    return {"train": load_prompts(plan.config, specs), **tasks}
+    data = {"train": load_prompts(plan.config, specs), **tasks}
+    if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
+        say(f"checking {rows} rows: gold answers, then prompt lengths …")
+    return data
 
 
-def read_texts(plan: Plan, data: Mapping[str, DataSet]) -> Texts:
-    """The tokenizer and every prompt as it is rendered; ConfigError where something of the model's folder cannot be read, DataError where
-    a prompt is longer than ``-mpt`` allows."""
+def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:
+    """The tokenizer, and every prompt with its system prompt. ConfigError where something of the model's folder cannot be read; DataError
+    where a prompt is longer than ``-mpt`` allows, unless another process of the run has ``checked`` that, which renders every one."""
     path = plan.config.model.tokenizer_path or plan.config.model.model
     with loading(f"the tokenizer {path}"):
         tokenizer = _tokenizer(plan)
-    with loading(f"the chat template of {path}"):
-        return Texts(tokenizer=tokenizer, prompts={name: _rendered(plan, rows, tokenizer) for name, rows in data.items()})
+    texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
+    if not checked:
+        with loading(f"the chat template of {path}"):
+            _check_lengths(texts, plan.config.data.max_prompt_tokens)
+    return texts
+
+
+def fingerprints(data: Mapping[str, DataSet], tokenizer: Tokenizer) -> dict[str, str]:
+    """A hash of each data set, by name, and of the ``tokenizer``: what every process of a run must find the same."""
+    return {**{name: data_set.fingerprint for name, data_set in data.items()}, "tokenizer": tokenizer.fingerprint()}
 
 
 @contextmanager
@@ -87,8 +99,7 @@ def _tokenizer(plan: Plan) -> Tokenizer:
     return load_tokenizer(path, model=config.model.model)
 
 
-def _rendered(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, ...]:
-    """The prompts with their system prompt; refused where one is longer than ``-mpt`` allows."""
+def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
     specs = {spec.name: spec for spec in reversed(plan.reward_specs())}
     default = plan.reward_specs()[0]
 
@@ -96,6 +107,9 @@ def _rendered(plan: Plan, data: DataSet, tokenizer: Tokenizer) -> tuple[Prompt, 
         chosen = plan.config.data.system_prompt
         return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
 
-    prompts = tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
-    check_prompt_lengths(prompts, [len(tokenizer.render(prompt.messages)) for prompt in prompts], plan.config.data.max_prompt_tokens)
-    return prompts
+    return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
+
+
+def _check_lengths(texts: Texts, most: int) -> None:
+    for prompts in texts.prompts.values():
+        check_prompt_lengths(prompts, [len(texts.tokenizer.render(prompt.messages)) for prompt in prompts], most)

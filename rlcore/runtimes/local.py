@@ -22,7 +22,7 @@ from rlcore.runtimes.crew import Crew, Update
 from rlcore.runtimes.feed import Batch, Feed, SequentialFeed
 from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtimes.interrupt import Interrupt
-from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.loading import fingerprints, load_data, read_texts
 from rlcore.runtimes.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.runtimes.threaded_feed import ThreadedFeed
@@ -33,8 +33,6 @@ from rlcore.weights import LocalChannel, probe_tolerance
 
 __all__ = ["LocalCrew"]
 
-_MANY_ROWS = 20_000
-
 
 class LocalCrew(Crew):
     """Every role as an object of this process."""
@@ -43,10 +41,7 @@ class LocalCrew(Crew):
         """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
         self._plan = plan
         self._say = say
-        data = load_data(plan)
-        rows = sum(len(data_set) for data_set in data.values())
-        if rows >= _MANY_ROWS:
-            say(f"checking {rows} rows: gold answers, then prompt lengths …")
+        data = load_data(plan, say)
         self._judge = make_judge(plan)
         closing.callback(self._judge.close)
         for notice in self._judge.notices:
@@ -54,8 +49,8 @@ class LocalCrew(Crew):
         for data_set in data.values():
             self._judge.check(data_set.prompts)
         self._texts = read_texts(plan, data)
-        self.fingerprints = {name: data_set.fingerprint for name, data_set in data.items()}
         self.tokenizer = self._texts.tokenizer
+        self.fingerprints = fingerprints(data, self.tokenizer)
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}

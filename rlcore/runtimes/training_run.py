@@ -131,7 +131,7 @@ class Run:
         folder.write_manifest(
             build_manifest(
                 seed=self._config.run.seed,
-                data={**self._crew.fingerprints, "tokenizer": self._crew.tokenizer.fingerprint()},
+                data=self._crew.fingerprints,
                 attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
                 origins=self._plan.origins,
             )

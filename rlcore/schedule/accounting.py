@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock, get_ident
 
@@ -97,20 +97,6 @@ class Timeline:
                 return
 
 
-@dataclass(slots=True)
-class _Book:
-    """Seconds by activity since some moment."""
-
-    seconds: dict[str, float] = field(default_factory=lambda: {IDLE: 0.0})
-
-    def add(self, activity: str, seconds: float) -> None:
-        self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
-
-    def take(self) -> dict[str, float]:
-        taken, self.seconds = self.seconds, {IDLE: 0.0}
-        return taken
-
-
 class TimeAccount:
     """One worker's time, in seconds. Spans nest, and the inner one's time is not the outer one's too.
 
@@ -118,7 +104,7 @@ class TimeAccount:
     >>> with account.span("generation"):
     ...     with account.span("weights"):
     ...         pass
-    >>> sorted(account.totals())
+    >>> sorted(account.report("producer-0", Role.PRODUCER).seconds)
     ['generation', 'idle', 'weights']
 
     Spans belong to the thread that does the work; the other methods may be called from any.
@@ -130,8 +116,7 @@ class TimeAccount:
         self._lock = Lock()
         self._open: list[str] = []
         self._thread = 0
-        self._totals = _Book()
-        self._unreported = _Book()
+        self._seconds = {IDLE: 0.0}
         self._timeline = Timeline()
         self._since = clock()
         self._epoch = wall() - self._since
@@ -157,31 +142,19 @@ class TimeAccount:
                 self._book()
                 self._open.pop()
 
-    def totals(self) -> dict[str, float]:
-        """Seconds by activity since the start or the last ``take``, open spans up to now; with ``idle`` they sum to the time elapsed."""
-        with self._lock:
-            self._book()
-            return dict(self._totals.seconds)
-
-    def take(self) -> dict[str, float]:
-        """``totals``, and start again from zero; open spans stay open."""
-        with self._lock:
-            self._book()
-            return self._totals.take()
-
     def report(self, worker: str, role: Role) -> WorkerTime:
-        """What happened since the last report, open spans up to now; ``totals`` and ``take`` know nothing of it."""
+        """What happened since the last report, open spans up to now; they stay open."""
         with self._lock:
             self._book()
             timeline, self._timeline = self._timeline, Timeline()
-            return WorkerTime(worker=worker, role=role, seconds=self._unreported.take(), spans=timeline.spans())
+            seconds, self._seconds = self._seconds, {IDLE: 0.0}
+            return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
 
     def _book(self) -> None:
         """Books the time since the last booking to the innermost open span."""
         now = self._clock()
         activity = self._open[-1] if self._open else IDLE
-        self._totals.add(activity, now - self._since)
-        self._unreported.add(activity, now - self._since)
+        self._seconds[activity] = self._seconds.get(activity, 0.0) + now - self._since
         if activity != IDLE:
             self._timeline.add(activity, self._epoch + self._since, self._epoch + now)
         self._since = now

@@ -20,7 +20,7 @@ _SEAL_FUTURE_WRITE = 0x10
 
 
 class Buffer:
-    """One anonymous file, mapped for writing here. ``holders``: who reads it; the owner of the lock around them says who."""
+    """One anonymous file, mapped for writing here."""
 
     _numbers = count(1)
 
@@ -39,7 +39,6 @@ class Buffer:
         except OSError:
             os.close(self.descriptor)
             raise
-        self.version = -1
 
     def close(self) -> None:
         """Let go of it; the memory is free when the last receiver has let go too."""

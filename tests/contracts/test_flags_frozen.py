@@ -70,7 +70,7 @@ inference.device training.name
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
-schedule.max_staleness schedule.producer_restarts schedule.reward_workers
+schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.reward_workers
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
 weights.transport weights.deadline weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
 log.trackers rewards.deadline

@@ -28,7 +28,7 @@ from rlcore.runtimes.cluster.shipment import Shipment
 from rlcore.runtimes.cluster.team import ProducerTeam
 from rlcore.runtimes.crew import Crew, Update
 from rlcore.runtimes.interrupt import Interrupt
-from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.loading import fingerprints, load_data, read_texts
 from rlcore.runtimes.parts import make_evaluator, make_watch, schedule_settings
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.runtimes.timing import Timing
@@ -49,10 +49,10 @@ class RayCrew(Crew):
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
         self._plan = plan
         self._say = say
-        data = load_data(plan)
+        data = load_data(plan, say)
         self._texts = read_texts(plan, data)
         self.tokenizer = self._texts.tokenizer
-        self.fingerprints = {name: data_set.fingerprint for name, data_set in data.items()}
+        self.fingerprints = fingerprints(data, self.tokenizer)
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon
         shipment = Shipment.of(plan, self.fingerprints)
@@ -110,6 +110,7 @@ class RayCrew(Crew):
             shipment,
             places,
             restarts=self._plan.config.schedule.producer_restarts,
+            deadline=self._plan.config.schedule.producer_deadline,
             say=self._say,
         )
         self._team.create(group)

@@ -19,16 +19,18 @@ from rlcore.schedule import Verdict
 __all__ = ["NodeServices", "Services"]
 
 
-@dataclass(frozen=True, slots=True)
 class _Deliver:
     """``ScheduleService.deliver`` from another process; found by name, for Ray cannot start an actor anew that was given a handle."""
 
-    name: str
-    namespace: str
+    def __init__(self, name: str, namespace: str) -> None:
+        self._name = name
+        self._namespace = namespace
+        self._schedule: Any = None
 
     async def __call__(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        schedule = ray.get_actor(self.name, self.namespace)
-        verdicts: list[Verdict] = await schedule.deliver.remote(store, worker, arrivals)
+        if self._schedule is None:
+            self._schedule = ray.get_actor(self._name, self._namespace)
+        verdicts: list[Verdict] = await self._schedule.deliver.remote(store, worker, arrivals)
         return verdicts
 
 

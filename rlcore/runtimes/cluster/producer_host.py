@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import DataError
+from rlcore.errors import DataError, RunError
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.backends import make_engine
 from rlcore.runtimes.cluster.judge_host import JudgeClient
@@ -18,7 +18,7 @@ from rlcore.runtimes.cluster.producer_loop import Evaluate, ProducerLoop, Sleep,
 from rlcore.runtimes.cluster.remote import Links
 from rlcore.runtimes.cluster.shipment import Shipment
 from rlcore.runtimes.cluster.weights_choice import make_receiver
-from rlcore.runtimes.loading import load_data, read_texts
+from rlcore.runtimes.loading import fingerprints, load_data, read_texts
 from rlcore.runtimes.parts import make_jobs
 from rlcore.runtimes.profiling import profiled
 from rlcore.schedule import Role, TimeAccount, WorkerTime
@@ -46,10 +46,11 @@ class ProducerHost:
         """Read data and model. Raises UsageErrors in one sentence, as a run in one process does."""
         self._plan = plan = self._shipment.open(f"producer {self._name}")
         data = load_data(plan)
-        for name, data_set in data.items():
-            if data_set.fingerprint != self._shipment.fingerprints[name]:
-                raise DataError(f"data set {name} differs between nodes: {self._name} reads other rows than the driver; copy it anew")
-        self._texts = read_texts(plan, data)
+        self._texts = read_texts(plan, data, checked=True)
+        for name, found in fingerprints(data, self._texts.tokenizer).items():
+            if found != self._shipment.fingerprints[name]:
+                what = name if name == "tokenizer" else f"data set {name}"
+                raise DataError(f"{what} differs between nodes: {self._name} reads another than the driver; copy its files anew")
         self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
 
     def connect(self, links: Links, address: Any) -> None:
@@ -77,6 +78,17 @@ class ProducerHost:
                 self._loop.run()
         finally:
             self._over.set_result(None)
+
+    def guard(self, seconds: float) -> None:
+        """Wait until ``run`` ends. Raises RunError once its thread has been at one thing for so many seconds: an engine that hangs."""
+        pulse = self._loop.pulse
+        while pulse.age < seconds:
+            with suppress(TimeoutError):
+                return self._over.result(timeout=seconds - pulse.age)
+        raise RunError(
+            f"its engine {type(self._engine).__name__} has not come back for {seconds:g} s, and was last at {pulse.where()}; where it may "
+            "need as long as that, raise --producer-deadline"
+        )
 
     def serves(self) -> int:
         """Wait until weights are served and verified; their version."""

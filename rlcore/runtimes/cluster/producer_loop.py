@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from rlcore.errors import RunError
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.cluster.mailbox import Mailbox
+from rlcore.runtimes.cluster.pulse import Pulse
 from rlcore.runtimes.cluster.schedule_service import Arrival
 from rlcore.runtimes.delivery import JobMaker, delivery_of, failure_of, group_of
 from rlcore.schedule import Delivery, TimeAccount
@@ -100,6 +101,8 @@ class ProducerLoop:
         self._evaluation: Evaluate | None = None
         self._evaluated: list[Produced] = []
         self._sleep: Sleep | None = None
+        self.pulse = Pulse()
+        """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
         self.on_version: Callable[[int], None] = lambda version: None
         """Told every version that is served from now on, verified."""
 
@@ -112,6 +115,7 @@ class ProducerLoop:
     def _take_work(self) -> bool:
         """Read the mail, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
         while True:
+            self.pulse.beat()
             self._read_mail()
             if self._stopping:
                 return False
@@ -122,7 +126,7 @@ class ProducerLoop:
             if not self._producer.idle:
                 return True
             self._fall_asleep()
-            with self._account.span(self._waits_for()):
+            with self._account.span(self._waits_for()), self.pulse.resting():
                 self._mail.wait()
 
     def _read_mail(self) -> None:

@@ -42,7 +42,8 @@ class Order:
 
 @dataclass(slots=True)
 class _Worker:
-    """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go; ``groups``: how many it delivered."""
+    """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go, None where it waits for none;
+    ``groups``: how many it delivered."""
 
     serving: int = -1
     asks: int = 0
@@ -99,6 +100,7 @@ class ScheduleService:
         state.serving, state.asks = max(serving, state.serving), k
         answer: asyncio.Future[list[Lease]] = asyncio.get_running_loop().create_future()
         state.answer = answer
+        self._queue.wait(worker, asks=k, serving=state.serving)
         self._pump()
         return await answer
 
@@ -106,6 +108,8 @@ class ScheduleService:
         """The producer serves these weights from here on; a lease that it waits for is of this version."""
         if (state := self._workers.get(worker)) is not None:
             state.serving = max(version, state.serving)
+            if state.answer is not None:
+                self._queue.wait(worker, asks=state.asks, serving=state.serving)
             self._pump()
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
@@ -192,12 +196,11 @@ class ScheduleService:
     async def worker_lost(self, worker: str) -> tuple[int, int]:
         """The producer is gone: what it had in flight is leased anew. Returns (leases that ended, groups that it had delivered)."""
         state = self._workers.pop(worker, None)
-        self._queue.leave(worker)
         ended = self._coordinator.worker_lost(worker)
         for lease_id in ended:
             self._leases.pop(lease_id, None)
-        if state is not None and state.answer is not None and not state.answer.done():
-            state.answer.set_result([])
+        if state is not None and state.answer is not None:
+            self._answer(worker, state, [])
         self._pump()
         return len(ended), state.groups if state else 0
 
@@ -258,27 +261,23 @@ class ScheduleService:
         self._tell()
         self._cut_batch()
         if self._over:
-            for state in self._waiting().values():
-                _answer(state, [])
+            for name, state in self._workers.items():
+                if state.answer is not None:
+                    self._answer(name, state, [])
         elif self._is_open and not self._handing_over:
             self._deal()
 
-    def _waiting(self) -> dict[str, _Worker]:
-        return {
-            name: state
-            for name, state in sorted(self._workers.items())
-            if state.answer is not None and not state.answer.done() and state.serving >= 0
-        }
-
     def _deal(self) -> None:
-        for name, state in self._workers.items():
-            if state.answer is None or state.answer.done():
-                self._queue.leave(name)
-            else:
-                self._queue.wait(name, asks=state.asks, serving=state.serving)
         for name, leases in self._queue.deal(self._coordinator, alive=len(self._workers)).items():
             self._leases.update((lease.lease_id, lease) for lease in leases)
-            _answer(self._workers[name], leases)
+            self._answer(name, self._workers[name], leases)
+
+    def _answer(self, name: str, state: _Worker, leases: list[Lease]) -> None:
+        """Who waited has its leases, and waits no longer."""
+        answer, state.answer = state.answer, None
+        self._queue.leave(name)
+        if answer is not None and not answer.done():  # done: whoever asked is gone
+            answer.set_result(leases)
 
     def _tell(self) -> None:
         if self._reader is not None and not self._reader.done() and (notes := self._watch.take_notes()):
@@ -309,9 +308,3 @@ class ScheduleService:
         for lease_id in lease_ids:
             stores.setdefault(self._kept[lease_id].store, []).append(lease_id)
         return {name: tuple(of_store) for name, of_store in stores.items()}
-
-
-def _answer(state: _Worker, leases: list[Lease]) -> None:
-    assert state.answer is not None
-    state.answer.set_result(leases)
-    state.answer, state.asks = None, 0

@@ -20,7 +20,7 @@ __all__ = ["Shipment"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipment:
-    """The plan as bytes, so that what is wrong with unpacking it is said by who unpacks it. ``fingerprints``: of each data set;
+    """The plan as bytes, so that what is wrong with unpacking it is said by who unpacks it. ``fingerprints``: of what is read;
     ``folder``: where the driver runs, and from where relative paths are seen; ``path``: where it imports from, a notebook's too."""
 
     plan: bytes

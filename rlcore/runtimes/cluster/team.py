@@ -20,7 +20,7 @@ from rlcore.runtimes.cluster.shipment import Shipment
 __all__ = ["ProducerTeam"]
 
 _THREADS = 8
-"""Of a producer's actor: one runs its loop, the others wait for evaluations, reports and sleep."""
+"""Of a producer's actor: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
 _FATAL = (WeightsError, RewardBudgetError, DataError)
 """What ends the run rather than the producer that raised it: it would be the same on any other."""
 _START_SECONDS = 120.0
@@ -67,6 +67,7 @@ class ProducerTeam:
         places: Places,
         *,
         restarts: int,
+        deadline: float,
         say: Callable[[str], None],
     ) -> None:
         self._session = session
@@ -76,6 +77,7 @@ class ProducerTeam:
         self._shipment = shipment
         self._places = places
         self._restarts = restarts
+        self._deadline = deadline
         self._say = say
         self._seats: list[_Seat] = []
         self._counts = _Counts()
@@ -177,6 +179,7 @@ class ProducerTeam:
                 return  # the coordinator's death is said elsewhere
             self._inbox.watch(actor.serves.remote(), lambda value, error: self._served(seat, actor, error))
             self._inbox.watch(actor.run.remote(profile), lambda value, error: self._ended(seat, actor, error))
+            self._inbox.watch(actor.guard.remote(self._deadline), lambda value, error: self._ended(seat, actor, error))
 
         self._inbox.watch(self._schedule.join.remote(name), joined)
 

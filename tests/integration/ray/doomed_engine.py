@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import IO
@@ -29,6 +30,7 @@ class SlowOptions(FakeInferenceOptions):
     slots: str = Field(default="", description="Folder of the slots.")
     doomed: tuple[int, ...] = Field(default=(), description="Slots whose producers die.")
     polls: int = Field(default=0, ge=0, description="Polls with work that a doomed producer lives.")
+    hangs: bool = Field(default=False, description="Whether it hangs for ever then, instead.")
 
 
 class SlowInference(FakeInference):
@@ -38,6 +40,7 @@ class SlowInference(FakeInference):
         super().__init__(context, options)
         self._seconds = options.seconds
         self._left = options.polls
+        self._hangs = options.hangs
         self._slot, self._lock = _sit(Path(options.slots)) if options.slots else (-1, None)
         self._doomed = self._slot in options.doomed
 
@@ -50,6 +53,8 @@ class SlowInference(FakeInference):
             time.sleep(self._seconds)
             self._left -= 1
             if self._doomed and self._left < 0:
+                if self._hangs:
+                    threading.Event().wait()
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().poll(0.0)
 

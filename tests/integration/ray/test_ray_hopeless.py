@@ -19,6 +19,16 @@ def test_a_producer_that_fails_again_and_again_is_given_up(cluster: SmallCluster
     assert "the run went on with 1" in remark
 
 
+def test_a_producer_that_hangs_is_replaced(cluster: SmallCluster, tester: RunTester) -> None:
+    engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [1], "polls": 20, "hangs": True}}
+    config = fault_run(tester, 12, inference=engine, schedule={"producer_restarts": 1, "producer_deadline": 1.0})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        outcome = run.outcome()
+    outcome.balances(6 * 12, staleness=2).learned()
+    assert "its engine SlowInference has not come back for 1 s" in str(outcome)
+    assert "doomed_engine.py" in str(outcome) or "rlcore_plugin_slow" in str(outcome) or "threading.py" in str(outcome)
+
+
 def test_without_a_producer_the_run_ends_with_one_sentence(cluster: SmallCluster, tester: RunTester) -> None:
     engine = {"options": {"slots": str(tester.folder / "slots"), "doomed": [0, 1]}}
     config = fault_run(tester, 12, inference=engine, schedule={"producer_restarts": 1})

@@ -11,7 +11,7 @@ import pytest
 from rlcore.errors import RunError
 from rlcore.interfaces import InferenceContext
 from rlcore.roles.producer import Job, Producer
-from rlcore.schedule import TimeAccount
+from rlcore.schedule import Role, TimeAccount
 from rlcore.snapshots import Probe, Snapshot
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, write_fake_model
 from rlcore.types import Message, Outcome, Prompt, Rollout, Sampling, Score
@@ -104,7 +104,7 @@ def test_it_sleeps_once_and_the_next_weights_wake_it(made: tuple[Producer, SlowS
     assert engine.asked == ["update 1", "sleep", "wake", "update 2", "update 3"]
     assert not producer.asleep
     assert producer.version == 3
-    assert account.totals()["weights"] == 8.0
+    assert account.report("p", Role.PRODUCER).seconds["weights"] == 8.0
 
 
 def test_it_does_not_sleep_over_a_job_that_generates_or_waits_for_its_verdict(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -135,6 +136,13 @@ class Stage:
         self.ended.result(SECONDS)
 
 
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.002)
+
+
 def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
     done: Future[tuple[int, list[Produced]]] = Future()
     jobs = tuple(
@@ -199,6 +207,31 @@ def test_it_sleeps_once_nothing_is_under_way_and_wakes_with_new_weights(tmp_path
     assert stage.producer.asleep
     stage.receiver.hand(snapshot(1))
     stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.stop()
+
+
+def test_its_pulse_ages_while_the_engine_hangs_and_not_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: bool(stage.links.asked))
+    until(lambda: stage.loop.pulse.age == 0.0)  # it rests
+    came, go = threading.Event(), threading.Event()
+
+    def hangs(timeout: float) -> list[Any]:
+        came.set()
+        go.wait()
+        return []
+
+    poll = stage.producer._engine.poll
+    monkeypatch.setattr(stage.producer._engine, "poll", hangs)
+    stage.grant(0)
+    assert came.wait(SECONDS)
+    first = stage.loop.pulse.age
+    until(lambda: stage.loop.pulse.age > first + 0.05)
+    assert " in " in stage.loop.pulse.where()
+    monkeypatch.setattr(stage.producer._engine, "poll", poll)
+    go.set()
+    stage.links.until(lambda: len(stage.links.groups) == 1)
     stage.stop()
 
 

@@ -57,6 +57,7 @@ class Stage:
             None,  # type: ignore[arg-type]
             places,
             restarts=restarts,
+            deadline=60.0,
             say=self.said.append,
         )
         self.team.on_loss = self.lost.append
@@ -84,6 +85,20 @@ def test_who_dies_is_replaced_under_a_new_name() -> None:
     assert "producer-0 was lost" in stage.said[0]
     assert "producer-0.1 takes its place" in stage.said[0]
     assert len(stage.team.serving) == 1
+
+
+def test_who_hangs_is_replaced_and_killed() -> None:
+    stage = Stage()
+    stage.serve("producer-0", "producer-1")
+    hung = stage.session.made["producer-0"]
+    hung.calls["guard"][0].fail(RunError("its engine has not come back"))
+    stage.inbox.drain()
+    assert "producer-0 was lost (its engine has not come back" in stage.said[0]
+    assert "producer-0.1" in stage.session.made
+    assert stage.session.killed == [hung]
+    hung.calls["run"][0].fail(ActorDiedError())  # what Ray says of it afterwards
+    stage.inbox.drain()
+    assert "producer-0.2" not in stage.session.made
 
 
 def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on() -> None:

@@ -1,0 +1,78 @@
+"""A producer as an actor, without Ray: what it must find as the driver found it, and how an engine that hangs is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rlcore.config import Plan
+from rlcore.entry import make_plan
+from rlcore.errors import DataError, RunError
+from rlcore.runtimes.cluster.producer_host import ProducerHost
+from rlcore.runtimes.cluster.shipment import Shipment
+from rlcore.runtimes.loading import fingerprints, load_data, read_texts
+from rlcore.testing import RunTester
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        yield make_plan(tester.fake_run())
+
+
+def shipment_of(plan: Plan) -> Shipment:
+    data = load_data(plan)
+    return Shipment.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
+
+
+def test_it_prepares_where_everything_is_as_the_driver_found_it(plan: Plan) -> None:
+    ProducerHost(shipment_of(plan), "producer-0").prepare()
+
+
+@pytest.mark.parametrize(("name", "what"), [("train", "data set train"), ("tokenizer", "tokenizer")])
+def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what: str) -> None:
+    shipment = shipment_of(plan)
+    other = replace(shipment, fingerprints={**shipment.fingerprints, name: "0" * 64})
+    with pytest.raises(DataError, match=f"^{what} differs between nodes: producer-0 reads another than the driver"):
+        ProducerHost(other, "producer-0").prepare()
+
+
+class Ages:
+    """A pulse whose ages a test gives, the last one for ever."""
+
+    def __init__(self, *ages: float) -> None:
+        self._ages = list(ages)
+
+    @property
+    def age(self) -> float:
+        return self._ages.pop(0) if len(self._ages) > 1 else self._ages[0]
+
+    def where(self) -> str:
+        return "engine.py:12 in poll"
+
+
+def guarded(pulse: Ages, over: Future[None]) -> ProducerHost:
+    host: Any = ProducerHost.__new__(ProducerHost)
+    host._loop, host._over, host._engine = SimpleNamespace(pulse=pulse), over, object()
+    return host
+
+
+def test_an_engine_that_does_not_come_back_is_named_with_the_place() -> None:
+    with pytest.raises(RunError, match=r"its engine object has not come back for 0.05 s, and was last at engine.py:12 in poll"):
+        guarded(Ages(0.04, 0.04, 0.02, 0.02, 0.06), Future()).guard(0.05)
+
+
+def test_the_guard_ends_with_the_run() -> None:
+    over: Future[None] = Future()
+    over.set_result(None)
+    guarded(Ages(0.0), over).guard(SECONDS)
