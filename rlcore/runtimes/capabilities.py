@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rlcore.errors import ConfigError
-from rlcore.interfaces import InferenceCapabilities, InferenceContext, TrainingCapabilities, TrainingContext
+from rlcore.interfaces import InferenceBackend, InferenceCapabilities, InferenceContext, TrainingCapabilities, TrainingContext
 
-__all__ = ["check_inference", "check_training"]
+__all__ = ["check_inference", "check_training", "inference_notes"]
 
 
 def check_training(target: Any, context: TrainingContext, name: str) -> None:
@@ -39,6 +39,13 @@ def check_inference(target: Any, context: InferenceContext, name: str) -> None:
     if not isinstance(capabilities, InferenceCapabilities):
         raise ConfigError(f"inference backend {name} declares no InferenceCapabilities; its class needs the attribute capabilities")
     _check("inference", name, capabilities.dtypes, capabilities.devices, context.dtype, context.device)
+
+
+def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list[str]:
+    """What of the run's wishes this engine leaves unfulfilled without harm: one sentence each. ``probe``: whether the run asks for one."""
+    if not probe or engine.capabilities.scores:
+        return []
+    return [f"inference backend {name} cannot score, so what it serves is checked by version and checksum, and not by a probe"]
 
 
 def _check(section: str, name: str, dtypes: frozenset[str], devices: frozenset[str], dtype: str, device: str) -> None:

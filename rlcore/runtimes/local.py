@@ -18,6 +18,7 @@ from rlcore.config import Plan
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
 from rlcore.runtimes.backends import make_consumer, make_engine
+from rlcore.runtimes.capabilities import inference_notes
 from rlcore.runtimes.crew import Crew, Update
 from rlcore.runtimes.feed import Batch, Feed, SequentialFeed
 from rlcore.runtimes.figures import batch_figures, probe_sequence, rollout_rows
@@ -56,6 +57,8 @@ class LocalCrew(Crew):
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
         self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
         engine = make_engine(plan, self.tokenizer, closing)
+        for note in inference_notes(engine, plan.config.inference.name, probe=plan.config.weights.probe):
+            say(note)
         self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
         self._coordinator = Coordinator(schedule)
         self._feed = self._make_feed(closing)

@@ -118,7 +118,8 @@ class RayCrew(Crew):
         loading = self._ranks.prepare(len(self._texts.training), self._plan.config.run.master_port)
         engines = self._team.prepare()
         address = self._inbox.wait(loading, self._ranks.failed)[0]
-        self._inbox.wait(engines, self._team.failed)
+        for note in self._inbox.wait(engines, self._team.failed)[0]:  # all have the same engine
+            self._say(note)
         self._inbox.wait(self._team.connect(address), self._team.failed)
 
     # --- the loop ----------------------------------------------------------------------------------------------------

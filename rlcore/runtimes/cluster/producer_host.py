@@ -12,6 +12,7 @@ from typing import Any
 from rlcore.errors import DataError, RunError
 from rlcore.roles.producer import Job, Produced, Producer
 from rlcore.runtimes.backends import make_engine
+from rlcore.runtimes.capabilities import inference_notes
 from rlcore.runtimes.cluster.judge_host import JudgeClient
 from rlcore.runtimes.cluster.mailbox import Mailbox
 from rlcore.runtimes.cluster.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
@@ -42,8 +43,8 @@ class ProducerHost:
         """The id of the process, which is there."""
         return os.getpid()
 
-    def prepare(self) -> None:
-        """Read data and model. Raises UsageErrors in one sentence, as a run in one process does."""
+    def prepare(self) -> list[str]:
+        """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
         self._plan = plan = self._shipment.open(f"producer {self._name}")
         data = load_data(plan)
         self._texts = read_texts(plan, data, checked=True)
@@ -52,6 +53,7 @@ class ProducerHost:
                 what = name if name == "tokenizer" else f"data set {name}"
                 raise DataError(f"{what} differs between nodes: {self._name} reads another than the driver; copy its files anew")
         self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
+        return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
 
     def connect(self, links: Links, address: Any) -> None:
         """Meet the schedule and the services of the node, and the end of the weights that publishes."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from rlcore.errors import ConfigError
-from rlcore.interfaces import OptimizerSettings, TrainingCapabilities, TrainingContext
-from rlcore.runtimes.capabilities import check_training
+from rlcore.interfaces import InferenceCapabilities, InFlight, OptimizerSettings, TrainingCapabilities, TrainingContext
+from rlcore.runtimes.capabilities import check_training, inference_notes
 
 
 def check(layouts: set[str], **asked: int) -> None:
@@ -30,6 +33,15 @@ def test_ranks_that_hold_one_replica_together_are_not_data_parallel() -> None:
     check({"tensor", "pipeline"}, world_size=4, tensor_parallel=2, pipeline_parallel=2)
     with pytest.raises(ConfigError, match=r"-t 8 asks for 2 data-parallel ranks; use -t 4"):
         check({"tensor", "pipeline"}, world_size=8, tensor_parallel=2, pipeline_parallel=2)
+
+
+def test_an_engine_that_cannot_score_is_said_to_go_without_the_probe_where_one_is_wanted() -> None:
+    def notes(*, scores: bool, probe: bool) -> list[str]:
+        engine: Any = SimpleNamespace(capabilities=InferenceCapabilities(in_flight=InFlight.RESUME, scores=scores))
+        return inference_notes(engine, "mine", probe=probe)
+
+    assert notes(scores=True, probe=True) == notes(scores=False, probe=False) == []
+    assert "inference backend mine cannot score" in notes(scores=False, probe=True)[0]
 
 
 def test_other_layouts_are_named_by_their_flag() -> None:

@@ -36,7 +36,7 @@ def shipment_of(plan: Plan) -> Shipment:
 
 
 def test_it_prepares_where_everything_is_as_the_driver_found_it(plan: Plan) -> None:
-    ProducerHost(shipment_of(plan), "producer-0").prepare()
+    assert ProducerHost(shipment_of(plan), "producer-0").prepare() == []
 
 
 @pytest.mark.parametrize(("name", "what"), [("train", "data set train"), ("tokenizer", "tokenizer")])
