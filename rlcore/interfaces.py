@@ -148,7 +148,8 @@ class InferenceBackend(ABC):
 
     @abstractmethod
     def update(self, snapshot: Snapshot) -> int:
-        """Swap the weights whole, with requests in flight treated as declared; return the version now served."""
+        """Swap the weights whole, with requests in flight treated as declared; return the version now served. Keep none of the snapshot's
+        arrays, and no view of them: their memory is used for other weights as soon as this returns."""
 
     @abstractmethod
     def score(self, token_ids: np.ndarray) -> np.ndarray:
@@ -231,7 +232,8 @@ class Objective(Protocol):
 class TrainingBackend(ABC):
     """Owns the policy, its optimizer and the loop over micro-batches.
 
-    With several ranks every method but ``data_parallel`` and ``timings`` is collective: all ranks call it, in the same order.
+    With several ranks every method but ``data_parallel``, ``timings`` and ``close`` is collective: all ranks call it, in the same order.
+    ``close`` waits for nobody: another rank may be dead.
     """
 
     capabilities: TrainingCapabilities
@@ -253,7 +255,8 @@ class TrainingBackend(ABC):
 
     @abstractmethod
     def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor), complete and one at a time; collective: every rank calls it, rank 0 uses it."""
+        """(Hugging Face name, tensor), complete and one at a time; collective: every rank goes through it, only rank 0 need yield anything.
+        The arrays are read later, while training goes on: nothing may write to them again."""
 
     @abstractmethod
     def probe(self, token_ids: np.ndarray) -> np.ndarray:

@@ -21,6 +21,8 @@ from rlcore.errors import RlcoreError, RunError
 
 __all__ = ["free_rendezvous", "load_target", "run_ranks"]
 
+_AFTER_AN_ERROR = 5.0
+"""Seconds that the other ranks have, once one has failed, to fail for reasons of their own."""
 _QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -28,8 +30,9 @@ def run_ranks(function: str, size: int, *arguments: Any, timeout: float = 120.0)
     """``module:name`` called as ``name(rank, size, rendezvous, *arguments)`` in ``size`` processes; their answers, by rank.
 
     The module must be importable by name from ``sys.path`` as it is now; arguments and answers are pickled. An rlcore error that the
-    function raises is its answer. Each process computes with one thread. RunError, with the end of what a process wrote, where one fails
-    in another way or all are not done after ``timeout`` seconds; none is left running.
+    function raises is its answer; ranks that still wait for that one a few seconds later are ended, and their answer is a RunError. Each
+    process computes with one thread. RunError, with the end of what a process wrote, where one fails in another way or all are not done
+    after ``timeout`` seconds; none is left running.
     """
     rendezvous = free_rendezvous()
     environment = {**os.environ, **_QUIET, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -43,15 +46,23 @@ def run_ranks(function: str, size: int, *arguments: Any, timeout: float = 120.0)
                 command = [sys.executable, "-m", __name__, str(call), str(answer)]
                 with said.open("wb") as stream:
                     processes.append(subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT))
-            failed = _wait(processes, timeout)
+            codes = _wait(processes, [folder / f"answer-{rank}" for rank in range(size)], timeout)
         finally:
             for process in processes:
                 process.kill()
                 process.wait()
-        if failed is not None:
-            tail = (folder / f"said-{failed}").read_text(encoding="utf-8", errors="replace")[-2000:]
-            raise RunError(f"rank {failed} of {size} gave no answer to {function} within {timeout:g} s: {tail}")
-        return [pickle.loads((folder / f"answer-{rank}").read_bytes()) for rank in range(size)]
+        answers = [_read(folder / f"answer-{rank}") for rank in range(size)]
+        failed = next((rank for rank, answer in enumerate(answers) if isinstance(answer, RlcoreError)), None)
+        for rank in sorted((rank for rank, code in enumerate(codes) if code != 0), key=lambda rank: codes[rank] is None):
+            if codes[rank] is None and failed is not None:
+                answers[rank] = RunError(f"rank {rank} of {size} was ended, for it still waited after rank {failed} had failed")
+                continue
+            tail = (folder / f"said-{rank}").read_text(encoding="utf-8", errors="replace")[-2000:]
+            how = f"gave no answer to {function} within {timeout:g} s"
+            if codes[rank] is not None:
+                how = f"ended with exit code {codes[rank]} and gave no answer to {function}"
+            raise RunError(f"rank {rank} of {size} {how}: {tail}")
+        return answers
 
 
 def free_rendezvous() -> str:
@@ -67,16 +78,22 @@ def load_target(target: str) -> Any:
     return getattr(import_module(module), name)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout: float) -> int | None:
-    """Until all have ended well, one has not, or the time is over; the first that failed, or that was not done."""
+def _wait(processes: Sequence[subprocess.Popen[bytes]], answers: Sequence[Path], timeout: float) -> list[int | None]:
+    """Until all have ended, one has not ended well, or the time is over, which is short once one has answered with an error. Exit codes
+    by rank, None where one still runs."""
     until = time.monotonic() + timeout
+    failed = False
     while True:
         codes = [process.poll() for process in processes]
-        wrong = [rank for rank, code in enumerate(codes) if code not in (None, 0)]
-        running = [rank for rank, code in enumerate(codes) if code is None]
-        if wrong or not running or time.monotonic() > until:
-            return next(iter([*wrong, *running]), None)
+        if None not in codes or any(codes) or time.monotonic() > until:
+            return codes
+        if not failed and any(isinstance(_read(answer), RlcoreError) for answer, code in zip(answers, codes, strict=True) if code == 0):
+            failed, until = True, min(until, time.monotonic() + _AFTER_AN_ERROR)
         time.sleep(0.02)
+
+
+def _read(answer: Path) -> Any:
+    return pickle.loads(answer.read_bytes()) if answer.exists() else None
 
 
 def _answer(call: Path, answer: Path) -> None:

@@ -61,7 +61,7 @@ class SharedPublisher(BackgroundPublisher):
         self._slot = 0
         self._current: _Transfer | None = None
         self._newest: _Transfer | None = None
-        self._readers = Readers(self._changed, self._greet)
+        self._readers = Readers(self._changed, self._greet, self._fail)
         super().__init__(deadline, on_failure)
 
     def address(self) -> SharedAddress:

@@ -9,6 +9,7 @@ import contextlib
 import selectors
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -16,7 +17,10 @@ from rlcore.errors import WeightsError
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_wire import Kind, Line, Message, listen, peer_pid, receive
 
-__all__ = ["Reader", "Readers"]
+__all__ = ["PAUSE", "Reader", "Readers"]
+
+PAUSE = 1.0
+"""Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,11 +50,15 @@ class Reader:
 
 
 class Readers:
-    """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change."""
+    """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
 
-    def __init__(self, changed: threading.Condition, greet: Callable[[Reader], None]) -> None:
+    ``fail`` is told, not under ``changed``, why the thread ended before ``close``: after that all connections are closed.
+    """
+
+    def __init__(self, changed: threading.Condition, greet: Callable[[Reader], None], fail: Callable[[str], None]) -> None:
         self._changed = changed
         self._greet = greet
+        self._fail = fail
         self._listener, self.name = listen()
         self._ear, self._mouth = socket.socketpair()
         self._mouth.setblocking(False)
@@ -59,6 +67,7 @@ class Readers:
         self._selector.register(self._ear, selectors.EVENT_READ)
         self._all: dict[int, Reader] = {}
         self._closing = False
+        self._paused_until: float | None = None
         self._thread = threading.Thread(target=self._wait_forever, name="weights-readers", daemon=True)
         self._thread.start()
 
@@ -85,12 +94,11 @@ class Readers:
     def close(self) -> None:
         """Take leave of everybody. Not under ``changed``."""
         with self._changed:
-            if self._closing:
-                return
-            self._closing = True
-            for reader in self._all.values():
-                reader.line.say(Message(Kind.GOODBYE))
-            self._wake()
+            if not self._closing:
+                self._closing = True
+                for reader in self._all.values():
+                    reader.line.say(Message(Kind.GOODBYE))
+                self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -99,17 +107,28 @@ class Readers:
             self._mouth.send(b"!")
 
     def _wait_forever(self) -> None:
-        while True:
-            ready = self._selector.select()
+        try:
+            while not self._closing:
+                self._wait_once()
+        except Exception as error:  # a thread has nobody above it
+            self._fail(f"no producer gets weights any more: {type(error).__name__}: {error}")
+        finally:
             with self._changed:
-                for key, events in ready:
-                    self._attend(key, events)
-                if self._closing:
-                    self._close_all()
-                    return
-                for reader in self._all.values():
-                    self._watch(reader)
+                self._closing = True
+                self._close_all()
                 self._changed.notify_all()
+
+    def _wait_once(self) -> None:
+        ready = self._selector.select(None if self._paused_until is None else max(0.0, self._paused_until - time.monotonic()))
+        with self._changed:
+            for key, events in ready:
+                self._attend(key, events)
+            for reader in self._all.values():
+                self._watch(reader)
+            if self._paused_until is not None and time.monotonic() >= self._paused_until:
+                self._paused_until = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
+            self._changed.notify_all()
 
     def _attend(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._ear:
@@ -126,14 +145,17 @@ class Readers:
         try:
             channel, _ = self._listener.accept()
         except OSError:
+            # It stays in the queue, so the selector would report it again at once, and for ever.
+            self._selector.unregister(self._listener)
+            self._paused_until = time.monotonic() + PAUSE
             return
         try:
             reader = Reader(Line(channel), peer_pid(channel))
         except (WeightsError, OSError):
             channel.close()
             return
-        self._all[channel.fileno()] = reader
         self._selector.register(channel, selectors.EVENT_READ)
+        self._all[channel.fileno()] = reader
 
     def _listen_to(self, reader: Reader) -> None:
         try:
@@ -163,8 +185,9 @@ class Readers:
         reader.line.close()
 
     def _close_all(self) -> None:
-        for reader in list(self._all.values()):
-            self._forget(reader)
         self._selector.close()
+        for reader in self._all.values():
+            reader.line.close()
+        self._all.clear()
         for end in (self._listener, self._ear, self._mouth):
             end.close()

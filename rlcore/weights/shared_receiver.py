@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import select
 import socket
 from collections.abc import Callable
@@ -10,6 +13,7 @@ import numpy as np
 import xxhash
 
 from rlcore.errors import WeightsError
+from rlcore.snapshots import Snapshot
 from rlcore.weights.background import BackgroundReceiver
 from rlcore.weights.manifest import Follower, Manifest
 from rlcore.weights.shared_buffers import map_read_only
@@ -47,6 +51,12 @@ class SharedReceiver(BackgroundReceiver):
             raise
         return channel
 
+    def newer_than(self, version: int) -> Snapshot | None:
+        """See Receiver. Sends what is kept, too: the trainer may wait for the last release, after which there is no more to say."""
+        with self._lock:
+            self._line.flush()
+        return super().newer_than(version)
+
     def _fetch(self) -> bool:
         heard = self._hear()
         if heard is not None:
@@ -83,8 +93,8 @@ class SharedReceiver(BackgroundReceiver):
 
     def _heed(self, message: Message, descriptor: int | None) -> None:
         match message.kind:
-            case Kind.ATTACH if descriptor is not None:
-                self._maps[message.version] = map_read_only(descriptor, message.a)
+            case Kind.ATTACH:
+                self._maps[message.version] = self._mapped(message, descriptor)
             case Kind.DETACH:
                 self._maps.pop(message.version, None)
             case Kind.BEGIN:
@@ -93,6 +103,18 @@ class SharedReceiver(BackgroundReceiver):
                 self._follower.follow(message.a)
             case Kind.END if self._follower is not None:
                 self._end(message, self._follower)
+
+    def _mapped(self, message: Message, descriptor: int | None) -> np.ndarray:
+        try:
+            if descriptor is None:  # the kernel drops one that this process cannot have, and says nothing
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return map_read_only(descriptor, message.a)
+        except OSError as error:
+            limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            raise WeightsError(
+                f"buffer {message.version} of {self._trainer} cannot be mapped: {error}; this process may have {limit} files open: where "
+                "it needs more, raise the limit with `ulimit -n`"
+            ) from error
 
     def _begin(self, message: Message) -> None:
         self._flat = self._maps[message.a]

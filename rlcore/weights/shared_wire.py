@@ -97,6 +97,7 @@ class Line:
 
     def say(self, message: Message, descriptor: int | None = None) -> None:
         """Send or keep; ``descriptor`` is duplicated while it is kept. The other end may be gone: then nothing happens."""
+        self.flush()
         if self._kept:
             if message.kind is Kind.PROGRESS and self._kept[-1][0].kind is Kind.PROGRESS:
                 self._kept.pop()

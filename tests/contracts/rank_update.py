@@ -11,6 +11,7 @@ import torch
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.weights import tensors
 
 from rlcore.api import Finish, Group, OptimizerSettings, Rollout, Score, Segment, TrainingContext
 from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
@@ -115,7 +116,8 @@ def weights_of(consumer: Consumer, rank: int) -> dict[str, np.ndarray]:
         consumer.snapshot(1, probe, 1e-3)
     else:
         consumer.attend_snapshot(1, probe)
-    return {name: tensor.data for name, tensor in consumer.snapshot(1, probe, 1e-3).tensors.items()}
+    backend: Any = consumer._backend
+    return {name: tensor.data for name, tensor in tensors(backend.policy.model, backend.dtype)}
 
 
 def make_groups(seed: int, count: int) -> list[Group]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ __all__ = ["Ask", "BoardAddress", "WeightsBoard", "make_board"]
 _MOST_PARKED = 100_000
 _SPARE = 30.0
 """Seconds that an answer may take beyond the time that the board itself was told to wait."""
+_AGAIN = 1.0
+"""Seconds until a board that is out of reach is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,16 @@ class WeightsBoard:
         self._present: dict[str, str] = {}
         self._parked: set[str] = set()
         self._here: dict[str, int] = {}
+        self._reasons: dict[str, str] = {}
 
     async def post(self, number: int, word: Any) -> None:
         """Make it the newest; what was said before is forgotten, and its references with it."""
         await self._change(lambda: self.__dict__.update(_number=number, _word=word))
 
-    async def after(self, token: str, number: int) -> tuple[int, Any] | None:
-        """Wait for a word newer than this number; None where the receiver has left meanwhile."""
+    async def after(self, token: str, number: int, broke: str = "") -> tuple[int, Any] | None:
+        """Wait for a word newer than this number; None where the receiver has left meanwhile. ``broke``: why its last transfer failed."""
         self._parked.add(token)
+        self._reasons[token] = broke
         async with self._changed:
             self._changed.notify_all()
             await self._changed.wait_for(lambda: self._number > number or token not in self._present)
@@ -65,6 +70,7 @@ class WeightsBoard:
 
     async def leave(self, token: str) -> None:
         """A receiver goes."""
+        self._reasons.pop(token, None)
         await self._change(lambda: self._present.pop(token, None))
 
     async def gone(self, name: str) -> None:
@@ -98,6 +104,10 @@ class WeightsBoard:
         await self._until(lambda: set(tokens) & set(self._present) <= self._parked, seconds)
         return sorted(self._present[token] for token in tokens if token in self._present and token not in self._parked)
 
+    async def reasons(self) -> dict[str, str]:
+        """Name -> why its last transfer failed, of those who came back from one that did."""
+        return {self._present[token]: broke for token, broke in self._reasons.items() if broke and token in self._present}
+
     async def _change(self, change: Callable[[], object]) -> None:
         async with self._changed:
             change()
@@ -118,7 +128,7 @@ def make_board() -> Any:
 
 
 class Ask:
-    """Calls to a board with a deadline, and errors that say who asked."""
+    """Calls to a board, and errors that say who asked."""
 
     def __init__(self, board: Any, who: str, deadline: float) -> None:
         self.board = board
@@ -126,7 +136,7 @@ class Ask:
         self._deadline = deadline
 
     def now(self, method: str, *arguments: Any, waits: float = 0.0) -> Any:
-        """The answer; ``waits``: seconds that the board takes on purpose. WeightsError where none comes, or the board is gone."""
+        """The answer; ``waits``: seconds that the board takes on purpose. WeightsError where none comes in time, or the board is gone."""
         try:
             return ray.get(getattr(self.board, method).remote(*arguments), timeout=waits + max(self._deadline, _SPARE))
         except ray.exceptions.GetTimeoutError as error:
@@ -135,7 +145,28 @@ class Ask:
                 "overloaded, or give it more time with --weights-deadline"
             ) from error
         except ray.exceptions.RayActorError as error:
-            first = " ".join(str(error).split())[:200]
-            raise WeightsError(
-                f"{self._who} cannot reach the board that announces weights ({method}): the trainer or its node is gone ({first})"
-            ) from error
+            raise self._unreachable(method, error) from error
+
+    def parked(self, method: str, *arguments: Any, timeout: float | None = None) -> Any:
+        """The answer, however long it takes; None where the board has ended. WeightsError where it lives, and is out of reach for as long
+        as the deadline; GetTimeoutError after ``timeout`` seconds."""
+        lost = 0.0
+        while True:
+            began = time.monotonic()
+            try:
+                return ray.get(getattr(self.board, method).remote(*arguments), timeout=timeout)
+            except ray.exceptions.ActorUnavailableError as error:
+                now = time.monotonic()
+                if not lost or now - began > _SPARE:  # it was in reach until now
+                    lost = now
+                if now - lost >= self._deadline:
+                    raise self._unreachable(method, error) from error
+                time.sleep(_AGAIN)
+            except ray.exceptions.RayActorError:
+                return None
+
+    def _unreachable(self, method: str, error: Exception) -> WeightsError:
+        first = " ".join(str(error).split())[:200]
+        return WeightsError(
+            f"{self._who} cannot reach the board that announces weights ({method}): the trainer, its node or the network is gone ({first})"
+        )

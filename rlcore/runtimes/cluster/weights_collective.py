@@ -2,7 +2,8 @@
 
 A group is made for each set of receivers, under a new name. Where one dies in the middle, the others and the trainer drop the group and
 begin again without it, as soon as the run has said that it is gone. Of a broken gloo group a survivor was seen not to hear in some 40 % of
-trials (why is not known): it then comes back at its deadline. A receiver that comes late gets the newest in a group of its own.
+trials (why is not known): it then comes back at its deadline. A receiver that comes late gets the newest in a group of its own. With nccl
+there is no such recovery: torch ends every process of a group in which one has died, at its deadline (never tried here).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rlcore.weights.transport import OnFailure
 __all__ = ["CollectivePublisher", "CollectiveReceiver"]
 
 _PIECE = 16 << 20
+_HOUR = 3600.0
 _COMING_BACK = 5.0
 """Seconds that receivers get to come back from a broken group, before the rest are named."""
 
@@ -85,16 +87,20 @@ class CollectivePublisher(BackgroundPublisher):
 
     def _watch_forever(self) -> None:
         """Have the newest version sent again when somebody new is here."""
-        known: list[str] = []
-        while True:
-            try:
-                ray.get(self._board.others.remote(known, 3600.0))
-                known = list(ray.get(self._board.members.remote()))
-            except ray.exceptions.RayActorError:
-                return  # close() ended the board, or it died: then the next transfer says so.
-            with self._changed:
-                if self._waiting is None and not self._closed:
-                    self._waiting = self._newest
+        known: dict[str, str] | None = {}
+        try:
+            while known is not None:
+                self._send_again()
+                self._ask.parked("others", list(known), _HOUR)
+                known = self._ask.parked("members")  # None: close() ended the board, or it died, and the next transfer says so
+        except WeightsError as error:
+            self._fail(str(error))
+
+    def _send_again(self) -> None:
+        """Unless a newer version is on its way, which asks who is here when it begins."""
+        with self._changed:
+            if self._waiting is None and not self._closed and self._newest is not None and self._newest.version == self._published:
+                self._waiting = self._newest
                 self._changed.notify_all()
 
     def _send(self, snapshot: Snapshot) -> None:
@@ -166,9 +172,10 @@ class CollectivePublisher(BackgroundPublisher):
 
     def _standstill(self, version: int, names: list[str], why: str = "") -> WeightsError:
         who = f"producer {', '.join(names)}" if names else "its producers"
+        said = "".join(f"; {name} says: {reason}" for name, reason in self._ask.now("reasons").items())
         return WeightsError(
-            f"the trainer waited {self._deadline:g} s for {who} in the transfer of version {version}{' ' * bool(why)}{why}; look whether "
-            "it is stopped or overloaded, or give it more time with --weights-deadline"
+            f"the trainer waited {self._deadline:g} s for {who} in the transfer of version {version}{' ' * bool(why)}{why}{said}; look "
+            "whether it is stopped or overloaded, or give it more time with --weights-deadline"
         )
 
     def _drop_group(self) -> None:
@@ -228,14 +235,15 @@ class CollectiveReceiver(BackgroundReceiver):
 
     def _next_word(self) -> _Word | None:
         """Wait for it as long as it takes; after a transfer that broke, no longer than the trainer needs to begin another."""
+        patience = 3 * self._deadline if self._broke else None
         try:
-            told = ray.get(self._ask.board.after.remote(self._token, self._number), timeout=3 * self._deadline if self._broke else None)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
-            if self._broke:
-                raise WeightsError(f"{self._trainer} is gone, or stands still, in the middle of {self._broke}") from error
-            return None  # Closed, or dead between transfers: others know why.
+            told = self._ask.parked("after", self._token, self._number, self._broke, timeout=patience)
+        except ray.exceptions.GetTimeoutError:
+            told = None
         if told is None:
-            return None
+            if self._broke and not self._closed:
+                raise WeightsError(f"{self._trainer} is gone, or stands still, in the middle of {self._broke}")
+            return None  # Closed, or dead between transfers: others know why.
         self._number, word = told
         assert isinstance(word, _Word)
         return word

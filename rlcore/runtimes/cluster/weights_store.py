@@ -61,12 +61,9 @@ class StoreReceiver(BackgroundReceiver):
         self._start()
 
     def _fetch(self) -> bool:
-        try:
-            told = ray.get(self._ask.board.after.remote(self._token, self._seen))
-        except ray.exceptions.RayActorError:
-            return False  # The trainer closed, or died between transfers: others know why.
+        told = self._ask.parked("after", self._token, self._seen)
         if told is None:
-            return False
+            return False  # This end left; or the trainer closed, or died between transfers: others know why.
         self._seen, (kept,) = told
         snapshot = self._get(kept)
         if snapshot.version != self._seen:

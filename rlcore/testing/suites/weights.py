@@ -45,6 +45,18 @@ class WeightRules(EngineSuite):
                 self.assert_scored(engine, request, completion, f"log probabilities after the update to {version}")
             before = after
 
+    def test_an_update_keeps_nothing_of_the_snapshot(self) -> None:
+        """Its arrays are copied or moved: their memory is used for other weights as soon as ``update`` has returned."""
+        engine = self.make()
+        source = self.snapshot(1)
+        lent = {name: replace(tensor, data=np.array(tensor.data)) for name, tensor in source.tensors.items()}
+        engine.update(Snapshot.of(1, lent))
+        before = engine.score(self.fixed_sequence())
+        for tensor in lent.values():
+            tensor.data[...] = 0
+        after = engine.score(self.fixed_sequence())
+        assert np.array_equal(after, before), "the scores change with the arrays of a snapshot after update has returned"
+
     def test_every_tensor_is_taken(self) -> None:
         """Each tensor alone, changed, changes the scores: none keeps its old value, packed or tied copies included."""
         engine = self.make()

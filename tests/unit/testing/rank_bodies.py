@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.errors import ConfigError
 from rlcore.testing.ranks import StarRanks
 
 
@@ -41,6 +42,13 @@ def raises(rank: int, size: int, rendezvous: str) -> None:
     """Rank 0 would wait for long."""
     if rank == 1:
         raise ZeroDivisionError("planted on rank 1")
+    time.sleep(600)
+
+
+def refuses(rank: int, size: int, rendezvous: str) -> None:
+    """Rank 0 fails with a sentence, and rank 1 would wait for it for long."""
+    if rank == 0:
+        raise ConfigError("planted on rank 0")
     time.sleep(600)
 
 

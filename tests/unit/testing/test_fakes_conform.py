@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
+from zoo_backends import HandsOutOnRankZero
 
 from rlcore.interfaces import InferenceContext, InFlight, TrainingBackend, TrainingContext
 from rlcore.snapshots import Snapshot
@@ -59,6 +60,11 @@ class TestPipelineTrainer(FakeTrainerSuite):
 class TestSgdTrainer(FakeTrainerSuite):
     optimizer = "sgd"
     learning_rate = 0.1
+
+
+@pytest.mark.full
+def test_ranks_above_0_need_not_hand_out_weights() -> None:
+    type("Suite", (FakeTrainerSuite,), {"trainer": HandsOutOnRankZero})().test_two_ranks_are_one()
 
 
 def test_score_of_the_engine_equals_the_probe_of_the_trainer(tmp_path: Path) -> None:

@@ -35,8 +35,17 @@ def test_a_rank_that_is_silent_is_named_on_all_others() -> None:
 
 
 def test_a_process_that_fails_is_a_run_error_with_what_it_said() -> None:
-    with pytest.raises(RunError, match=r"(?s)rank 1 of 2 gave no answer to rank_bodies:raises .*planted on rank 1"):
+    with pytest.raises(
+        RunError, match=r"(?s)rank 1 of 2 ended with exit code 1 and gave no answer to rank_bodies:raises.*planted on rank 1"
+    ):
         run_ranks("rank_bodies:raises", 2)
+
+
+def test_the_error_of_one_rank_is_told_though_the_other_waits_for_it() -> None:
+    first, second = run_ranks("rank_bodies:refuses", 2)
+    assert isinstance(first, ConfigError)
+    assert str(first) == "planted on rank 0"
+    assert "rank 1 of 2 was ended, for it still waited after rank 0 had failed" in str(second)
 
 
 def test_a_process_that_hangs_is_ended() -> None:

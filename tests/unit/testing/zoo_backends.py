@@ -143,6 +143,17 @@ class FaultyEngineSuite(FakeEngineSuite):
         return FaultyInference(engine.context, FaultyInferenceOptions(fault=self.fault))  # type: ignore[arg-type]
 
 
+class KeepsTheSnapshot(FakeInference):
+    """Serves views of the arrays that it was lent."""
+
+    def update(self, snapshot: Snapshot) -> int:
+        version = super().update(snapshot)
+        arrays = {name: tensor.data.reshape(tensor.shape) for name, tensor in snapshot.tensors.items()}
+        for name, array in arrays.items():
+            object.__setattr__(self._policy, name.partition(".")[0], array)
+        return version
+
+
 # --- training ----------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +309,28 @@ class ReportsItsShare(FakeTraining):
 
     def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
         return loss, super()._summed(loss, gradient)[1]
+
+
+class DriftsElsewhere(FakeTraining):
+    """With several ranks, every step also moves weights that neither figures nor the probe show, alike on all ranks."""
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        metrics = super().update(batch, objective)
+        if self.ranks.size > 1:
+            pair, size = np.array(self.policy.pair), self.policy.vocabulary
+            pair[7 * size : 8 * size] += 1.0
+            self.policy = FakePolicy(self.policy.last, pair)
+        return metrics
+
+
+class HandsOutOnRankZero(FakeTraining):
+    """No bug: weights are gathered to rank 0, and the others have none to hand out."""
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in super().iter_weights():
+            self.gather(np.zeros(1))
+            if self.ranks.rank == 0:
+                yield name, tensor
 
 
 class ReturnsBeforeItIsSaved(FakeTraining):

@@ -99,8 +99,9 @@ class TorchBackend(TrainingBackend):
         return self.ranks.gather(values)
 
     def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Copies, in the precision that the forward computes with."""
-        return tensors(self.policy.model, self.dtype)
+        """Copies, in the precision that the forward computes with; none on ranks above 0, whose model is the same."""
+        if self.ranks.rank == 0:
+            yield from tensors(self.policy.model, self.dtype)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:

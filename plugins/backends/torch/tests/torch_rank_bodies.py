@@ -16,6 +16,7 @@ from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.ranks import Ranks
 from rlcore_plugin_torch.sample import sample_batch
+from rlcore_plugin_torch.weights import tensors
 
 from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
@@ -103,7 +104,8 @@ def share_of(rank: int) -> TrainBatch:
 
 
 def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
-    return {name: tensor.data for name, tensor in backend.iter_weights()}
+    """This rank's own: only rank 0 hands out any."""
+    return {name: tensor.data for name, tensor in tensors(backend.policy.model, backend.dtype)}
 
 
 def error_of(action: Callable[[], Any]) -> str:

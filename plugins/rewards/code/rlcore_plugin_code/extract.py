@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 __all__ = ["fenced", "last_program"]
 
@@ -19,25 +20,36 @@ _TAB = 4
 _SLACK = 3  # a fence that closes may stand this much deeper than the one that opened
 
 
+class _Block(NamedTuple):
+    """Where the content of a block lies; ``indent``: characters before its fence."""
+
+    label: str
+    start: int
+    end: int
+    indent: int
+
+
 def last_program(text: str) -> str | None:
     """Content of the last closed block labelled as Python, in any case of letters; where there is none, of the last closed block without
     a label; else None. Labels come first because a sample of the output, in a bare block, often follows the program. Where reasoning
     ends with ``</think>``, what follows is read by itself first: a fence left open in the reasoning does not swallow the answer."""
-    _, thought, answer = text.rpartition(_THOUGHT)
-    found = _last_program(answer) if thought else None
-    return found if found is not None else _last_program(text)
+    blocks = list(_blocks(text))
+    reasoning, thought, answer = text.rpartition(_THOUGHT)
+    if thought:
+        after = list(_blocks(answer))
+        if any(block.start <= len(reasoning) < block.end for block in blocks):
+            # Either a fence was left open in the reasoning, or a program holds the tag. Then its closing fence opens a block here, but
+            # that one has no label.
+            after = [block for block in after if _LABEL.fullmatch(block.label)]
+        if (found := _last(after)) is not None:
+            return _dedented(answer, found)
+    return _dedented(text, found) if (found := _last(blocks)) is not None else None
 
 
-def _last_program(text: str) -> str | None:
-    labelled: tuple[int, int, int] | None = None
-    bare: tuple[int, int, int] | None = None
-    for label, *span in _blocks(text):
-        if _LABEL.fullmatch(label):
-            labelled = (span[0], span[1], span[2])
-        elif not label:
-            bare = (span[0], span[1], span[2])
-    found = labelled or bare
-    return _dedented(text, *found) if found else None
+def _last(blocks: list[_Block]) -> _Block | None:
+    labelled = [block for block in blocks if _LABEL.fullmatch(block.label)]
+    chosen = labelled or [block for block in blocks if not block.label]
+    return chosen[-1] if chosen else None
 
 
 def fenced(program: str) -> str:
@@ -47,8 +59,8 @@ def fenced(program: str) -> str:
     return f"{fence}python\n{program}\n{fence}\n"
 
 
-def _blocks(text: str) -> Iterator[tuple[str, int, int, int]]:
-    """(label, start, end, characters before its fence) of each closed block, in order; a block that is never closed is none."""
+def _blocks(text: str) -> Iterator[_Block]:
+    """Each closed block, in order; a block that is never closed is none."""
     fence, label, indent, start = "", "", "", 0
     for line in _FENCE.finditer(text):
         margin, mark, rest = line.groups()
@@ -56,7 +68,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int, int]]:
             if mark[0] == "~" or "`" not in rest:
                 fence, label, indent, start = mark, _label(rest), margin, line.end()
         elif mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip(" \t") and _width(margin) <= _width(indent) + _SLACK:
-            yield label, start, line.start(), len(indent)
+            yield _Block(label, start, line.start(), len(indent))
             fence = ""
 
 
@@ -69,7 +81,7 @@ def _width(margin: str) -> int:
     return len(margin.expandtabs(_TAB))
 
 
-def _dedented(text: str, start: int, end: int, indent: int) -> str:
+def _dedented(text: str, block: _Block) -> str:
     """The block, less as much white space before each line as stands before its fence."""
-    body = text[start:end]
-    return re.sub(rf"(?:\A|(?<=[\r\n]))[ \t]{{1,{indent}}}+", "", body) if indent else body
+    body = text[block.start : block.end]
+    return re.sub(rf"(?:\A|(?<=[\r\n]))[ \t]{{1,{block.indent}}}+", "", body) if block.indent else body

@@ -103,3 +103,30 @@ def test_a_fence_left_open_in_the_reasoning_does_not_swallow_the_answer(thought)
 
 def test_a_program_in_the_reasoning_counts_where_none_follows():
     assert last_program("<think>\n```python\nprint(3)\n```\n</think>\nSo be it.") == "print(3)\n"
+
+
+SAYS_IT = "print('</think>')"
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "",
+        "Output:\n```\n5\n```\n",
+        "Output:\n```\n</think>\n```\nand then\n```\n5\n```\n",
+        "Output:\n~~~\n5\n~~~\n",
+        "In C++:\n```cpp\nB\n```\nOutput:\n```\n5\n```\n",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "<think>\nSo.\n</think>\n", "<think>\n```python\ndraft\n```\n</think>\n"])
+def test_a_program_that_says_where_reasoning_ends_is_not_cut_there(before, after):
+    assert last_program(f"{before}```python\n{SAYS_IT}\n```\n{after}") == f"{SAYS_IT}\n"
+
+
+@pytest.mark.parametrize("between", ["", "prints\n```\n</think>\n```\n", "```cpp\nB\n```\n"])
+def test_the_last_program_counts_after_one_that_says_where_reasoning_ends(between):
+    assert last_program(f"```python\n{SAYS_IT}\n```\n{between}```python\nB\n```\nprints\n```\n5\n```\n") == "B\n"
+
+
+def test_a_draft_in_the_reasoning_gives_way_to_an_answer_without_a_label():
+    assert last_program("<think>\n```python\ndraft\n```\n</think>\n```\nprint(2)\n```\n") == "print(2)\n"

@@ -122,7 +122,7 @@ class Comparer:
     def _by_literal(self, gold: str, answer: str) -> bool | None:
         """Bases, times and infinities equal only their like."""
         gold, answer = _without_ten(gold), _without_ten(answer)
-        if {compact(gold).replace("+", ""), compact(answer).replace("+", "")} <= _REAL_LINE or gold == answer:
+        if {compact(side).replace("+\\infty", "\\infty") for side in (gold, answer)} <= _REAL_LINE or gold == answer:
             return True
         based = in_base(gold), in_base(answer)
         if based != (None, None):
