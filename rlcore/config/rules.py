@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rlcore.config.auto import USUAL_RANGES, ratio_is_one
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
-from rlcore.config.model import AlgorithmSection, RunConfig
+from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.errors import ConfigError
 from rlcore.specs import AdvantageSpec, LossSpec, RewardSpec
 
@@ -427,3 +427,14 @@ def remarks(facts: Facts) -> Iterator[str]:
             f"{facts.cite('training.train_batch_size')} counts prompts over all trainers; in ColossalChat it counts them per data-parallel "
             f"rank, so a command copied from there needs -tbs {batch * ranks} to mean the same ({ranks} ranks)"
         )
+    yield from _without_use(facts)
+
+
+def _without_use(facts: Facts) -> Iterator[str]:
+    """What was chosen, and does nothing on this runtime."""
+    config = facts.config
+    if config.run.master_address is not None and config.run.ray_dir is not None:
+        yield f"{facts.cite('run.ray_dir')} is not used: the Ray cluster that is joined keeps its files where it was told to at its start"
+    for name in ("producer_restarts", "producer_deadline"):
+        if config.run.runtime == "local" and getattr(config.schedule, name) != getattr(ScheduleSection(), name):
+            yield f"{facts.cite(f'schedule.{name}')} is not used: the runtime local is one process, of which nothing is started anew"
