@@ -25,7 +25,7 @@ from rlcore.runtimes.cluster.remote import is_death
 from rlcore.runtimes.cluster.schedule_service import Order, ScheduleService
 from rlcore.runtimes.cluster.session import Session
 from rlcore.runtimes.cluster.shipment import Shipment
-from rlcore.runtimes.cluster.team import ProducerTeam
+from rlcore.runtimes.cluster.team import Patience, ProducerTeam
 from rlcore.runtimes.crew import Crew, Update
 from rlcore.runtimes.interrupt import Interrupt
 from rlcore.runtimes.loading import fingerprints, load_data, read_texts
@@ -109,8 +109,11 @@ class RayCrew(Crew):
             self._schedule,
             shipment,
             places,
-            restarts=self._plan.config.schedule.producer_restarts,
-            deadline=self._plan.config.schedule.producer_deadline,
+            patience=Patience(
+                restarts=self._plan.config.schedule.producer_restarts,
+                engine_seconds=self._plan.config.schedule.producer_deadline,
+                weights_seconds=self._plan.config.weights.deadline,
+            ),
             say=self._say,
         )
         self._team.create(group)

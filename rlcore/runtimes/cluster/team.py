@@ -17,7 +17,7 @@ from rlcore.runtimes.cluster.remote import is_death
 from rlcore.runtimes.cluster.session import Seat, Session
 from rlcore.runtimes.cluster.shipment import Shipment
 
-__all__ = ["ProducerTeam"]
+__all__ = ["Patience", "ProducerTeam"]
 
 _THREADS = 8
 """Of a producer's actor: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
@@ -26,6 +26,16 @@ _FATAL = (WeightsError, RewardBudgetError, DataError)
 _START_SECONDS = 120.0
 """How long an actor that replaces another may take until its process is there (its engine may take longer): where a node goes away
 at the wrong moment, Ray waits for ever for it to come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How much a producer is allowed: failures in a row without a delivery, seconds that its engine may take for one answer, seconds that
+    one that takes another's place may take until it serves weights."""
+
+    restarts: int
+    engine_seconds: float
+    weights_seconds: float
 
 
 @dataclass(slots=True)
@@ -66,8 +76,7 @@ class ProducerTeam:
         shipment: Shipment,
         places: Places,
         *,
-        restarts: int,
-        deadline: float,
+        patience: Patience,
         say: Callable[[str], None],
     ) -> None:
         self._session = session
@@ -76,8 +85,7 @@ class ProducerTeam:
         self._schedule = schedule
         self._shipment = shipment
         self._places = places
-        self._restarts = restarts
-        self._deadline = deadline
+        self._patience = patience
         self._say = say
         self._seats: list[_Seat] = []
         self._counts = _Counts()
@@ -179,9 +187,15 @@ class ProducerTeam:
                 return  # the coordinator's death is said elsewhere
             self._inbox.watch(actor.serves.remote(), lambda value, error: self._served(seat, actor, error))
             self._inbox.watch(actor.run.remote(profile), lambda value, error: self._ended(seat, actor, error))
-            self._inbox.watch(actor.guard.remote(self._deadline), lambda value, error: self._ended(seat, actor, error))
+            self._inbox.watch(actor.guard.remote(self._patience.engine_seconds), lambda value, error: self._ended(seat, actor, error))
+            if seat.life:  # of the first ones, the run itself waits for
+                self._inbox.after(self._patience.weights_seconds, lambda: self._late_to_serve(seat, actor))
 
         self._inbox.watch(self._schedule.join.remote(name), joined)
+
+    def _late_to_serve(self, seat: _Seat, actor: Any) -> None:
+        if seat.actor is actor and not seat.serves:
+            self._ended(seat, actor, RunError(f"it served no weights within {self._patience.weights_seconds:g} s"))
 
     def _served(self, seat: _Seat, actor: Any, error: BaseException | None) -> None:
         if error is None and seat.actor is actor:
@@ -212,7 +226,7 @@ class ProducerTeam:
         seat.failures = 1 if delivered else seat.failures + 1
         self._forget_dead_nodes()
         what = f"{name} was lost ({seat.last_reason}); the {leases} groups that it had under way are generated again"
-        if seat.failures > self._restarts or not self._reseat(seat):
+        if seat.failures > self._patience.restarts or not self._reseat(seat):
             self._give_up(seat, what)
         else:
             self._counts.restarts += 1
@@ -265,7 +279,7 @@ class ProducerTeam:
     def _give_up(self, seat: _Seat, what: str) -> None:
         seat.given_up = True
         left = sum(not other.given_up for other in self._seats)
-        why = f"it failed {seat.failures} times in a row" if seat.failures > self._restarts else "no node has room for another"
+        why = f"it failed {seat.failures} times in a row" if seat.failures > self._patience.restarts else "no node has room for another"
         if not left:
             raise WorkerLostError(f"{what}: {why}, and no producer is left; its own words are in the logs of Ray's session folder")
         self._counts.given_up.append(f"producer-{seat.number} was given up: {why} ({seat.last_reason}); the run went on with {left}")

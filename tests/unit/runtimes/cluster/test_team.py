@@ -10,7 +10,7 @@ from ray.exceptions import ActorDiedError
 from rlcore.errors import RunError, WeightsError, WorkerLostError
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.placement import Node, Places
-from rlcore.runtimes.cluster.team import ProducerTeam
+from rlcore.runtimes.cluster.team import Patience, ProducerTeam
 from tests.unit.runtimes.cluster.answers import Actor
 
 
@@ -45,7 +45,7 @@ class Services:
 class Stage:
     """A team of two whose schedule answers at once; a lost worker had delivered ``delivered`` groups."""
 
-    def __init__(self, restarts: int = 1, delivered: int = 0) -> None:
+    def __init__(self, restarts: int = 1, delivered: int = 0, weights: float = 60.0) -> None:
         self.session, self.inbox, self.said, self.lost = Session(), Inbox(), list[str](), list[str]()
         schedule = Actor(join=lambda: None, worker_lost=lambda: (3, delivered))
         places = Places(trainers=("n",), producers=("n", "n"), cpus=0.5, trainer_gpus=0, producer_gpus=0)
@@ -56,8 +56,7 @@ class Stage:
             schedule,
             None,  # type: ignore[arg-type]
             places,
-            restarts=restarts,
-            deadline=60.0,
+            patience=Patience(restarts=restarts, engine_seconds=60.0, weights_seconds=weights),
             say=self.said.append,
         )
         self.team.on_loss = self.lost.append
@@ -99,6 +98,15 @@ def test_who_hangs_is_replaced_and_killed() -> None:
     hung.calls["run"][0].fail(ActorDiedError())  # what Ray says of it afterwards
     stage.inbox.drain()
     assert "producer-0.2" not in stage.session.made
+
+
+def test_who_takes_a_place_and_never_serves_is_replaced() -> None:
+    stage = Stage(restarts=2, weights=0.0)
+    stage.serve("producer-0", "producer-1")
+    stage.die("producer-0")
+    stage.inbox.drain()
+    stage.inbox.until(lambda: "producer-0.2" in stage.session.made, 20.0)
+    assert any("producer-0.1 was lost (it served no weights within 0 s)" in said for said in stage.said)
 
 
 def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on() -> None:
