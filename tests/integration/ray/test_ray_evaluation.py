@@ -11,7 +11,7 @@ KILLS = 2
 
 def test_an_evaluation_is_made_again_by_one_version(cluster: SmallCluster, tester: RunTester, killer: Killer) -> None:
     slots = tester.folder / "slots"
-    engine = {"options": {"seconds": 1.0, "slots": str(slots)}}
+    engine = {"options": {"seconds": 0.4, "slots": str(slots)}}
     config = fault_run(tester, 6, eval={"eval_interval": 3}, inference=engine, sampling={"num_generations": 4})
     with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
         until(lambda: any(slot.stat().st_size for slot in slots.glob("*")) or run.over, "the first evaluation")
