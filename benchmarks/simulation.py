@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -29,6 +29,7 @@ from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 PROMPTS, MEAN_LENGTH, CUT = 160, 64, 4.0
 TOLERANCE = 0.10
+MOST = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,10 +91,10 @@ class Stage:
 def main() -> None:
     """Calibrate, compare, report. Exit code 1 where a difference is beyond the tolerance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--updates", type=int, default=40, help="updates that count (40)")
-    parser.add_argument("--warmup", type=int, default=8, help="updates before them (8)")
-    parser.add_argument("--trials", type=int, default=6, help="configurations to compare (6)")
-    parser.add_argument("--seed", type=int, default=0, help="which configurations (0)")
+    parser.add_argument("--updates", type=_whole(1), default=40, help="updates that count (40)")
+    parser.add_argument("--warmup", type=_whole(0), default=8, help="updates before them (8)")
+    parser.add_argument("--trials", type=_whole(1), default=6, help="configurations to compare (6)")
+    parser.add_argument("--seed", type=_whole(0), default=0, help="which configurations (0)")
     parser.add_argument("--runtime", choices=["ray", "local"], default="ray", help="local: one producer")
     args = parser.parse_args()
     with TemporaryDirectory(prefix="rlcore-bench-") as name:
@@ -111,6 +112,17 @@ def main() -> None:
     }
     print(json.dumps({**worst, "within": max(worst.values()) <= TOLERANCE, "delays": asdict(delays), "trials": rows, "seed": args.seed}))
     raise SystemExit(0 if max(worst.values()) <= TOLERANCE else 1)
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    """A type of argument: a whole number from ``least``."""
+
+    def whole(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or not least <= int(text[:30]) <= MOST:
+            raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from {least} to {MOST}")
+        return int(text)
+
+    return whole
 
 
 def _stage(folder: Path, args: argparse.Namespace) -> Stage:

@@ -22,6 +22,8 @@ Say how to split devices between producers and trainers, how far generation shou
 training. Nothing is started: the coordinator of a run is driven by a virtual clock, with lengths and speeds that a workload describes.
 The defaults are a 7B model on H100-class devices, an assumption (docs/planning.md); measure your own speeds and say them.
 """
+_PRODUCERS = "simulate so many producers, each of --producer-devices devices [the best number]"
+_TRAINERS = "and so many trainers, counted as rlcore train counts them: one a device, so a multiple of --trainer-devices [the best number]"
 _EPILOG = """\
 examples:
   rlcore plan --devices 64
@@ -45,8 +47,8 @@ def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
     )
     parser.add_argument("file", nargs="?", type=Path, metavar="WORKLOAD.toml", help="the workload [a 7B model on H100-class devices]")
     parser.add_argument("--devices", metavar="N", help="devices to split")
-    parser.add_argument("-i", "--num-inferencer", "--num_inferencer", metavar="N", help="simulate so many producers [the best number]")
-    parser.add_argument("-t", "--num-trainers", "--num_trainers", metavar="N", help="and so many trainers [the best number]")
+    parser.add_argument("-i", "--num-inferencer", "--num_inferencer", metavar="N", help=_PRODUCERS)
+    parser.add_argument("-t", "--num-trainers", "--num_trainers", metavar="N", help=_TRAINERS)
     parser.add_argument("--max-staleness", "--max_staleness", metavar="N", help="versions that a group may lag [as few as are enough]")
     parser.add_argument("--updates", metavar="N", help="updates that are measured, after a warm-up [30]")
     parser.add_argument("--seed", metavar="N", help="seed of all lengths, latencies and failures [0]")
@@ -100,31 +102,31 @@ def run(args: argparse.Namespace) -> int:
 
     workload = load_workload(args.file, args.typed)
     devices, split = _devices(args, workload)
+    staleness, updates, seed = _numbers(args)
     if args.dry_run:
         return _show_workload(workload, devices, as_json=args.json)
-    advice = _advise(args, workload, devices, split)
+    from rlcore.cli.plan_table import saying, show_advice
+    from rlcore.runtimes.simulated.advice import advise
+
+    with saying() as say:
+        advice = advise(workload, devices, split=split, max_staleness=staleness, updates=updates, seed=seed, say=say)
     if args.json:
         print(json.dumps({**_as_json(advice), "workload": workload.model_dump(mode="json")}, ensure_ascii=False, allow_nan=False))
     else:
-        from rlcore.cli.plan_table import show_advice
-
         show_advice(advice)
     return 0
 
 
-def _advise(args: argparse.Namespace, workload: Workload, devices: int, split: tuple[int, int] | None) -> Advice:
-    from rlcore.cli.plan_table import saying
-    from rlcore.runtimes.simulated.advice import advise
-
+def _numbers(args: argparse.Namespace) -> tuple[int | None, int, int]:
+    """Staleness (None: to be found), updates that are measured, seed."""
     staleness = None if args.max_staleness is None else _whole("--max-staleness", args.max_staleness, 0, 1000)
     updates = 30 if args.updates is None else _whole("--updates", args.updates, 1, 100_000)
     seed = 0 if args.seed is None else _whole("--seed", args.seed, 0, 2**63 - 1)
-    with saying() as say:
-        return advise(workload, devices, split=split, max_staleness=staleness, updates=updates, seed=seed, say=say)
+    return staleness, updates, seed
 
 
 def _devices(args: argparse.Namespace, workload: Workload) -> tuple[int, tuple[int, int] | None]:
-    """How many devices there are, and the split that was typed."""
+    """How many devices there are, and the split that was typed: producers, and trainers that each hold a whole model."""
     from rlcore.errors import UsageError
 
     if args.num_inferencer is None and args.num_trainers is None:
@@ -134,11 +136,14 @@ def _devices(args: argparse.Namespace, workload: Workload) -> tuple[int, tuple[i
     if args.num_inferencer is None or args.num_trainers is None:
         missing = "-t" if args.num_trainers is None else "-i"
         raise UsageError(f"half a split was typed, and {missing} is missing: type -i 4 -t 4, or --devices 8 alone to search for one")
-    split = _whole("-i", args.num_inferencer, 1, _MOST_DEVICES), _whole("-t", args.num_trainers, 1, _MOST_DEVICES)
-    taken = split[0] * workload.generation.producer_devices + split[1] * workload.update.trainer_devices
+    producers, trainers = _whole("-i", args.num_inferencer, 1, _MOST_DEVICES), _whole("-t", args.num_trainers, 1, _MOST_DEVICES)
+    each = workload.update.trainer_devices
+    if trainers % each:
+        raise UsageError(f"-t {trainers}: a trainer of this workload takes {each} devices; type a multiple, for example -t {each}")
+    taken = producers * workload.generation.producer_devices + trainers
     if args.devices is not None and _whole("--devices", args.devices, 2, _MOST_DEVICES) != taken:
         raise UsageError(f"--devices {args.devices}: the split that was typed takes {taken} devices; leave --devices out")
-    return taken, split
+    return taken, (producers, trainers // each)
 
 
 def _whole(flag: str, word: str, least: int, most: int) -> int:

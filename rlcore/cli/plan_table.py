@@ -79,8 +79,8 @@ def show_advice(advice: Advice) -> None:
 def _cells(choice: Choice) -> list[str]:
     scenario, figures = choice.scenario, choice.figures
     return [
-        str(scenario.producers),
-        f"{scenario.trainers:g}",
+        _of_devices(scenario.producers, scenario.workload.generation.producer_devices),
+        _of_devices(scenario.trainers, scenario.workload.update.trainer_devices),
         str(scenario.max_staleness),
         str(scenario.buffer),
         f"{choice.speed:.3g}",
@@ -90,3 +90,7 @@ def _cells(choice: Choice) -> list[str]:
         f"{figures.producers_busy:.0%}",
         f"{figures.slot_use:.0%}",
     ]
+
+
+def _of_devices(number: float, each: int) -> str:
+    return f"{number:g}" if each == 1 else f"{number:g} x {each}"

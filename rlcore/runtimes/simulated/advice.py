@@ -48,6 +48,7 @@ class Choice:
         return {
             "producers": s.producers,
             "trainers": s.trainers,
+            "devices_used": s.devices,
             "max_staleness": s.max_staleness,
             "buffer_limit": s.buffer,
             "in_flight": s.groups_per_producer,
@@ -74,20 +75,21 @@ class Advice:
 
     @property
     def flags(self) -> str:
-        """What to type after ``rlcore train``."""
+        """What to type after ``rlcore train``, which counts a trainer for each device; ``-tp`` says how many share one model."""
         scenario = self.zero_bubble.scenario
         workload = scenario.workload
+        layout = {"-tp": workload.update.trainer_devices, "-ptp": workload.generation.producer_devices}
         words = {
             "-i": scenario.producers,
             "-t": round(scenario.trainers) * workload.update.trainer_devices,
-            "-ptp": workload.generation.producer_devices,
+            **{flag: size for flag, size in layout.items() if size > 1},
             "-g": workload.group.num_generations,
             "-tbs": scenario.batch,
             "-ibs": scenario.groups_per_producer,
             "--max-staleness": scenario.max_staleness,
             "-cbsl": scenario.buffer,
         }
-        return " ".join(f"{flag} {value}" for flag, value in words.items() if (flag, value) != ("-ptp", 1))
+        return " ".join(f"{flag} {value}" for flag, value in words.items())
 
 
 def advise(
@@ -153,19 +155,23 @@ class _Search:
             return every
         middle = near or min(every, key=estimated_period)
         odds = middle.producers / middle.trainers
-        wanted = sorted({round(_trainers(every, odds * factor)) for factor in (_NEAR if near else _FAR)})
-        return [every[min(len(every), max(1, trainers)) - 1] for trainers in wanted]
+        wanted = sorted({round(self._trainers(odds * factor)) for factor in (_NEAR if near else _FAR)})
+        nearest = (min(every, key=lambda one: abs(one.trainers - trainers)) for trainers in wanted)
+        return list({one.trainers: one for one in nearest}.values())
 
     def _every_split(self, max_staleness: int, buffer: int | None) -> list[Scenario]:
-        """By the number of trainers, from 1."""
+        """By the number of trainers, as many as each number of producers leaves devices for."""
         if self._split is not None:
             return [self._scenario(*self._split, max_staleness, buffer=buffer)]
         per_producer, per_trainer = self._workload.generation.producer_devices, self._workload.update.trainer_devices
         most = (self._devices - per_producer) // per_trainer
-        return [
-            self._scenario((self._devices - trainers * per_trainer) // per_producer, trainers, max_staleness, buffer=buffer)
-            for trainers in range(1, most + 1)
-        ]
+        # Some numbers of trainers leave room for the same producers; the dictionary keeps the last of them, which idles the least.
+        filled = {(self._devices - trainers * per_trainer) // per_producer: trainers for trainers in range(1, most + 1)}
+        return [self._scenario(producers, trainers, max_staleness, buffer=buffer) for producers, trainers in filled.items()]
+
+    def _trainers(self, odds: float) -> float:
+        """The number of trainers with so many producers for each."""
+        return self._devices / (self._workload.update.trainer_devices + odds * self._workload.generation.producer_devices)
 
     def overlapped(self, max_staleness: int | None) -> Scenario:
         """The staleness that a balanced split needs, the best split with it, the buffer, and the split again, because each moves the
@@ -229,11 +235,6 @@ class _Search:
     def _tell(self, scenario: Scenario, much: str) -> None:
         kind = "colocated" if scenario.colocated else f"staleness {scenario.max_staleness}"
         self._say(f"{scenario.producers} producers, {scenario.trainers:g} trainers, {kind}, buffer {scenario.buffer}{much}")
-
-
-def _trainers(every: Sequence[Scenario], odds: float) -> float:
-    """The number of trainers with so many producers for each."""
-    return every[0].devices / (every[0].workload.update.trainer_devices + odds * every[0].workload.generation.producer_devices)
 
 
 def _warm_up(max_staleness: int) -> int:

@@ -6,15 +6,9 @@ from math import ceil
 
 from rlcore.runtimes.simulated.scenario import Scenario, longest_share
 
-__all__ = ["decoding_limit", "estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
+__all__ = ["estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
 
 _TIE = 1e-3
-
-
-def decoding_limit(scenario: Scenario) -> float:
-    """Tokens a second that the producers decode with every slot busy: more than any schedule decodes."""
-    generation = scenario.workload.generation
-    return scenario.producers * generation.slots / generation.step(generation.slots)
 
 
 def training_seconds(scenario: Scenario) -> float:

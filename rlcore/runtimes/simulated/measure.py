@@ -33,7 +33,8 @@ class Figures:
 
     ``tokens_per_second`` counts response tokens that were trained, ``decoded_per_second`` all that were generated. ``producers_busy``:
     share of time with at least one request running; ``slot_use``: share of slots. ``bubble``: the trainers' time without
-    training; ``devices_idle``: device time in which nothing ran.
+    training; ``devices_idle``: time in which nothing ran on the devices that the roles have; a device of neither role does
+    not count.
     ``staleness``: share of groups by updates between their weights and their training. ``lost``: share of decoded tokens that died with
     their producer.
     """

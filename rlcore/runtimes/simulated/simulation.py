@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlcore.errors import RunError
+from rlcore.errors import ConfigError, RunError
 from rlcore.runtimes.simulated.draws import Draws
 from rlcore.runtimes.simulated.engine import Work
 from rlcore.runtimes.simulated.measure import Figures, Sums, figures
@@ -23,9 +23,13 @@ from rlcore.types import Lease
 
 __all__ = ["Simulation", "simulate"]
 
+MOST_FAILURES, FAILURES_A_GROUP = 1000, 10
+"""A run is given up after so many failures (ten for each producer of a large cluster) and so many more for every delivered group."""
+
 
 def simulate(scenario: Scenario) -> Figures:
-    """Run a scenario to the end of its last measured update; the same figures every time."""
+    """Run a scenario to the end of its last measured update; the same figures every time. Raises ConfigError where producers fail so
+    often that next to nothing is delivered."""
     return Simulation(scenario).run()
 
 
@@ -51,6 +55,7 @@ class Simulation:
         self._published = 0
         self._arrived = 0
         self._transferring = False
+        self._delivered = 0
         self._before: Sums | None = None
         self._after: Sums | None = None
         self._begin()
@@ -155,6 +160,7 @@ class Simulation:
     def _deliver(self, producer: SimulatedProducer, life: int, work: Work) -> None:
         if producer.life != life:
             return
+        self._delivered += 1
         del producer.held[work.lease_id]
         delivery = Delivery(lease_id=work.lease_id, version=work.version, accuracy=self._draws.accuracy())
         if self.coordinator.deliver([delivery])[0].kept:
@@ -228,6 +234,11 @@ class Simulation:
 
     def _fail(self, producer: SimulatedProducer) -> None:
         self.sums.failures += 1
+        if self.sums.failures >= max(MOST_FAILURES, 10 * len(self._producers)) + FAILURES_A_GROUP * self._delivered:
+            raise ConfigError(
+                f"--device-hours {self.scenario.workload.faults.device_hours:g}: producers failed {self.sums.failures} times and delivered "
+                f"{self._delivered} groups; type more device hours, or shorter responses"
+            )
         self._alive -= 1
         self.sums.lost_tokens += producer.die(self.now)
         self._queue.leave(producer.name)

@@ -12,10 +12,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from rlcore.blame import closest
-from rlcore.config.layers import Draft, Typed, combine, file_layer, flag_layer, get_path, spoken
+from rlcore.config.layers import Draft, Layer, Typed, combine, file_layer, flag_layer, get_path, spoken
 from rlcore.config.settings import Setting, expected, model_settings
+from rlcore.config.values import from_text
 from rlcore.errors import ConfigError
-from rlcore.runtimes.simulated.workload import Workload
+from rlcore.runtimes.simulated.workload import MOST_RESPONSES, Workload
 
 __all__ = ["load_workload", "workload_settings"]
 
@@ -49,13 +50,29 @@ def _sections() -> Mapping[str, type[BaseModel]]:
 
 def load_workload(file: Path | None, flags: Mapping[str, Typed]) -> Workload:
     """The workload of a file (None: the defaults) with flags over it. Raises ConfigError."""
-    layers = ([] if file is None else [file_layer(file)]) + [flag_layer(flags, workload_settings())]
+    layers = ([] if file is None else [file_layer(file)]) + [_flags(flags)]
     draft = combine(layers)
     data = {name: _without_none_words(value) if isinstance(value, Mapping) else value for name, value in draft.data.items()}
     try:
-        return Workload.model_validate(data)
+        workload = Workload.model_validate(data)
     except ValidationError as error:
         raise _refusal(error, draft) from None
+    prompts, each = workload.group.train_batch_size, workload.group.num_generations
+    if prompts * each > MOST_RESPONSES:
+        raise ConfigError(
+            f"{prompts} prompts of {each} responses are {prompts * each:,} responses an update; at most {MOST_RESPONSES:,} can be "
+            "simulated: type a smaller -tbs or -g"
+        )
+    return workload
+
+
+def _flags(flags: Mapping[str, Typed]) -> Layer:
+    """``flag_layer`` leaves ``rewards.`` to the reward terms of a run; here [rewards] is a table like the others."""
+    layer, settings = flag_layer(flags, workload_settings()), workload_settings()
+    rewards = {
+        settings[path].key: from_text(given.words, settings[path].type) for path, given in flags.items() if path.startswith("rewards.")
+    }
+    return replace(layer, data={**layer.data, "rewards": rewards}) if rewards else layer
 
 
 def _without_none_words(table: Mapping[str, Any]) -> dict[str, Any]:

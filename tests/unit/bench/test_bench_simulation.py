@@ -7,13 +7,25 @@ from pathlib import Path
 import pytest
 
 from benchmarks.planning_plot import bars
-from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload
+from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload, main
 from rlcore.runtimes.simulated import Scenario
 from rlcore.schedule.lengths import LengthKind
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 NO_DELAY = Delays(lease=0.0, deliver=0.0, handover=0.0, publish=0.0, swap=0.0, transfer=0.0, computing=0.0)
 TRIAL = Trial(producers=2, slots=8, generations=1, batch=16, in_flight=8, staleness=0, pace=0.01, update=0.5)
+
+
+@pytest.mark.parametrize("typed", ["--trials 0", "--updates 0", "--warmup -1", "--seed -1", "--trials many", "--updates 1000001"])
+def test_numbers_that_no_comparison_has_are_refused(
+    typed: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulation", "--runtime", "local", *typed.split()])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    flag, word = typed.split()
+    assert f"argument {flag}: '{word}' must be a whole number from " in capsys.readouterr().err
 
 
 def test_a_seed_chooses_the_configurations() -> None:

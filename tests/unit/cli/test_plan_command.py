@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.runtimes.simulated.workload_file import workload_settings
 from rlcore.testing import RunTester
 
 SMALL = """
@@ -63,6 +64,17 @@ def test_a_split_that_was_typed_is_not_searched(tester: RunTester) -> None:
     assert found["zero_bubble"]["max_staleness"] == 2
 
 
+def test_trainers_of_several_devices_are_typed_as_they_are_printed(tester: RunTester) -> None:
+    words = ("plan", "small.toml", "-i", "3", "-t", "4", "--trainer-devices", "2", "--max-staleness", "2", "--updates", "5")
+    found = tester.run(*words, "--json").assert_ok().json
+    assert (found["devices"], found["zero_bubble"]["trainers"], found["zero_bubble"]["devices_used"]) == (7, 2, 7)
+    typed = json.loads(tester.run("show", "config", *found["flags"].split(), "--json").assert_ok().stdout.splitlines()[-1])
+    assert (typed["config"]["training"]["num_trainers"], typed["config"]["training"]["tensor_parallel_size"]) == (4, 2)
+    shown = tester.run(*words).assert_ok().stdout
+    assert "2 x 2" in shown
+    assert "-i 3 -t 4 -tp 2 -g 2" in shown
+
+
 def test_a_flag_overrides_the_file(tester: RunTester) -> None:
     typed = tester.run("plan", "small.toml", "--devices", "4", "-tbs", "16", "--response-tokens", "50", "--dry-run", "--json").assert_ok()
     group = typed.json["workload"]["group"]
@@ -76,6 +88,12 @@ def test_a_dry_run_prints_a_workload_that_can_be_typed(tester: RunTester) -> Non
     assert again.stdout == shown.stdout
 
 
+@pytest.mark.parametrize("path", workload_settings())
+def test_every_flag_reaches_its_setting(tester: RunTester, path: str) -> None:
+    flag = workload_settings()[path].spellings[0]
+    tester.run("plan", "--devices", "4", "--dry-run", flag, "zzz").assert_refused(f"{flag} zzz: {path} must be ")
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -87,9 +105,23 @@ def test_a_dry_run_prints_a_workload_that_can_be_typed(tester: RunTester) -> Non
         (["--devices", "4", "--slots", "0"], "--slots 0: generation.slots must be a whole number from 1 to 65536; type --slots 256"),
         (["--devices", "4", "--batching", "some"], "must be continuous or batch"),
         (["--devices", "4", "--slot", "2"], "did you mean"),
-        (["--devices", "4", "--device-hours", "-1"], "device_hours must be a finite number of at least 0.001, or none"),
+        (["--devices", "4", "--device-hours", "-1"], "device_hours must be a finite number from 0.001 to 1000000000, or none"),
         (["missing.toml", "--devices", "4"], "there is no configuration file missing.toml"),
         (["--devices", "3", "--producer-devices", "4"], "take 5 devices"),
+        (["-i", "2", "-t", "3", "--trainer-devices", "2"], "-t 3: a trainer of this workload takes 2 devices"),
+        (["--devices", "4", "--updates", "abc", "--dry-run"], "--updates abc: must be a whole number from 1"),
+        (["--devices", "4", "--seed", "-1", "--dry-run"], "--seed -1: must be a whole number from 0"),
+        (["--devices", "4", "--max-staleness", "x", "--dry-run"], "--max-staleness x"),
+        (["--devices", "4", "-tbs", "1000000", "-g", "65536", "--dry-run"], "65,536,000,000 responses an update"),
+        (["--devices", "4", "--step-seconds", "1e308"], "--step-seconds 1e308: generation.step_seconds must be a finite number from 1e-06"),
+        (["--devices", "4", "--update-seconds", "1e308"], "must be a finite number from 0 to 1000000000"),
+        (["--devices", "4", "--prefill-tokens-per-second", "1e-308"], "must be a finite number from 1e-06 to 1000000000"),
+        (["--devices", "4", "--length-cut", "1e308", "--response-sigma", "10"], "group.length_cut must be a finite number"),
+        (["--devices", "4", "--bandwidth", "1e308"], "weights.bandwidth must be a finite number from 0.001 to"),
+        (["--devices", "4", "--response-tokens", "1e-308"], "group.response_tokens must be a finite number from 1e-09 to"),
+        (["-i", "2", "-t", "2", "--producer-devices", "1" + "0" * 400], "producer_devices must be a whole number from 1 to 65536"),
+        (["-i", "2", "-t", "2", "--reward-workers", "1000000000000"], "reward_workers must be a whole number from 1 to 4096"),
+        (["--devices", "4", "--device-hours", "0.001", "--updates", "2"], "--device-hours 0.001: producers failed 1000 times"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_sentence(tester: RunTester, argv: list[str], said: str) -> None:

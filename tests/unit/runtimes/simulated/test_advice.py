@@ -61,9 +61,29 @@ def test_devices_of_a_role_are_counted() -> None:
     wide = workload(generation={"producer_devices": 2, "slots": 16}, update={"trainer_devices": 4})
     scenario = advise(wide, 12, max_staleness=1).zero_bubble.scenario
     assert scenario.devices <= 12
-    assert f"-t {round(scenario.trainers) * 4} -ptp 2" in advise(wide, 12, max_staleness=1).flags
+    assert f"-t {round(scenario.trainers) * 4} -tp 4 -ptp 2" in advise(wide, 12, max_staleness=1).flags
     with pytest.raises(ConfigError, match=r"--devices 5: .* take 6 devices"):
         advise(wide, 5)
+
+
+@pytest.mark.parametrize("per_producer", [2, 5])
+def test_no_split_leaves_devices_idle_that_another_trainer_would_use(per_producer: int) -> None:
+    wide = workload(generation={"producer_devices": per_producer}, update={"trainer_devices": 3, "token_seconds": 0.01})
+    tried = [one.scenario for one in advise(wide, 40, max_staleness=2, updates=3).tried if not one.scenario.colocated]
+    assert all(40 - scenario.devices < 3 for scenario in tried)
+
+
+def test_the_split_balances_producers_of_several_devices() -> None:
+    """240 prompts take P producers 60 / P s and T trainers 120 / T s: with 2 devices a producer, 40 devices are 10 and 20."""
+    wide = workload(
+        group={"train_batch_size": 240},
+        generation={"slots": 4, "producer_devices": 2},
+        update={"update_seconds": 0.0, "token_seconds": 0.01},
+    )
+    advice = advise(wide, 40, max_staleness=2)
+    best = advice.zero_bubble.scenario
+    assert (best.producers, best.trainers) == (10, 20)
+    assert advice.zero_bubble.as_json()["devices_used"] == 40
 
 
 def test_the_same_seed_gives_the_same_advice_and_says_what_it_does() -> None:

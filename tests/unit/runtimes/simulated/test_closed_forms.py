@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.errors import RunError
+from rlcore.errors import ConfigError, RunError
 from rlcore.runtimes.simulated import Scenario, Simulation, simulate
 from tests.unit.runtimes.simulated.scenarios import workload
 
@@ -104,6 +104,24 @@ def test_failures_cost_what_they_destroy() -> None:
     assert figures.producers_down == pytest.approx(5 / 25, rel=0.3)
     assert 0 < figures.lost < 0.1
     assert simulation.coordinator.ledger.reissued > 0
+
+
+def test_failures_that_no_response_survives_are_refused() -> None:
+    """A response takes 100 s, and a producer lives 3.6 s on average."""
+    doomed = workload(group={"response_tokens": 5000.0}, faults={"device_hours": 0.001, "restart_seconds": 1.0})
+    with pytest.raises(ConfigError, match=r"^--device-hours 0\.001: producers failed 1000 times and delivered 0 groups"):
+        simulate(Scenario(workload=doomed, producers=2, trainers=1))
+
+
+def test_failures_that_hardly_a_response_survives_are_refused() -> None:
+    """A response takes 10 s, and a producer with 2 devices lives 1.8 s on average: one life in 260 is long enough."""
+    doomed = workload(
+        group={"response_tokens": 500.0},
+        generation={"slots": 1, "producer_devices": 2},
+        faults={"device_hours": 0.001, "restart_seconds": 0.0},
+    )
+    with pytest.raises(ConfigError, match=r"failed \d+ times and delivered [1-9]\d* groups"):
+        simulate(Scenario(workload=doomed, producers=2, trainers=1))
 
 
 def test_judging_takes_workers() -> None:

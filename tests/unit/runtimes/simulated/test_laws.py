@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 
 from rlcore.runtimes.simulated import Scenario, Simulation, simulate
-from rlcore.runtimes.simulated.bounds import decoding_limit
 from tests.unit.runtimes.simulated.scenarios import scenarios
 
 ROUNDING = 1 + 1e-9
@@ -49,7 +48,7 @@ def test_every_prompt_is_accounted_for_once(scenario: Scenario) -> None:
 @given(scenarios())
 def test_no_schedule_beats_its_limits(scenario: Scenario) -> None:
     figures = simulate(scenario)
-    assert figures.decoded_per_second <= decoding_limit(scenario) * ROUNDING
+    assert figures.decoded_per_second <= _decoding_limit(scenario) * ROUNDING
     assert figures.tokens_per_second <= figures.decoded_per_second * ROUNDING
     for share in (figures.trainer_busy, figures.producers_busy, figures.producers_down, figures.slot_use, figures.lost):
         assert -1e-9 <= share <= ROUNDING
@@ -83,6 +82,12 @@ def test_more_producers_do_not_hurt(scenario: Scenario) -> None:
     few = simulate(longer).updates_per_second
     many = simulate(replace(longer, producers=2 * scenario.producers)).updates_per_second
     assert many >= few * (1 - _noise(scenario))
+
+
+def _decoding_limit(scenario: Scenario) -> float:
+    """Tokens a second that the producers decode with every slot busy."""
+    generation = scenario.workload.generation
+    return scenario.producers * generation.slots / generation.step(generation.slots)
 
 
 def _noise(scenario: Scenario) -> float:
