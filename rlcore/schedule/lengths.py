@@ -45,11 +45,6 @@ class Lengths:
         if self.kind is LengthKind.LOGNORMAL:
             object.__setattr__(self, "_mu", _solve_mu(self.sigma, self.cut))
 
-    @property
-    def longest(self) -> float:
-        """The length that no draw exceeds."""
-        return self.mean if self.kind is LengthKind.CONSTANT else self.cut * self.mean
-
     def draw(self, generator: np.random.Generator, count: int = 1) -> np.ndarray:
         """float64[count]: one number of the generator a length, none where they are constant."""
         if self.kind is LengthKind.CONSTANT:
