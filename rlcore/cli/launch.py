@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import re
 import shutil
@@ -65,10 +66,10 @@ def run(args: argparse.Namespace) -> int:
     _check_words(args, typed)
     from rlcore.launch import sbatch_text
 
-    job = _job(args, _plan(args, typed), typed)
+    job = _job(args, typed)
     text = sbatch_text(job)
     if args.dry_run:
-        print(text, end="")
+        _show(text)
         return 0
     out: Path = args.out or (args.files[-1] if args.files else Path("rlcore")).with_suffix(".sbatch")
     if out.exists():
@@ -77,13 +78,42 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--out {out}: the folder {out.parent} is not there; make it, or type another --out")
     if args.submit and shutil.which("sbatch") is None:
         raise UsageError("--submit needs sbatch, which is not found here; leave --submit out and hand the file to Slurm where it is")
-    out.write_text(text, encoding="utf-8")
+    _write(out, text)
     machines = job.machines
-    print(f"{out}: {machines.nodes} x {machines.gpus} GPUs and {machines.cpus} cores, at most {job.time}")
+    print(f"{out}: {machines.nodes} x {machines.gpus} GPUs and {machines.cpus} cores, at most {job.time}", flush=True)
     if args.submit:
-        return subprocess.run(["sbatch", str(out)], check=False).returncode
+        return _submit(out)
     print(f"submit it with: sbatch {out}")
     return 0
+
+
+def _write(out: Path, text: str) -> None:
+    """Whole or not at all. What was typed goes back to the bytes that it was: a folder's name need not be UTF-8."""
+    data = os.fsencode(text)
+    with out.open("xb") as file:
+        try:
+            file.write(data)
+            file.flush()
+        except OSError:
+            out.unlink()
+            raise
+
+
+def _show(text: str) -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.buffer.write(os.fsencode(text))
+        sys.stdout.flush()
+    else:
+        print(text, end="")
+
+
+def _submit(out: Path) -> int:
+    """Slurm's own exit code. A file that it refuses goes again, so that the same command can be typed with another flag."""
+    code = subprocess.run(["sbatch", str(out)], check=False).returncode
+    if code:
+        out.unlink(missing_ok=True)
+        print(f"{out} is removed again: sbatch did not take it")
+    return code
 
 
 def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
@@ -108,20 +138,40 @@ def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
 def _plan(args: argparse.Namespace, typed: Mapping[str, Typed]) -> Plan:
     """The plan that the batch file's ``rlcore train`` will make; refused as there."""
     from rlcore.cli.train import check_data
-    from rlcore.config import plan_run
-    from rlcore.registry import Registry
 
-    ray = {"run.runtime": Typed("--runtime", ("ray",)), "run.master_address": Typed("--master_address", ("head:20000",))}
-    plan = plan_run(args.files, {**typed, **ray}, args.registry or Registry.discover())
+    plan = _planned(args, {**typed, "run.master_address": Typed("--master_address", ("head:20000",))})
     check_data(plan)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     return plan
 
 
-def _job(args: argparse.Namespace, plan: Plan, typed: Mapping[str, Typed]) -> SlurmJob:
+def _planned(args: argparse.Namespace, typed: Mapping[str, Typed]) -> Plan:
+    from rlcore.config import plan_run
+    from rlcore.registry import Registry
+
+    return plan_run(args.files, {**typed, "run.runtime": Typed("--runtime", ("ray",))}, args.registry or Registry.discover())
+
+
+def _ray_dir(args: argparse.Namespace, typed: Mapping[str, Typed]) -> str:
+    """The folder for Ray's files as every node is to find it, "" where none was chosen. It is made where Ray starts."""
+    from rlcore.runtimes.cluster.ray_folder import check_ray_folder
+
+    chosen = _planned(args, {**typed, "run.master_address": Typed("--master_address", ("none",))}).config.run.ray_dir
+    if chosen is None:
+        return ""
+    folder = _absolute(Path(chosen))
+    check_ray_folder(Path(folder))
+    return folder
+
+
+def _job(args: argparse.Namespace, typed: Mapping[str, Typed]) -> SlurmJob:
     from rlcore.launch import SlurmJob, check_machines, machines_for, packages_of
 
+    ray_dir = _ray_dir(args, typed)
+    # The head gets the folder. The driver joins it, and a folder for a cluster that is joined is refused.
+    typed = {**typed, "run.ray_dir": Typed("--ray_dir", ("none",))} if ray_dir else typed
+    plan = _plan(args, typed)
     machines = machines_for(plan.config, args.nodes, args.gpus_per_node, args.cpus_per_node)
     check_machines(plan.config, machines)
     return SlurmJob(
@@ -135,7 +185,7 @@ def _job(args: argparse.Namespace, plan: Plan, typed: Mapping[str, Typed]) -> Sl
         account=args.account,
         venv="" if args.container else _environment(args.venv),
         container=args.container or "",
-        ray_dir=plan.config.run.ray_dir or "",
+        ray_dir=ray_dir,
     )
 
 
@@ -148,10 +198,14 @@ def _words(typed: Typed) -> list[str]:
 
 
 def _environment(venv: Path | None) -> str:
-    """Where nothing was typed, the virtual environment of this process, "" without one. Links in the path are kept as they are."""
+    """Where nothing was typed, the virtual environment of this process, "" without one."""
     if venv is not None:
-        return os.path.abspath(venv)  # noqa: PTH100 - Path.resolve would follow links that nodes may not share
+        return _absolute(venv)
     return sys.prefix if sys.prefix != sys.base_prefix else ""
+
+
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow links that nodes may not share
 
 
 def _whole(text: str) -> int:

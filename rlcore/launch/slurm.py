@@ -80,7 +80,7 @@ def _variables(job: SlurmJob) -> list[str]:
         f"venv={shlex.quote(job.venv)}  # '': the environment that sbatch was typed in",
         f"container={shlex.quote(job.container)}  # '': none; else an Apptainer image that holds Ray, rlcore and the plugins",
         f"packages=({'' if job.container else shlex.join(job.packages.requirements)})  # installed on every node, once",
-        f"ray_dir={shlex.quote(job.ray_dir)}  # '': Ray's own choice",
+        f"ray_dir={shlex.quote(job.ray_dir)}  # '': a folder of the job's own below /tmp",
         f"cpus={job.machines.cpus}",
         f"gpus={job.machines.gpus}",
         "join_seconds=${RLCORE_JOIN_SECONDS:-600}  # how long the nodes have to form a Ray cluster",

@@ -14,8 +14,9 @@ fail() {
 
 [ -n "$SLURM_JOB_ID" ] || fail "this file is for Slurm; type sbatch and its name"
 cd -- "$folder" || fail "node $(hostname) does not see $folder; it must lie on a file system that every node sees"
-scratch=$(mktemp -d)
-steps=() # the Ray nodes, as background srun commands
+scratch=$(mktemp -d "/tmp/rlcore-$SLURM_JOB_ID-XXXXXX") # not in $TMPDIR: Ray's sockets need a short path
+ray_dir=${ray_dir:-$scratch}                            # not Ray's /tmp/ray, which belongs to whoever ran Ray here first
+steps=()                                                # the Ray nodes, as background srun commands, one a host
 driver='' asked=''
 
 # --- how it ends ---------------------------------------------------------------------------------------------
@@ -65,11 +66,20 @@ others=("${hosts[@]:1}")
 
 [ -z "$venv" ] || export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv"
 export PYTHONUNBUFFERED=1
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # on SIGTERM Ray waits half a minute for users of a node; here those have ended
+# A token of the job's own: nobody else gets in, and a token at home would otherwise be asked for by the head and sent by nobody.
+if [ -z "$RAY_AUTH_MODE" ]; then
+  RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+  export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+fi
+python=${venv:+$venv/bin/python}
+python=${python:-python3}
 devices=()
 [ "$gpus" -eq 0 ] || devices=(--gpus-per-node="$gpus")
 inside=() # what stands before each command
 if [ -n "$container" ]; then
-  inside=(apptainer exec --bind "$folder" --pwd "$folder")
+  inside=(apptainer exec --bind "$folder" --bind "$scratch" --pwd "$folder")
+  [ "$ray_dir" = "$scratch" ] || inside+=(--bind "$ray_dir")
   [ "$gpus" -eq 0 ] || inside+=(--nv)
   inside+=("$container")
 fi
@@ -80,20 +90,38 @@ on() {
   step=(srun --overlap --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --nodelist="$2" --cpus-per-task="$cpus" "${devices[@]}")
 }
 
-others_list=$(IFS=, && echo "${others[*]}")
 if [ "${#packages[@]}" -gt 0 ]; then
-  command -v pip >/dev/null || fail "there is no pip in ${venv:-the environment}; install ${packages[*]} there and write packages=() above"
+  # The interpreter's own pip: the first one on PATH may install elsewhere.
+  pip=("$python" -m pip)
+  "${pip[@]}" --version >/dev/null 2>&1 ||
+    fail "there is no pip in ${venv:-the environment}; install ${packages[*]} there and write packages=() above"
   # Here first: where all nodes share one environment, the others find it done and only read.
-  pip install "${packages[@]}" || fail "the plugins could not be installed on $head; see pip above"
+  "${pip[@]}" install "${packages[@]}" || fail "the plugins could not be installed on $head; see pip above"
   if [ "${#others[@]}" -gt 0 ]; then
+    others_list=$(IFS=, && echo "${others[*]}")
     on "${#others[@]}" "$others_list"
-    "${step[@]}" pip install "${packages[@]}" || fail "the plugins could not be installed on $others_list; see pip above"
+    "${step[@]}" "${pip[@]}" install "${packages[@]}" || fail "the plugins could not be installed on $others_list; see pip above"
   fi
 fi
 
 # --- Ray: the head here, then the other nodes --------------------------------------------------------------------
 
-address="$head:$((20000 + SLURM_JOB_ID % 10000))" # jobs that share a node have ports of their own
+# Jobs that share a node meet on no port: two are of this job's own, the others any that are free (0). The second is that of the Ray
+# client server, which nobody uses here: it starts where grpc is installed, and where it is not Ray refuses the option.
+port=$((20000 + SLURM_JOB_ID % 5000 * 2))
+address="$head:$port"
+common=(--num-cpus="$cpus" --num-gpus="$gpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats)
+start_head=(ray start --head --block --port="$port" --dashboard-port=0 --temp-dir="$ray_dir")
+mkdir -p -- "$ray_dir" || fail "$head cannot make $ray_dir, the folder for Ray's files; type another --ray_dir"
+if "${inside[@]}" "$python" -c 'import grpc' 2>/dev/null; then
+  start_head+=(--ray-client-server-port="$((port + 1))")
+fi
+
+# What runs Ray on a node: makes its folders, which an image is to see, and removes the job's own after it. srun signals the whole
+# task: this bash only waits until Ray has ended.
+# shellcheck disable=SC2016
+node=(bash -c 'trap : TERM; mkdir -p -- "$0" "$1" && "${@:2}"; status=$?; rm -rf -- "$0"; exit "$status"'
+  "$scratch" "$ray_dir" "${inside[@]}")
 
 joined() {
   "${inside[@]}" ray status --address="$address" 2>/dev/null | grep -Ec '^ *[0-9]+ node_' || true
@@ -101,27 +129,26 @@ joined() {
 
 # wait_for COUNT: until so many nodes are in the cluster
 wait_for() {
-  local end=$((SECONDS + join_seconds)) found
+  local end=$((SECONDS + join_seconds)) found place
   while found=$(joined) && [ "${found:-0}" -lt "$1" ]; do
-    kill -0 "${steps[0]}" 2>/dev/null || fail "the Ray head on $head ended before the cluster was whole; its last words are above"
-    kill -0 "${steps[-1]}" 2>/dev/null || fail "a Ray node of $others_list ended before the cluster was whole; its last words are above"
+    for place in "${!steps[@]}"; do
+      kill -0 "${steps[place]}" 2>/dev/null || fail "Ray on ${hosts[place]} ended before the cluster was whole; its last words are above"
+    done
     [ "$SECONDS" -lt "$end" ] || fail "${found:-0} of $1 nodes joined Ray at $address within $join_seconds s; is its port open?"
     sleep 0.5
   done
 }
 
-start_head=(ray start --head --block --port="${address##*:}" --num-cpus="$cpus" --num-gpus="$gpus" --disable-usage-stats)
-[ -z "$ray_dir" ] || start_head+=(--temp-dir="$ray_dir")
 on 1 "$head"
-"${step[@]}" "${inside[@]}" "${start_head[@]}" &
+"${step[@]}" "${node[@]}" "${start_head[@]}" "${common[@]}" &
 steps+=("$!")
 wait_for 1
-if [ "${#others[@]}" -gt 0 ]; then
-  on "${#others[@]}" "$others_list"
-  "${step[@]}" "${inside[@]}" ray start --address="$address" --block --num-cpus="$cpus" --num-gpus="$gpus" --disable-usage-stats &
+for host in "${others[@]}"; do # a step each: one for all of them would end with the last
+  on 1 "$host"
+  "${step[@]}" "${node[@]}" ray start --address="$address" --block "${common[@]}" &
   steps+=("$!")
-  wait_for "${#hosts[@]}"
-fi
+done
+wait_for "${#hosts[@]}"
 
 # --- the run -------------------------------------------------------------------------------------------------------
 # The driver notes its process, for SIGTERM: in a container it is not the one that bash knows.

@@ -52,7 +52,7 @@ def test_numbers_that_the_page_states_are_those_of_the_batch_file(tester: RunTes
     assert "RLCORE_JOIN_SECONDS:-600" in text
     assert "600 s" in PAGE
     assert "most_requeues=3" in text
-    assert "20000 + SLURM_JOB_ID % 10000" in STEPS
+    assert "20000 + SLURM_JOB_ID % 5000 * 2" in STEPS
 
 
 def test_what_has_not_been_tried_is_said() -> None:

@@ -15,13 +15,12 @@ from typing import Any
 import ray._private.services
 
 from rlcore.errors import ConfigError
+from rlcore.runtimes.cluster.ray_folder import check_ray_folder
 
 __all__ = ["apart", "head_address", "signals_held", "usable_folder"]
 
 _DEFAULT_PORT = 6379
 _ANSWER_SECONDS = 20.0
-_LONGEST_FOLDER = 40
-"""Characters: Ray makes Unix sockets some 65 characters below it, and the whole path of one has at most 107."""
 _ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
 
@@ -50,10 +49,7 @@ def head_address(typed: str) -> str:
 def usable_folder(typed: str) -> Path:
     """The folder for Ray's files, made where it is not there. ConfigError where it cannot be, or is too deep."""
     folder = Path(typed).resolve()
-    if len(str(folder)) > _LONGEST_FOLDER:
-        raise ConfigError(
-            f"--ray-dir {folder} is too long: Ray's sockets lie below it, and {_LONGEST_FOLDER} characters is the most; type a shorter path"
-        )
+    check_ray_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

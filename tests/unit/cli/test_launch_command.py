@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from rlcore.runtimes.cluster.placement import Node, Role, place
 from rlcore.testing import RunTester
+from rlcore.testing.run_tester import PROGRAM
 
 
 @pytest.fixture
@@ -105,6 +109,15 @@ def test_the_environment_is_the_one_that_rlcore_runs_in_or_the_one_that_is_named
         (["-m", "absent", "-b", "transformers"], "model absent is not found here"),
         (["-tbs", "2", "-tMbs", "3"], "type -tMbs 2 or -tbs 3"),
         (["--nodse", "2"], "--nodes"),
+        (
+            ["-i", "1", "-ptp", "8", "--nodes", "4", "--gpus-per-node", "3"],
+            "4 nodes of 3 cannot hold them: those of one producer are on one",
+        ),
+        (["-t", "2", "-i", "3", "-ptp", "3", "--nodes", "3", "--gpus-per-node", "4"], "cannot hold them: those of one producer are on one"),
+        (["-t", "2", "-i", "4", "--placement", "colocated"], "4 producers of 1 GPUs do not fit onto 2 trainers; type -i 2 -ptp 1"),
+        (["-ptp", "2", "--placement", "colocated", "--gpus-per-node", "4"], "1 producers of 2 GPUs do not fit onto 1 trainers"),
+        (["--ray_dir", "/tmp/" + "x" * 36], "is too long: Ray's sockets lie below it, and 40 bytes is the most"),
+        (["--ray-dir", "/tmp/" + "é" * 20], "is too long"),
     ],
 )
 def test_refused_in_one_sentence(tester: RunTester, words: list[str], said: str) -> None:
@@ -120,10 +133,91 @@ def test_just_enough_devices_are_let_pass_and_colocated_ones_are_shared(tester: 
     assert "gpus=0\n" in cores.stdout
 
 
+SHAPES = [(1, 1, 8, 4), (1, 3, 4, 2), (2, 3, 3, 3), (6, 5, 2, 3), (3, 7, 5, 4), (9, 4, 1, 2), (1, 1, 1, 7)]
+
+
+@pytest.mark.parametrize(("trainers", "producers", "size", "nodes"), SHAPES)
+def test_the_devices_that_it_asks_for_hold_the_run_and_one_less_would_not(
+    tester: RunTester, trainers: int, producers: int, size: int, nodes: int
+) -> None:
+    words = [
+        "launch",
+        "slurm",
+        "run.toml",
+        "-t",
+        str(trainers),
+        "-i",
+        str(producers),
+        "-ptp",
+        str(size),
+        "--nodes",
+        str(nodes),
+        "--dry-run",
+    ]
+    (gpus,) = map(int, re.findall(r"--gpus-per-node=(\d+)", tester.run(*words).assert_ok().stdout))
+    views = [Node(node_id=str(number), address="", cpus=64.0, gpus=float(gpus)) for number in range(nodes)]
+    place(views, trainers=Role(count=trainers, gpus=1.0), producers=Role(count=producers, gpus=float(size)))
+    if gpus > 1:
+        tester.run(*words, "--gpus-per-node", str(gpus - 1)).assert_refused("; type --")
+
+
+@pytest.mark.parametrize(
+    ("trainers", "producers", "size", "nodes"), [(2, 3, 3, 3), (6, 5, 2, 1), (3, 7, 5, 1), (1, 1, 9, 4), (17, 1, 1, 1)]
+)
+def test_what_it_says_to_type_instead_is_accepted(tester: RunTester, trainers: int, producers: int, size: int, nodes: int) -> None:
+    words = ["launch", "slurm", "run.toml", "-t", str(trainers), "-i", str(producers), "-ptp", str(size), "--dry-run"]
+    asked = {"--nodes": str(nodes), "--gpus-per-node": "8" if size > 3 else "4"}
+    said = tester.run(*words, *sum(asked.items(), ())).assert_refused("GPUs").stderr
+    ((flag, value),) = re.findall(r"type (--\S+) (\d+)", said)
+    tester.run(*words, *sum({**asked, flag: value}.items(), ())).assert_ok()
+    if flag == "--nodes":
+        tester.run(*words, *sum({**asked, flag: str(int(value) - 1)}.items(), ())).assert_refused("GPUs")
+
+
+def test_a_role_on_cores_takes_no_device(tester: RunTester) -> None:
+    words = ["launch", "slurm", "run.toml", "-t", "6", "-i", "4", "--training-device", "cpu", "--dry-run"]
+    assert "--gpus-per-node=4\n" in tester.run(*words).assert_ok().stdout
+
+
+@pytest.mark.parametrize("where", ["flag", "file"])
+def test_the_folder_for_ray_goes_to_its_head_and_not_to_the_driver(where: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as short:
+        tester = RunTester(Path(short) / "run", in_process=True).with_fakes()
+        tester.fake_run(**({"run": {"ray_dir": "ray"}} if where == "file" else {}))
+        typed = ["--ray-dir", "ray"] if where == "flag" else []
+        text = tester.run("launch", "slurm", "run.toml", *typed, "--dry-run").assert_ok().stdout
+        assert variables(text, "ray_dir", "train") == [f"'{tester.folder / 'ray'}'", "'run.toml' '--ray_dir' 'none'"]
+        assert not (tester.folder / "ray").exists(), "it is made where Ray starts"
+        driver = ["train", "run.toml", "--ray_dir", "none", "--runtime", "ray", "--master_address", "n1:20000", "--dry-run"]
+        assert "ray_dir = " not in tester.run(*driver).assert_ok().stdout
+        none = tester.run("launch", "slurm", "run.toml", "--ray_dir", "none", "--dry-run").assert_ok().stdout
+        assert variables(none, "ray_dir", "train") == ["''", "'run.toml' '--ray_dir' 'none'"]
+
+
+def test_what_is_no_utf_8_is_written_as_it_was_typed(tmp_path: Path) -> None:
+    tester = RunTester(Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xffb"))).with_fakes()
+    tester.fake_run(model={"model": "model"}, data={"dataset": "train.jsonl"})
+    tester.run("launch", "slurm", "run.toml", "-s", os.fsdecode(b"c\xffd"), "--out", os.fsdecode(b"e\xff.sbatch")).assert_ok()
+    text = (tester.folder / os.fsdecode(b"e\xff.sbatch")).read_bytes()
+    assert all(word in text for word in (b"/a\xffb", b"c\xffd"))
+    command = [sys.executable, "-c", PROGRAM, "launch", "slurm", "run.toml", "-s", os.fsdecode(b"c\xffd"), "--dry-run"]
+    shown = subprocess.run(command, cwd=tester.folder, env={**os.environ, **tester.plugins.environment}, capture_output=True, check=True)
+    assert shown.stdout == text
+
+
 def test_a_file_that_is_there_is_not_overwritten(tester: RunTester) -> None:
     tester.write("run.sbatch", "edited by hand")
     tester.run("launch", "slurm", "run.toml").assert_refused("run.sbatch is there already; delete it, or type --out")
     assert (tester.folder / "run.sbatch").read_text() == "edited by hand"
+
+
+def test_a_file_that_does_not_fit_is_not_left_half_written(tester: RunTester) -> None:
+    words = [sys.executable, "-c", PROGRAM, "launch", "slurm", "run.toml"]
+    command = ["bash", "-c", 'ulimit -f 1; exec "$@"', "limited", *words]
+    env = {**os.environ, **tester.plugins.environment, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=tester.folder, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+    assert not (tester.folder / "run.sbatch").exists()
 
 
 def test_submit_hands_the_file_to_sbatch_and_passes_its_exit_code_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +229,10 @@ def test_submit_hands_the_file_to_sbatch_and_passes_its_exit_code_on(tmp_path: P
     (tmp_path / "bin" / "sbatch").chmod(0o755)
     done = tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"})
     assert done.exit_code == 3
-    assert "sbatch got run.sbatch" in done.stdout
+    assert done.lines[1:] == ["sbatch got run.sbatch", "run.sbatch is removed again: sbatch did not take it"]
+    assert not done.written
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\n")
+    assert tester.run("launch", "slurm", "run.toml", "--submit", env={"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}).written
 
 
 def test_help_names_its_own_flags_and_those_of_train(tester: RunTester) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from rlcore.launch import SlurmJob, sbatch_text
 
+SCRATCH = r"/tmp/rlcore-4711-\w{6}"
 STUBS = {
     "scontrol": r"""
 case "$2" in
@@ -19,15 +21,17 @@ case "$2" in
   job) echo "JobId=$3 JobState=${STUB_STATE:-RUNNING} Reason=None" ;;
 esac
 """,
-    # Runs the command once a task, as children that end with it.
+    # Runs the command once a task, and passes SIGTERM on to every process of it, as Slurm does.
     "srun": r"""
 tasks=1
 while [ "${1#--}" != "$1" ]; do
   [ "${1#--ntasks=}" = "$1" ] || tasks=${1#--ntasks=}
+  [ "${1#--nodelist=}" = "$1" ] || export STUB_NODE=${1#--nodelist=}
   shift
 done
+everyone() { echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; }
 pids=()
-trap 'kill "${pids[@]}"; wait; exit 143' TERM
+trap 'kill $(for pid in "${pids[@]}"; do everyone "$pid"; done) 2>/dev/null; wait; exit 143' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
 status=0
 for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
@@ -42,10 +46,11 @@ fi
 case "$*" in
   *--head*) [ -z "$STUB_HEAD_FAILS" ] || { echo "ray: port in use" >&2; exit 1; } ;;
   *) [ -z "$STUB_WORKERS_FAIL" ] || { echo "ray: no route to head" >&2; exit 1; }
+     [ "$STUB_NODE" != "$STUB_FAILS_ON" ] || { echo "ray: no route to head" >&2; exit 1; }
      [ -z "$STUB_WORKERS_HANG" ] || exec sleep 600 ;;
 esac
 touch "$STUB_LOG.joined.$$"
-trap 'rm "$STUB_LOG.joined.$$"; kill "$!"; exit 143' TERM
+trap 'rm "$STUB_LOG.joined.$$"; kill "$!" 2>/dev/null; exit 143' TERM
 sleep 600 & wait
 """,
     "rlcore": r"""
@@ -54,14 +59,29 @@ echo "output of the run"
 trap 'kill "$!"; sleep 0.3; echo "saved" >>"$STUB_LOG"; exit 130' TERM
 sleep 600 & echo "training" >>"$STUB_LOG"; wait
 """,
-    "pip": '[ -z "$STUB_PIP_FAILS" ] || exit 1',
+    "python3": r"""
+case "$*" in
+  *grpc*) [ -n "$STUB_GRPC" ] || exit 1 ;;
+  "-m pip --version") [ -z "$STUB_NO_PIP" ] || exit 1 ;;
+  *) [ -z "$STUB_PIP_FAILS" ] || exit 1 ;;
+esac
+""",
+    "pip": "",
     "scancel": "",
-    # Passes no signal on to the driver, which is a child of its own.
+    # Passes no signal on to the driver, which is a child of its own; sees no folder but those that it is told to bind.
     "apptainer": r"""
 shift
-while [ "${1#--}" != "$1" ]; do case "$1" in --bind | --pwd) shift 2 ;; *) shift ;; esac; done
+bound=
+while [ "${1#--}" != "$1" ]; do
+  case "$1" in
+    --bind) [ -e "$2" ] || { echo "FATAL: mount source $2 does not exist" >&2; exit 255; }; bound+=":$2:"; shift 2 ;;
+    --pwd) shift 2 ;;
+    *) shift ;;
+  esac
+done
 shift
 [ "$1" = bash ] || exec "$@"
+case "$bound" in *":${4%/*}:"*) ;; *) echo "bash: $4: no such file or directory" >&2; exit 1 ;; esac
 "$@" & wait "$!"
 """,
 }
@@ -86,8 +106,16 @@ class StubCluster:
 
     @property
     def said(self) -> list[str]:
-        """Every call, in order; ``ray status``, which is asked again and again, aside."""
-        return self.log.read_text().splitlines() if self.log.exists() else []
+        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH, the bash that
+        stands before Ray on a node ON-NODE and its two folders."""
+        text = self.log.read_text() if self.log.exists() else ""
+        text = re.sub(r"bash -c (?:\\.|[^\\\s])+ (\S+ \S+) (?=ray|apptainer)", r"ON-NODE \1 ", text)
+        return re.sub(SCRATCH, "SCRATCH", text).splitlines()
+
+    @property
+    def scratch(self) -> set[Path]:
+        """The folders of its own that the job named to somebody."""
+        return {Path(found) for found in re.findall(SCRATCH, self.log.read_text())}
 
     def start(self, job: SlurmJob, hosts: str = "n1 n2 n3", **env: str) -> subprocess.Popen[str]:
         """Run the batch file of ``job`` as Slurm would, in another folder than the one it was made in."""

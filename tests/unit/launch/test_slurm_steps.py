@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,32 +16,37 @@ from rlcore.launch import Machines, Packages, SlurmJob
 
 Make = Callable[..., SlurmJob]
 SRUN = "srun --overlap --nodes={count} --ntasks={count} --ntasks-per-node=1 --nodelist={hosts} --cpus-per-task=16 --gpus-per-node=2 "
-RUN = "rlcore train run.toml -t 4 --runtime ray --master_address n1:24711"
+RUN = "rlcore train run.toml -t 4 --runtime ray --master_address n1:29422"
 
 
 def test_plugins_then_the_head_then_the_others_then_the_run(cluster: StubCluster, job: Make) -> None:
     code, out, err = cluster.run(job(), STUB_EXIT="0")
     assert (code, err) == (0, "")
     assert "output of the run" in out
-    head, others = SRUN.format(count=1, hosts="n1"), SRUN.format(count=2, hosts=r"n2\,n3")
-    size = "--num-cpus=16 --num-gpus=2 --disable-usage-stats"
-    assert cluster.said == [
+    size = "--num-cpus=16 --num-gpus=2 --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats"
+    head = f"ray start --head --block --port=29422 --dashboard-port=0 --temp-dir=SCRATCH {size}"
+    other = f"ray start --address=n1:29422 --block {size}"
+    node = "ON-NODE SCRATCH SCRATCH "
+    n1, n2, n3, both = (SRUN.format(count=count, hosts=hosts) for count, hosts in ((1, "n1"), (1, "n2"), (1, "n3"), (2, r"n2\,n3")))
+    said = cluster.said
+    assert said[:9] == [
         r"scontrol show hostnames n\[1-3\]",
-        "pip install rlcore-plugin-x==1.0",
-        others + "pip install rlcore-plugin-x==1.0",
-        *["pip install rlcore-plugin-x==1.0"] * 2,
-        f"{head}ray start --head --block --port=24711 {size}",
-        f"ray start --head --block --port=24711 {size}",
-        f"{others}ray start --address=n1:24711 --block {size}",
-        *[f"ray start --address=n1:24711 --block {size}"] * 2,
-        RUN,
+        "python3 -m pip --version",
+        "python3 -m pip install rlcore-plugin-x==1.0",
+        both + "python3 -m pip install rlcore-plugin-x==1.0",
+        *["python3 -m pip install rlcore-plugin-x==1.0"] * 2,
+        r"python3 -c import\ grpc",
+        n1 + node + head,
+        head,
     ]
+    assert sorted(said[9:-1]) == sorted([n2 + node + other, n3 + node + other, other, other])
+    assert said[-1] == RUN
 
 
 def test_one_node_is_a_cluster_too(cluster: StubCluster, job: Make) -> None:
     code, _, err = cluster.run(job(machines=Machines(nodes=1, gpus=0, cpus=8)), hosts="n1", STUB_EXIT="0")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in cluster.said] == ["scontrol", "pip", "srun", "ray", "rlcore"]
+    assert [line.split()[0] for line in cluster.said] == ["scontrol", *["python3"] * 3, "srun", "ray", "rlcore"]
     assert not any("--gpus-per-node" in line for line in cluster.said)
 
 
@@ -61,7 +69,7 @@ def test_the_exit_code_of_the_run_is_the_job_s(cluster: StubCluster, job: Make, 
 def nothing_is_left(cluster: StubCluster) -> None:
     """Ray has ended on every node, and the scratch folder is gone."""
     assert list(cluster.folder.glob("log.joined.*")) == []
-    assert list(cluster.folder.glob("tmp.*")) == []
+    assert not any(folder.exists() for folder in cluster.scratch)
 
 
 def terminated(cluster: StubCluster, made: SlurmJob, **env: str) -> tuple[int, str, str]:
@@ -76,7 +84,7 @@ def terminated(cluster: StubCluster, made: SlurmJob, **env: str) -> tuple[int, s
 def test_sigterm_saves_ends_ray_and_queues_the_job_again(cluster: StubCluster, job: Make, container: str) -> None:
     code, _, err = terminated(cluster, job(container=container))
     assert (code, err) == (130, "")
-    assert [line for line in cluster.said if line.split()[0] not in ("srun", "pip", "ray", "apptainer")][1:] == [
+    assert [line for line in cluster.said if line.split()[0] not in ("srun", "python3", "ray", "apptainer")][1:] == [
         RUN,
         "training",
         "saved",
@@ -110,24 +118,94 @@ def test_a_head_that_does_not_start_ends_the_job_with_its_words(cluster: StubClu
     assert code == 1
     assert err.splitlines() == [
         "ray: port in use",
-        "error: the Ray head on n1 ended before the cluster was whole; its last words are above",
+        "error: Ray on n1 ended before the cluster was whole; its last words are above",
     ]
     assert not any("rlcore" in line.split()[0] for line in cluster.said)
     nothing_is_left(cluster)
 
 
-def test_a_node_that_does_not_join_ends_the_job(cluster: StubCluster, job: Make) -> None:
-    code, _, err = cluster.run(job(), STUB_WORKERS_FAIL="1")
+@pytest.mark.parametrize("host", ["n2", "n3"])
+def test_one_node_that_does_not_join_ends_the_job_though_the_other_lives(cluster: StubCluster, job: Make, host: str) -> None:
+    code, _, err = cluster.run(job(), STUB_FAILS_ON=host)
     assert code == 1
-    assert "error: a Ray node of n2,n3 ended before the cluster was whole" in err
+    assert err.splitlines() == [
+        "ray: no route to head",
+        f"error: Ray on {host} ended before the cluster was whole; its last words are above",
+    ]
     nothing_is_left(cluster)
+
+
+def test_jobs_that_share_a_node_meet_on_no_port_and_in_no_folder(cluster: StubCluster, job: Make) -> None:
+    one = Machines(nodes=1, gpus=0, cpus=8)
+    for number in ("4711", "4712", "9711"):
+        assert cluster.run(job(machines=one), hosts="n1", STUB_EXIT="0", STUB_GRPC="1", SLURM_JOB_ID=number)[0] == 0
+    heads = [line.split() for line in cluster.log.read_text().splitlines() if line.startswith("ray start --head")]
+    ports = [word.rpartition("=")[2] for head in heads for word in head if word.startswith(("--port=", "--ray-client-server-port="))]
+    assert ports == ["29422", "29423", "29424", "29425", "29422", "29423"], "the numbers of jobs that run together are rarely 5000 apart"
+    folders = {word for head in heads for word in head if word.startswith("--temp-dir=/tmp/rlcore-")}
+    assert len(folders) == 3
+    assert max(map(len, folders)) <= len("--temp-dir=") + 40
+
+
+def test_without_grpc_no_port_is_given_to_the_ray_client_server(cluster: StubCluster, job: Make) -> None:
+    assert cluster.run(job(), STUB_EXIT="0")[0] == 0
+    assert not any("client-server" in line for line in cluster.said)
+
+
+def test_a_folder_for_ray_is_made_and_stays(cluster: StubCluster, job: Make) -> None:
+    chosen = cluster.folder / "of ray" / "files"
+    assert cluster.run(job(ray_dir=str(chosen)), STUB_EXIT="0")[0] == 0
+    assert any(f"--temp-dir={str(chosen).replace(' ', chr(92) + ' ')} " in line for line in cluster.said)
+    assert chosen.is_dir()
+    nothing_is_left(cluster)
+
+
+def test_every_node_makes_the_job_s_own_folder_and_removes_it(cluster: StubCluster, job: Make) -> None:
+    for name in ("mkdir", "rm"):
+        program = shutil.which(name)
+        (cluster.bin / name).write_text(f'#!/bin/bash\necho "{name} $STUB_NODE: $*" >>"$STUB_LOG.folders"\nexec {program} "$@"\n')
+        (cluster.bin / name).chmod(0o755)
+    assert cluster.run(job(), STUB_EXIT="0")[0] == 0
+    said = [line.split(": ") for line in Path(f"{cluster.log}.folders").read_text().splitlines()]
+    on_nodes = {who for who, words in said if "/tmp/rlcore-4711-" in words and not who.endswith(" ")}
+    assert on_nodes == {f"{name} n{number}" for name in ("mkdir", "rm") for number in (1, 2, 3)}
+
+
+def test_a_folder_for_ray_that_cannot_be_made_is_named(cluster: StubCluster, job: Make) -> None:
+    code, _, err = cluster.run(job(ray_dir="/proc/nothing"))
+    assert code == 1
+    assert "error: n1 cannot make /proc/nothing, the folder for Ray's files; type another --ray_dir" in err
+
+
+def test_ray_ends_at_once(cluster: StubCluster, job: Make) -> None:
+    stub = cluster.bin / "ray"
+    stub.write_text(stub.read_text().replace("\n", '\necho "$RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S" >>"$STUB_LOG.waits"\n', 1))
+    assert cluster.run(job(), STUB_EXIT="0")[0] == 0
+    assert set(Path(f"{cluster.log}.waits").read_text().split()) == {"0"}
+
+
+def test_every_process_of_the_job_has_a_token_that_no_other_job_has(cluster: StubCluster, job: Make) -> None:
+    for name in ("ray", "rlcore"):
+        stub = cluster.bin / name
+        stub.write_text(stub.read_text().replace("\n", '\necho "$RAY_AUTH_MODE:$RAY_AUTH_TOKEN" >>"$STUB_LOG.tokens"\n', 1))
+    tokens = Path(f"{cluster.log}.tokens")
+    assert cluster.run(job(), STUB_EXIT="0")[0] == 0
+    (first,) = set(tokens.read_text().splitlines())
+    tokens.unlink()
+    assert cluster.run(job(), STUB_EXIT="0")[0] == 0
+    (second,) = set(tokens.read_text().splitlines())
+    assert re.fullmatch("token:[0-9a-f]{64}", first)
+    assert first != second
+    tokens.unlink()
+    assert cluster.run(job(), STUB_EXIT="0", RAY_AUTH_MODE="disabled")[0] == 0
+    assert set(tokens.read_text().splitlines()) == {"disabled:"}
 
 
 @pytest.mark.full
 def test_nodes_that_never_join_end_the_job_at_the_deadline(cluster: StubCluster, job: Make) -> None:
     code, _, err = cluster.run(job(), STUB_WORKERS_HANG="1", RLCORE_JOIN_SECONDS="2")
     assert code == 1
-    assert "error: 1 of 3 nodes joined Ray at n1:24711 within 2 s" in err
+    assert "error: 1 of 3 nodes joined Ray at n1:29422 within 2 s" in err
     nothing_is_left(cluster)
 
 
@@ -147,11 +225,23 @@ def test_plugins_that_cannot_be_installed_end_the_job_before_ray(cluster: StubCl
     assert not any("ray" in line.split() for line in cluster.said)
 
 
+def test_a_venv_without_pip_is_refused_and_no_other_pip_is_asked(cluster: StubCluster, job: Make) -> None:
+    venv = cluster.folder / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").write_text("#!/bin/bash\nexit 1\n")
+    (venv / "bin" / "python").chmod(0o755)
+    code, _, err = cluster.run(job(venv=str(venv)))
+    assert code == 1
+    assert f"error: there is no pip in {venv}; install rlcore-plugin-x==1.0 there" in err
+    assert cluster.said == [r"scontrol show hostnames n\[1-3\]"]
+
+
 def test_a_venv_comes_first_on_the_path_and_nothing_is_installed_without_plugins(cluster: StubCluster, job: Make) -> None:
     venv = cluster.folder / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / "bin" / "rlcore").write_text('#!/bin/bash\necho "the rlcore of $VIRTUAL_ENV"\n')
     (venv / "bin" / "rlcore").chmod(0o755)
+    (venv / "bin" / "python").symlink_to(cluster.bin / "python3")
     code, out, _ = cluster.run(job(venv=str(venv), packages=Packages(requirements=(), files=())))
     assert (code, out) == (0, f"the rlcore of {venv}\n")
     assert not any("pip" in line for line in cluster.said)
@@ -169,10 +259,14 @@ def test_by_hand_it_says_what_it_is_for(cluster: StubCluster, job: Make) -> None
     assert cluster.said == []
 
 
-def test_in_an_image_every_command_runs_in_it(cluster: StubCluster, job: Make) -> None:
-    made = job(container="image.sif")
-    assert cluster.run(made, STUB_EXIT="0")[0] == 0
+@pytest.mark.parametrize("ray_dir", ["", "files of ray"])
+def test_in_an_image_every_command_runs_in_it_and_sees_the_folders(cluster: StubCluster, job: Make, ray_dir: str) -> None:
+    chosen = ray_dir and str(cluster.folder / ray_dir)
+    code, _, err = cluster.run(job(container="image.sif", ray_dir=chosen), STUB_EXIT="0")
+    assert (code, err) == (0, "")
+    bound = [shlex.split(line).count("--bind") for line in cluster.said if line.startswith("apptainer")]
+    assert set(bound) == {3 if ray_dir else 2}
     inside = [line for line in cluster.said if line.startswith("apptainer exec --bind") and "--nv image.sif" in line]
     assert sum(" ray start" in line for line in inside) == 3
     assert sum(" rlcore train" in line for line in inside) == 1
-    assert not any(line.startswith("pip") for line in cluster.said)
+    assert not any(" pip " in line for line in cluster.said)
