@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import ray._private.services
+import ray._raylet
 
 from rlcore.errors import ConfigError
 from rlcore.runtimes.cluster.ray_folder import check_ray_folder
@@ -20,6 +23,7 @@ from rlcore.runtimes.cluster.ray_folder import check_ray_folder
 __all__ = ["apart", "head_address", "signals_held", "usable_folder"]
 
 _DEFAULT_PORT = 6379
+_MODE = "RAY_AUTH_MODE"
 _ANSWER_SECONDS = 20.0
 _ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
 
@@ -32,18 +36,46 @@ def head_address(typed: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]", host) or not 1 <= int(port) <= 65535:
         raise ConfigError(f"--master_address {typed} is no HOST:PORT with a port of 1 to 65535; type what ray start --head says, or auto")
     address = f"{host}:{port}"
-    try:
-        # In a process of its own: where no head answers, Ray waits a minute and then ends the process.
-        done = subprocess.run([sys.executable, "-c", _ASK, address], capture_output=True, timeout=_ANSWER_SECONDS, check=False)
-        answers = done.returncode == 0
-    except subprocess.TimeoutExpired:
-        answers = False
-    if not answers:
+    answer = _asked(address, {})
+    wants_token = answer is _Answer.REFUSES
+    if wants_token and _MODE not in os.environ:
+        # As `ray start` does where a token is at home; a driver that names an address is left out of that.
+        answer = _asked(address, {_MODE: "token"})
+        if answer is _Answer.YES:
+            os.environ[_MODE] = "token"
+            raylet: Any = ray._raylet
+            raylet.Config.initialize("")  # Ray has read its environment before
+    if answer is _Answer.YES:
+        return address
+    if wants_token:
         raise ConfigError(
-            f"--master_address {address} does not answer as the head of a Ray cluster, within {_ANSWER_SECONDS:g} s; type HOST:PORT as "
-            "ray start --head says, or leave it out for a cluster of its own"
+            f"the Ray cluster at {address} asks for a token, and this machine has none, or another; copy ~/.ray/auth_token from the head's "
+            "machine, or set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
         )
-    return address
+    raise ConfigError(
+        f"--master_address {address} does not answer as the head of a Ray cluster, within {_ANSWER_SECONDS:g} s; type HOST:PORT as "
+        "ray start --head says, or leave it out for a cluster of its own"
+    )
+
+
+class _Answer(Enum):
+    YES = 0
+    NO = 1
+    REFUSES = 2
+
+
+def _asked(address: str, environment: Mapping[str, str]) -> _Answer:
+    """Whether a head answers there. In a process of its own: where none does, Ray waits a minute and then ends the process."""
+    command = [sys.executable, "-c", _ASK, address]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, env={**os.environ, **environment}, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _Answer.NO
+    if done.returncode == 0:
+        return _Answer.YES
+    return _Answer.REFUSES if "AuthenticationError" in done.stderr else _Answer.NO
 
 
 def usable_folder(typed: str) -> Path:
