@@ -7,7 +7,7 @@ from itertools import count
 
 from rlcore.config import RunConfig
 from rlcore.errors import ConfigError
-from rlcore.runtimes.cluster.placement import Node, Role, place
+from rlcore.runtimes.cluster.placement import Node, place, roles
 
 __all__ = ["Machines", "check_machines", "machines_for"]
 
@@ -23,25 +23,15 @@ class Machines:
     cpus: int
 
 
-def _roles(config: RunConfig) -> tuple[Role, Role]:
-    """(trainers, producers)"""
-    training, inference = config.training, config.inference
-    shards = inference.producer_tensor_parallel_size
-    return (
-        Role(count=training.num_trainers, gpus=float(training.device != "cpu")),
-        Role(count=inference.num_inferencer, gpus=float((inference.device != "cpu") * shards)),
-    )
-
-
 def _needed(config: RunConfig) -> int:
     """Split: a GPU for every trainer rank and every shard of a producer; colocated: they share."""
-    trainers, producers = (int(role.count * role.gpus) for role in _roles(config))
+    trainers, producers = (int(role.count * role.gpus) for role in roles(config))
     return max(trainers, producers) if config.run.placement == "colocated" else trainers + producers
 
 
 def _place(config: RunConfig, nodes: int, gpus: int) -> None:
     """ConfigError where so many nodes of so many GPUs cannot hold the run; more nodes than roles make no difference."""
-    trainers, producers = _roles(config)
+    trainers, producers = roles(config)
     several = range(min(nodes, trainers.count + producers.count))
     views = [Node(node_id=f"{number:06}", address="", cpus=float(_CORES_A_DEVICE), gpus=float(gpus)) for number in several]
     place(views, trainers=trainers, producers=producers, colocated=config.run.placement == "colocated")
@@ -61,7 +51,7 @@ def _least_gpus(config: RunConfig, nodes: int) -> int:
     if needed == 0:
         return 0
     _place(config, 1, needed)
-    whole = max(int(role.gpus) for role in _roles(config))
+    whole = max(int(role.gpus) for role in roles(config))
     return next(gpus for gpus in count(max(-(-needed // nodes), whole)) if _fits(config, nodes, gpus))
 
 
@@ -87,14 +77,14 @@ def check_machines(config: RunConfig, machines: Machines) -> None:
 
 
 def _parts(config: RunConfig) -> str:
-    trainers, producers = _roles(config)
+    trainers, producers = roles(config)
     each = f" of {producers.gpus:g} each" if producers.gpus > 1 else ""
     return f"{trainers.count * trainers.gpus:g} for trainers, {producers.count * producers.gpus:g} for producers{each}"
 
 
 def _advice(config: RunConfig, machines: Machines) -> str:
     """As many of these nodes as hold the run, counted at once (``place`` walks through all of them); larger ones for larger producers."""
-    trainers, producers = _roles(config)
+    trainers, producers = roles(config)
     ranks, whole, gpus = int(trainers.count * trainers.gpus), int(producers.gpus), machines.gpus
     if whole > gpus:
         return f"--gpus-per-node {_least_gpus(config, machines.nodes)}"

@@ -19,7 +19,7 @@ from rlcore.runtimes.cluster.evaluating import Evaluations
 from rlcore.runtimes.cluster.figures import Gathered
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.node_services import NodeServices
-from rlcore.runtimes.cluster.placement import Places, Role, place
+from rlcore.runtimes.cluster.placement import Places, place, roles
 from rlcore.runtimes.cluster.ranks import Ranks
 from rlcore.runtimes.cluster.remote import is_death
 from rlcore.runtimes.cluster.schedule_service import Order, ScheduleService
@@ -78,16 +78,9 @@ class RayCrew(Crew):
         self._team.on_loss = self._ranks.producer_left
 
     def _place(self) -> Places:
-        training, inference = self._plan.config.training, self._plan.config.inference
         nodes = self._session.nodes()
-        places = place(
-            nodes,
-            trainers=Role(count=training.num_trainers, gpus=float(training.device != "cpu")),
-            producers=Role(
-                count=inference.num_inferencer, gpus=float((inference.device != "cpu") * inference.producer_tensor_parallel_size)
-            ),
-            colocated=self._plan.config.run.placement == "colocated",
-        )
+        trainers, producers = roles(self._plan.config)
+        places = place(nodes, trainers=trainers, producers=producers, colocated=self._plan.config.run.placement == "colocated")
         hosts = {node.address for node in nodes if node.node_id in (places.trainers[0], *places.producers)}
         if self._plan.config.weights.transport == "shared" and len(hosts) > 1:
             raise ConfigError(

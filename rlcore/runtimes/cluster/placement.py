@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rlcore.config import RunConfig
 from rlcore.errors import ConfigError
 
-__all__ = ["Node", "Places", "Role", "place"]
+__all__ = ["Node", "Places", "Role", "place", "roles"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,16 @@ class Places:
     def producer_bundle(self, number: int) -> int:
         """Which of them holds a producer; a trainer's is that of its rank."""
         return number % len(self.trainers) if self.colocated else len(self.trainers) + number
+
+
+def roles(config: RunConfig) -> tuple[Role, Role]:
+    """(trainers, producers) of a run: a GPU for each trainer rank and for each shard of a producer, unless they compute on cores."""
+    training, inference = config.training, config.inference
+    shards = inference.producer_tensor_parallel_size
+    return (
+        Role(count=training.num_trainers, gpus=float(training.device != "cpu")),
+        Role(count=inference.num_inferencer, gpus=float((inference.device != "cpu") * shards)),
+    )
 
 
 def place(nodes: Sequence[Node], *, trainers: Role, producers: Role, colocated: bool = False) -> Places:
