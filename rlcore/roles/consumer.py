@@ -174,6 +174,8 @@ class Consumer:
             self._backend.timings()
             with self._blaming("updating"):
                 metrics = self._backend.update(share, self._algorithm.objective)
+                if not isinstance(metrics, Mapping):
+                    raise TypeError(f"update returned a {type(metrics).__name__}, where metrics by name are due")
             for activity, seconds in self._backend.timings().items():
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
         _check_finite(metrics, part.version)

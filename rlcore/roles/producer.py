@@ -170,6 +170,8 @@ class Producer:
         start = time.monotonic()
         with self._account.span(self.booking or "generation"), self._blaming("generating"):
             completions = list(self._engine.poll(timeout))
+            if strange := [one for one in completions if not isinstance(one, Completion)]:
+                raise TypeError(f"poll returned a {type(strange[0]).__name__} among its completions")
         # An empty answer before the time is up says that nothing is in flight; the contract allows it only where that is so.
         early = not completions and time.monotonic() - start < timeout / 2
         self._empty_polls = self._empty_polls + 1 if early else 0
@@ -215,6 +217,8 @@ class Producer:
             wrong = f"{len(completion.token_ids)} tokens where {sampling.max_new_tokens} were asked for"
         elif not np.isfinite(completion.logprobs).all():
             wrong = "log probabilities that are not finite"
+        elif not isinstance(completion.finish, Finish):
+            wrong = f"finish {completion.finish!r}, which is none of {', '.join(repr(str(one)) for one in Finish)}"
         else:
             return
         raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")

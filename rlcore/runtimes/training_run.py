@@ -109,6 +109,7 @@ class Run:
         self._interrupted = not status.finished
         if not self._interrupted:
             refuse_an_empty_run(status, crew.watch())
+            self._save(version)  # before the evaluation, which may take long
             self._evaluate(version, wait=True)
         crew.stop()
         self._save(version)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.errors import ConfigError, WorkerLostError
+from rlcore.errors import ConfigError, RunError, WorkerLostError
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runtimes.cluster.evaluating import Evaluations
 from rlcore.runtimes.cluster.figures import Gathered
@@ -245,7 +245,9 @@ class RayCrew(Crew):
         return known
 
     def remarks(self) -> list[str]:
-        return self._team.remarks()
+        restarts: Mapping[str, int] = self._answer(self._schedule.restarts.remote())
+        services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
+        return [*self._team.remarks(), *services]
 
     def save(self, folder: Path) -> None:
         self._ranks.save(folder)
@@ -287,7 +289,9 @@ class RayCrew(Crew):
 
     def _listen_for_notes(self) -> None:
         def told(notes: Any, error: BaseException | None) -> None:
-            if error is None:
+            if isinstance(error, RunError):
+                raise error
+            if error is None:  # else the coordinator died, which is said elsewhere
                 for note in notes:
                     self._say(note)
                 self._listen_for_notes()

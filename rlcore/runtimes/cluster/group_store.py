@@ -19,9 +19,11 @@ Deliver = Callable[[str, str, Sequence[Arrival]], Awaitable[list[Verdict]]]
 
 
 class GroupStore:
-    """Groups by lease. ``keep_scored``: also hold every scored group for the run's observers, whatever became of it."""
+    """Groups by lease. ``keep_scored``: also hold every scored group for the run's observers, whatever became of it. ``started``: called at
+    every start."""
 
-    def __init__(self, name: str, deliver: Deliver, *, keep_scored: bool = False) -> None:
+    def __init__(self, name: str, deliver: Deliver, *, keep_scored: bool = False, started: Callable[[], None] = lambda: None) -> None:
+        started()
         self.name = name
         self._deliver = deliver
         self._groups: dict[int, Group] = {}

@@ -23,9 +23,11 @@ _POLL_SECONDS = 1.0
 
 
 class JudgeHost:
-    """Owns a Judge, made at the first call that needs one: also after its process died and was started anew."""
+    """Owns a Judge, made at the first call that needs one: also after its process died and was started anew. ``started``: called at every
+    start."""
 
-    def __init__(self, shipment: Shipment) -> None:
+    def __init__(self, shipment: Shipment, *, started: Callable[[], None] = lambda: None) -> None:
+        started()
         self._shipment = shipment
         self._made: Judge | None = None
         self._making = asyncio.Lock()

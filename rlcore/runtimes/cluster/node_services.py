@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
@@ -19,19 +20,28 @@ from rlcore.schedule import Verdict
 __all__ = ["NodeServices", "Services"]
 
 
-class _Deliver:
-    """``ScheduleService.deliver`` from another process; found by name, for Ray cannot start an actor anew that was given a handle."""
+class _Schedule:
+    """``ScheduleService`` from a service of a node; found by name, for Ray cannot start an actor anew that was given a handle."""
 
     def __init__(self, name: str, namespace: str) -> None:
         self._name = name
         self._namespace = namespace
-        self._schedule: Any = None
+        self._found: Any = None
 
-    async def __call__(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        if self._schedule is None:
-            self._schedule = ray.get_actor(self._name, self._namespace)
-        verdicts: list[Verdict] = await self._schedule.deliver.remote(store, worker, arrivals)
+    def _handle(self) -> Any:
+        if self._found is None:
+            self._found = ray.get_actor(self._name, self._namespace)
+        return self._found
+
+    async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
+        """``ScheduleService.deliver``."""
+        verdicts: list[Verdict] = await self._handle().deliver.remote(store, worker, arrivals)
         return verdicts
+
+    def started(self, what: str) -> None:
+        """Where this process takes the place of one that died, say so."""
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._handle().restarted.remote(what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +66,25 @@ class NodeServices:
     def on(self, node: str) -> Services:
         """Those of this node."""
         if node not in self._by_node:
-            deliver = _Deliver(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
+            schedule = _Schedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
             store = self._session.service(
-                GroupStore, node, deliver, keep_scored=self._keep_scored, node=node, restarts=-1, called=f"store of {node}"
+                GroupStore,
+                node,
+                schedule.deliver,
+                keep_scored=self._keep_scored,
+                started=partial(schedule.started, "store of groups"),
+                node=node,
+                restarts=-1,
+                called=f"store of {node}",
             )
-            judge = self._session.service(JudgeHost, self._shipment, node=node, restarts=-1, called=f"judge of {node}")
+            judge = self._session.service(
+                JudgeHost,
+                self._shipment,
+                started=partial(schedule.started, "judge"),
+                node=node,
+                restarts=-1,
+                called=f"judge of {node}",
+            )
             self._by_node[node] = Services(node=node, store=store, judge=judge)
         return self._by_node[node]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -84,9 +85,14 @@ class ProducerHost:
     def guard(self, seconds: float) -> None:
         """Wait until ``run`` ends. Raises RunError once its thread has been at one thing for so many seconds: an engine that hangs."""
         pulse = self._loop.pulse
-        while pulse.age < seconds:
-            with suppress(TimeoutError):
-                return self._over.result(timeout=seconds - pulse.age)
+        try:
+            while pulse.age < seconds:
+                # Where a library hangs and lets no thread of Python run, this one too: then the process ends itself.
+                faulthandler.dump_traceback_later(2 * seconds, exit=True, file=2)
+                with suppress(TimeoutError):
+                    return self._over.result(timeout=seconds - pulse.age)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
         raise RunError(
             f"its engine {type(self._engine).__name__} has not come back for {seconds:g} s, and was last at {pulse.where()}; where it may "
             "need as long as that, raise --producer-deadline"

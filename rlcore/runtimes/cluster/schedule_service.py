@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.errors import RunError, StarvationError
+from rlcore.errors import RunError, StarvationError, WorkerLostError
 from rlcore.runtimes.delivery import Tokens
 from rlcore.runtimes.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
@@ -19,6 +19,9 @@ from rlcore.schedule.dealing import LeaseQueue
 from rlcore.types import Lease
 
 __all__ = ["Arrival", "Order", "ScheduleService"]
+
+_MOST_IN_VAIN = 10
+"""Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +81,9 @@ class ScheduleService:
         self._failures: list[dict[str, Any]] = []
         self._readers_of_state: list[asyncio.Future[None]] = []
         self._reader: asyncio.Future[list[str]] | None = None
+        self._notes: list[str] = []
+        self._restarts: dict[str, int] = {}
+        self._in_vain = 0
 
     # --- producers ---------------------------------------------------------------------------------------------------
 
@@ -117,6 +123,7 @@ class ScheduleService:
         verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
         if (state := self._workers.get(worker)) is not None:
             state.groups += len(arrivals)
+        self._in_vain = 0
         for arrival, verdict in zip(arrivals, verdicts, strict=True):
             self._book(store, arrival, verdict)
         self._pump()
@@ -231,7 +238,8 @@ class ScheduleService:
         return self._watch
 
     async def next_notes(self) -> list[str]:
-        """What the filter watch has to say; waits until there is something."""
+        """What a person should hear of now; waits until there is something. WorkerLostError where services die again and again, and nothing
+        is delivered meanwhile."""
         reader: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
         self._reader = reader
         self._tell()
@@ -240,6 +248,17 @@ class ScheduleService:
     async def lifetime(self) -> None:
         """Never returns; who waits for it learns at once that this process died."""
         await asyncio.Event().wait()
+
+    async def restarted(self, what: str) -> None:
+        """A store or a judge died, and another one is there in its place."""
+        self._restarts[what] = self._restarts.get(what, 0) + 1
+        self._in_vain += 1
+        self._notes.append(f"warning: the {what} of a node died and was started anew; what it had is made again")
+        self._pump()
+
+    async def restarts(self) -> Mapping[str, int]:
+        """How often each kind of service was started anew."""
+        return self._restarts
 
     async def take_failures(self) -> list[dict[str, Any]]:
         """The prompts that failed since the last call, with the reason."""
@@ -280,7 +299,17 @@ class ScheduleService:
             answer.set_result(leases)
 
     def _tell(self) -> None:
-        if self._reader is not None and not self._reader.done() and (notes := self._watch.take_notes()):
+        if self._reader is None or self._reader.done():
+            return
+        if self._in_vain > _MOST_IN_VAIN:
+            every = ", ".join(f"the {what} {times} times" for what, times in self._restarts.items())
+            self._reader.set_exception(
+                WorkerLostError(
+                    f"{every} died in this run, the last {self._in_vain} times without a group in between; see its node's Ray log"
+                )
+            )
+        elif notes := [*self._notes, *self._watch.take_notes()]:
+            self._notes = []
             self._reader.set_result(notes)
 
     def _cut_batch(self) -> None:

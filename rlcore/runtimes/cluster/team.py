@@ -30,8 +30,8 @@ at the wrong moment, Ray waits for ever for it to come back."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How much a producer is allowed: failures in a row without a delivery, seconds that its engine may take for one answer, seconds that
-    one that takes another's place may take until it serves weights."""
+    """How much a producer is allowed: failures in a row without a delivery, seconds that its engine may take to load, or for
+    one answer, seconds that one that takes another's place may then take until it serves weights."""
 
     restarts: int
     engine_seconds: float
@@ -49,6 +49,7 @@ class _Seat:
     actor: Any = None
     life: int = 0
     failures: int = 0
+    joined: bool = False
     serves: bool = False
     given_up: bool = False
     last_reason: str = ""
@@ -167,7 +168,7 @@ class ProducerTeam:
 
     def _sit(self, seat: _Seat) -> None:
         places = self._places
-        seat.serves = False
+        seat.serves = seat.joined = False
         seat.actor = self._session.actor(
             ProducerHost,
             self._shipment,
@@ -179,6 +180,7 @@ class ProducerTeam:
 
     def _join(self, seat: _Seat) -> None:
         """The schedule must know it before it leases."""
+        seat.joined = True
         actor, name = seat.actor, seat.name
         profile = self._profiles / f"profile-{name}.prof" if self._profiles else None
 
@@ -225,7 +227,8 @@ class ProducerTeam:
         leases, delivered = lost
         seat.failures = 1 if delivered else seat.failures + 1
         self._forget_dead_nodes()
-        what = f"{name} was lost ({seat.last_reason}); the {leases} groups that it had under way are generated again"
+        again = f"; the {leases} groups that it had under way are generated again" if leases else ""
+        what = f"{name} was lost ({seat.last_reason}){again}"
         if seat.failures > self._patience.restarts or not self._reseat(seat):
             self._give_up(seat, what)
         else:
@@ -272,8 +275,13 @@ class ProducerTeam:
             if not here:
                 self._ended(seat, actor, RunError(f"its process was not there after {_START_SECONDS:g} s"))
 
+        def stuck() -> None:
+            if seat.actor is actor and not seat.joined:
+                self._ended(seat, actor, RunError(f"it was not ready after {self._patience.engine_seconds:g} s"))
+
         self._inbox.watch(actor.lives.remote(), lambda pid, error: here.append(pid) if error is None else None)
         self._inbox.after(_START_SECONDS, late)
+        self._inbox.after(self._patience.engine_seconds, stuck)
         self._inbox.watch(actor.prepare.remote(), prepared)
 
     def _give_up(self, seat: _Seat, what: str) -> None:

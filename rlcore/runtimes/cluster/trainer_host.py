@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from rlcore.errors import WeightsError
+from rlcore.errors import ConfigError, WeightsError
 from rlcore.runtimes.backends import make_consumer
 from rlcore.runtimes.cluster.schedule_service import Order
 from rlcore.runtimes.cluster.shipment import Shipment
@@ -55,13 +55,17 @@ class TrainerHost:
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=2)  # of this batch and of the next
 
     def rendezvous(self, port: int | None) -> str:
-        """An address of this node where the ranks can meet."""
+        """An address of this node where the ranks can meet. ConfigError where the port that was asked for is taken."""
         host = ray.util.get_node_ip_address()
-        if port is None:
-            with socket.socket() as free:
-                free.bind((host, 0))
-                port = free.getsockname()[1]
-        return f"tcp://{host}:{port}"
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port or 0))
+            except OSError as error:
+                raise ConfigError(
+                    f"--master_port {port} cannot be used on {host} ({error.strerror}); type another, or leave it out"
+                ) from error
+            return f"tcp://{host}:{probe.getsockname()[1]}"
 
     def prepare(self, prompts: int, rendezvous: str) -> Any:
         """Load the model and meet the other ranks. Rank 0 returns the address of its weights."""

@@ -179,6 +179,13 @@ def test_masked_groups_stay_in_the_statistics_and_leave_the_loss() -> None:
     assert trainer.batches[0].in_loss.tolist() == [True, True, False, False]
 
 
+def test_an_update_without_metrics_is_blamed_on_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = RecordingTrainer()
+    monkeypatch.setattr(trainer, "update", lambda batch, objective: None)
+    with pytest.raises(RunError, match=r"RecordingTrainer failed while updating: TypeError: update returned a NoneType"):
+        consumer(trainer, Seeing()).update([group(0)], (), 0)
+
+
 @pytest.mark.parametrize("name", ["loss", "grad_norm"])
 def test_a_step_that_is_not_finite_ends_the_run_with_advice(name: str) -> None:
     trainer = RecordingTrainer({"loss": 1.0, "grad_norm": 1.0, name: float("nan")})

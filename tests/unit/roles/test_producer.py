@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcore.errors import WeightsError
+from rlcore.errors import RunError, WeightsError
 from rlcore.interfaces import InferenceContext, InFlight
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Job, Produced, Producer
@@ -129,6 +130,27 @@ def test_an_engine_that_serves_other_weights_is_found_by_the_probe(tmp_path: Pat
     wrong = replace(snapshot(2, seed=1, tokenizer=FakeTokenizer()), probe=other.probe)
     with pytest.raises(WeightsError, match="p0 does not serve version 2"):
         made.load(wrong)
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda completion: None, "the inference backend Odd of producer p0 failed while generating: .* returned a NoneType among"),
+        (lambda completion: replace(completion, finish="banana"), "Odd of producer p0 returned finish 'banana', which is none of 'stop', "),
+    ],
+)
+def test_what_is_no_completion_is_blamed_on_the_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[[Any], Any], sentence: str
+) -> None:
+    class Odd(FakeInference):
+        def poll(self, timeout: float) -> list[Any]:
+            return [answer(completion) for completion in super().poll(timeout)]
+
+    made = producer(tmp_path)
+    made._engine.__class__ = Odd
+    made.accept([job(0)])
+    with pytest.raises(RunError, match=sentence):
+        drain(made)
 
 
 def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alone(tmp_path: Path) -> None:

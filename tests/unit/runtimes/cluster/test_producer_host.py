@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -76,3 +78,23 @@ def test_the_guard_ends_with_the_run() -> None:
     over: Future[None] = Future()
     over.set_result(None)
     guarded(Ages(0.0), over).guard(SECONDS)
+
+
+def test_a_library_that_lets_no_thread_run_ends_the_process() -> None:
+    """The guard is a thread of the same interpreter; what it arms is not."""
+    program = """
+import ctypes, threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+from rlcore.runtimes.cluster.producer_host import ProducerHost
+from rlcore.runtimes.cluster.pulse import Pulse
+host = ProducerHost.__new__(ProducerHost)
+host._loop, host._over, host._engine = SimpleNamespace(pulse=Pulse()), Future(), object()
+host._loop.pulse.beat()
+threading.Thread(target=host.guard, args=(0.5,), daemon=True).start()
+threading.Event().wait(0.1)
+ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Timeout (0:00:01)!" in done.stderr

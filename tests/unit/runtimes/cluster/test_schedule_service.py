@@ -11,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from rlcore.errors import RunError, StarvationError
+from rlcore.errors import RunError, StarvationError, WorkerLostError
 from rlcore.runtimes.cluster.group_store import GroupStore
 from rlcore.runtimes.cluster.schedule_service import Arrival, ScheduleService
 from rlcore.runtimes.starvation import FilterWatch
@@ -273,6 +273,39 @@ def test_an_interrupt_answers_who_waits_for_a_batch() -> None:
         batch = await parked(schedule.next_batch())
         await schedule.interrupt()
         assert await batch is None
+
+    run(story)
+
+
+def test_a_service_that_is_started_anew_is_told_and_counted() -> None:
+    async def story() -> None:
+        schedule = service()
+        notes = await parked(schedule.next_notes())
+        await schedule.restarted("judge")
+        assert await notes == ["warning: the judge of a node died and was started anew; what it had is made again"]
+        await schedule.restarted("judge")
+        assert await schedule.restarts() == {"judge": 2}
+        assert len(await schedule.next_notes()) == 1
+
+    run(story)
+
+
+def test_services_that_die_again_and_again_without_a_delivery_end_the_run() -> None:
+    async def story() -> None:
+        schedule = service(staleness=1)
+        await schedule.join("a")
+        await schedule.open()
+        for _ in range(10):
+            await schedule.restarted("judge")
+        (lease,) = await schedule.lease("a", 1, 0)
+        await schedule.deliver("s", "a", [arrival(lease)])  # it is of some use
+        for _ in range(10):
+            await schedule.restarted("judge")
+        assert len(await schedule.next_notes()) == 20
+        notes = await parked(schedule.next_notes())
+        await schedule.restarted("store of groups")
+        with pytest.raises(WorkerLostError, match=r"the judge 20 times, the store of groups 1 times died in this run, the last 11 times"):
+            await notes
 
     run(story)
 

@@ -20,12 +20,13 @@ class Session:
     def __init__(self) -> None:
         self.made: dict[str, Actor] = {}
         self.killed: list[Actor] = []
+        self.ready: dict[str, Any] = {"lives": lambda: 1, "prepare": lambda: None, "connect": lambda: None}
 
     def nodes(self) -> list[Node]:
         return [Node(node_id="n", address="a", cpus=2, gpus=0)]
 
     def actor(self, cls: type, *args: Any, seat: Any, called: str, threads: int) -> Actor:
-        actor = self.made[called] = Actor(lives=lambda: 1, prepare=lambda: None, connect=lambda: None)
+        actor = self.made[called] = Actor(**dict(self.ready))
         return actor
 
     def kill(self, actor: Actor) -> None:
@@ -45,7 +46,7 @@ class Services:
 class Stage:
     """A team of two whose schedule answers at once; a lost worker had delivered ``delivered`` groups."""
 
-    def __init__(self, restarts: int = 1, delivered: int = 0, weights: float = 60.0) -> None:
+    def __init__(self, restarts: int = 1, delivered: int = 0, engine: float = 60.0, weights: float = 60.0) -> None:
         self.session, self.inbox, self.said, self.lost = Session(), Inbox(), list[str](), list[str]()
         schedule = Actor(join=lambda: None, worker_lost=lambda: (3, delivered))
         places = Places(trainers=("n",), producers=("n", "n"), cpus=0.5, trainer_gpus=0, producer_gpus=0)
@@ -56,7 +57,7 @@ class Stage:
             schedule,
             None,  # type: ignore[arg-type]
             places,
-            patience=Patience(restarts=restarts, engine_seconds=60.0, weights_seconds=weights),
+            patience=Patience(restarts=restarts, engine_seconds=engine, weights_seconds=weights),
             say=self.said.append,
         )
         self.team.on_loss = self.lost.append
@@ -107,6 +108,16 @@ def test_who_takes_a_place_and_never_serves_is_replaced() -> None:
     stage.inbox.drain()
     stage.inbox.until(lambda: "producer-0.2" in stage.session.made, 20.0)
     assert any("producer-0.1 was lost (it served no weights within 0 s)" in said for said in stage.said)
+
+
+def test_who_takes_a_place_and_is_never_ready_is_replaced() -> None:
+    stage = Stage(restarts=2, engine=0.0)
+    stage.serve("producer-0", "producer-1")
+    stage.session.ready.pop("connect")  # from here on nobody is connected
+    stage.die("producer-0")
+    stage.inbox.drain()
+    stage.inbox.until(lambda: "producer-0.2" in stage.session.made, 20.0)
+    assert any("producer-0.1 was lost (it was not ready after 0 s)" in said for said in stage.said)
 
 
 def test_failures_in_a_row_end_in_giving_up_and_the_others_go_on() -> None:
