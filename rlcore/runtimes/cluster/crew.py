@@ -21,7 +21,7 @@ from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.node_services import NodeServices
 from rlcore.runtimes.cluster.placement import Places, place, roles
 from rlcore.runtimes.cluster.ranks import Ranks
-from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.remote import gist, is_death
 from rlcore.runtimes.cluster.schedule_service import Order, ScheduleService
 from rlcore.runtimes.cluster.session import Session
 from rlcore.runtimes.cluster.shipment import Shipment
@@ -284,8 +284,7 @@ class RayCrew(Crew):
     def _schedule_failed(self, error: BaseException) -> BaseException:
         if not is_death(error):
             return error
-        first = " ".join(str(error).split())[:200]
-        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({first})")
+        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({gist(error)})")
 
     def _listen_for_notes(self) -> None:
         def told(notes: Any, error: BaseException | None) -> None:

@@ -13,7 +13,7 @@ from ray.exceptions import ObjectLostError
 from rlcore.errors import UsageError, WorkerLostError
 from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.placement import Places
-from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.remote import gist, is_death
 from rlcore.runtimes.cluster.schedule_service import Order
 from rlcore.runtimes.cluster.session import Seat, Session
 from rlcore.runtimes.cluster.shipment import Shipment
@@ -101,5 +101,4 @@ class Ranks:
         if not is_death(error):
             alone = len(self.actors) == 1 or isinstance(error, UsageError)
             return error if alone else self._inbox.cause(error)
-        first = " ".join(str(error).split())
-        return WorkerLostError(f"trainer rank {rank} of {len(self.actors)} died, and the run cannot go on without it ({first[:200]})")
+        return WorkerLostError(f"trainer rank {rank} of {len(self.actors)} died, and the run cannot go on without it ({gist(error)})")

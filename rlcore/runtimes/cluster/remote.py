@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedError, RayActorError, RayTaskError
@@ -12,7 +13,9 @@ from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedErro
 from rlcore.runtimes.cluster.schedule_service import Arrival
 from rlcore.types import Group, Prompt, Rollout
 
-__all__ = ["Answered", "Links", "answer", "outcome", "unwrapped"]
+__all__ = ["Answered", "Links", "answer", "gist", "is_death", "outcome", "unwrapped"]
+
+_GIST = 300
 
 Answered = Callable[[Any, BaseException | None], None]
 """Called once, from any thread, with the value of a call or with its error."""
@@ -34,6 +37,11 @@ def unwrapped(error: BaseException) -> BaseException:
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
         error = error.cause
     return error
+
+
+def gist(error: BaseException) -> str:
+    """What it says, in one line of bounded length."""
+    return shorten(str(error), _GIST, placeholder=" …")
 
 
 def is_death(error: BaseException) -> bool:

@@ -302,11 +302,9 @@ class ScheduleService:
         if self._reader is None or self._reader.done():
             return
         if self._in_vain > _MOST_IN_VAIN:
-            every = ", ".join(f"the {what} {times} times" for what, times in self._restarts.items())
+            every = " and ".join(f"the {what} of a node died {times} time{'s' * (times > 1)}" for what, times in self._restarts.items())
             self._reader.set_exception(
-                WorkerLostError(
-                    f"{every} died in this run, the last {self._in_vain} times without a group in between; see its node's Ray log"
-                )
+                WorkerLostError(f"{every}, the last {self._in_vain} times without a group in between; see its node's Ray log")
             )
         elif notes := [*self._notes, *self._watch.take_notes()]:
             self._notes = []

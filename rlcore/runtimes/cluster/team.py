@@ -13,7 +13,7 @@ from rlcore.runtimes.cluster.inbox import Inbox
 from rlcore.runtimes.cluster.node_services import NodeServices
 from rlcore.runtimes.cluster.placement import Places
 from rlcore.runtimes.cluster.producer_host import ProducerHost
-from rlcore.runtimes.cluster.remote import is_death
+from rlcore.runtimes.cluster.remote import gist, is_death
 from rlcore.runtimes.cluster.session import Seat, Session
 from rlcore.runtimes.cluster.shipment import Shipment
 
@@ -215,7 +215,7 @@ class ProducerTeam:
         dead = self._session.dead(error) if is_death(error) else ""
         if dead == "coordinator":
             return  # said elsewhere
-        seat.last_reason = " ".join(str(error).split())[:300] if not dead else f"the process of {dead} died"
+        seat.last_reason = gist(error) if not dead else f"the process of {dead} died"
         name, seat.actor = seat.name, None
         self._session.kill(actor)
         self._inbox.watch(self._schedule.worker_lost.remote(name), lambda lost, failure: self._lost(seat, name, lost, failure))

@@ -16,6 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcore.errors import WeightsError
+from rlcore.runtimes.cluster.remote import gist
 
 __all__ = ["Ask", "BoardAddress", "WeightsBoard", "make_board"]
 
@@ -166,7 +167,7 @@ class Ask:
                 return None
 
     def _unreachable(self, method: str, error: Exception) -> WeightsError:
-        first = " ".join(str(error).split())[:200]
         return WeightsError(
-            f"{self._who} cannot reach the board that announces weights ({method}): the trainer, its node or the network is gone ({first})"
+            f"{self._who} cannot reach the board that announces weights ({method}): the trainer, its node or the network is gone "
+            f"({gist(error)})"
         )

@@ -304,7 +304,9 @@ def test_services_that_die_again_and_again_without_a_delivery_end_the_run() -> N
         assert len(await schedule.next_notes()) == 20
         notes = await parked(schedule.next_notes())
         await schedule.restarted("store of groups")
-        with pytest.raises(WorkerLostError, match=r"the judge 20 times, the store of groups 1 times died in this run, the last 11 times"):
+        with pytest.raises(
+            WorkerLostError, match=r"the judge of a node died 20 times and the store of groups of a node died 1 time, the last 11 times"
+        ):
             await notes
 
     run(story)
