@@ -169,7 +169,7 @@ def _job(args: argparse.Namespace, typed: Mapping[str, Typed]) -> SlurmJob:
     from rlcore.launch import SlurmJob, check_machines, machines_for, packages_of
 
     ray_dir = _ray_dir(args, typed)
-    # The head gets the folder. The driver joins it, and a folder for a cluster that is joined is refused.
+    # The head gets the folder; the driver joins that cluster, and has no use for one.
     typed = {**typed, "run.ray_dir": Typed("--ray_dir", ("none",))} if ray_dir else typed
     plan = _plan(args, typed)
     machines = machines_for(plan.config, args.nodes, args.gpus_per_node, args.cpus_per_node)
