@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -66,6 +67,11 @@ class _Answer(Enum):
 
 def _asked(address: str, environment: Mapping[str, str]) -> _Answer:
     """Whether a head answers there. In a process of its own: where none does, Ray waits a minute and then ends the process."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except OSError:  # nobody listens: no need to wait for Ray to find out
+        return _Answer.NO
     command = [sys.executable, "-c", _ASK, address]
     try:
         done = subprocess.run(

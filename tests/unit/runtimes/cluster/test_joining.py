@@ -16,6 +16,11 @@ from rlcore.runtimes.cluster.joining import head_address
 REFUSED = "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect."
 
 
+@pytest.fixture(autouse=True)
+def somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining.socket, "create_connection", lambda place, timeout: SimpleNamespace(close=lambda: None))
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     """The environments that a head was asked in; it wants a token."""
@@ -62,6 +67,17 @@ def test_nobody_there_is_no_head(silent: bool, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(joining.subprocess, "run", run)
     with pytest.raises(ConfigError, match="does not answer as the head of a Ray cluster"):
         head_address("host:6400")
+
+
+def test_where_nobody_listens_ray_is_not_asked(asked: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(place: tuple[str, int], timeout: float) -> None:
+        assert place == ("::1", 6400)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(joining.socket, "create_connection", refused)
+    with pytest.raises(ConfigError, match="does not answer as the head of a Ray cluster"):
+        head_address("[::1]:6400")
+    assert asked == []
 
 
 @pytest.mark.parametrize("typed", ["host:0", "host:70000", "http://host:1", "", "a b:1"])
