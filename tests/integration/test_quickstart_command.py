@@ -81,8 +81,14 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("seed", ["0", "1", "2"])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param("0", marks=pytest.mark.nightly),  # CI runs it by `make quickstart`, and looks at the same figures
+        pytest.param("1", marks=pytest.mark.nightly),
+        pytest.param("2", marks=pytest.mark.full),
+    ],
+)
 def test_it_learns(tmp_path: Path, seed: str) -> None:
     outcome = last_line(rlcore(tmp_path, "--seed", seed, "--json"))
     assert outcome["accuracy_before"] <= 0.6
