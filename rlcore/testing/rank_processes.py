@@ -82,13 +82,15 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], answers: Sequence[Path],
     """Until all have ended, one has not ended well, or the time is over, which is short once one has answered with an error. Exit codes
     by rank, None where one still runs."""
     until = time.monotonic() + timeout
-    failed = False
+    ended: set[int] = set()
     while True:
         codes = [process.poll() for process in processes]
         if None not in codes or any(codes) or time.monotonic() > until:
             return codes
-        if not failed and any(isinstance(_read(answer), RlcoreError) for answer, code in zip(answers, codes, strict=True) if code == 0):
-            failed, until = True, min(until, time.monotonic() + _AFTER_AN_ERROR)
+        new = {rank for rank, code in enumerate(codes) if code is not None} - ended
+        ended |= new
+        if any(isinstance(_read(answers[rank]), RlcoreError) for rank in new):
+            until = min(until, time.monotonic() + _AFTER_AN_ERROR)
         time.sleep(0.02)
 
 

@@ -26,6 +26,15 @@ def rlcore_step_finished(step, metrics):
 def rlcore_run_finished(summary): print("SEEN finished")
 """
 
+ORDER = """
+from rlcore.api import hookimpl
+rlcore_api = "1.0"
+@hookimpl
+def rlcore_checkpoint_saved(step, folder):
+    evaluated = (folder.parents[1] / f"eval/say/step-{step}.jsonl").exists()
+    open("order.txt", "a").write(f"{step} {evaluated};")
+"""
+
 
 def folder_of(tester: RunTester, outcome: RunOutcome) -> Path:
     return tester.folder / outcome.json["run"]
@@ -67,6 +76,15 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     assert {plugin["name"] for plugin in manifest["plugins"]} == {"fake"}
     assert manifest["origins"]["training.train_batch_size"].endswith("run.toml")
     assert tester.run("train", str(folder / "run.toml"), "--dry-run").assert_ok()
+
+
+def test_the_last_update_is_saved_before_the_last_evaluation(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.plugins.install("order", ORDER)
+    config = tester.fake_run(eval={"eval_dataset": {"say": str(tmp_path / "train.jsonl")}, "eval_interval": 100})
+    done = tester.run("train", config, "--json").assert_ok()
+    assert (tester.folder / "order.txt").read_text() == "3 False;"
+    assert (folder_of(tester, done) / "eval/say/step-3.jsonl").exists()
 
 
 def test_every_prompt_of_the_episodes_is_accounted_for_and_a_short_batch_is_trained(tmp_path: Path) -> None:

@@ -158,6 +158,8 @@ class RankRules(TrainerSuite):
             assert close, f"{who}: {name} is {mine[name]:.6g}, of one rank {value:.6g}: shares add up, they are not averaged"
 
     def _check_policy(self, two: Sequence[Trained], one: Trained) -> None:
+        for name, copy in two[1].after.items():
+            assert np.array_equal(two[0].after[name], copy), f"after two steps tensor {name!r} differs between the ranks"
         mine = two[0].after
         assert set(mine) == set(one.after), f"rank 0 of 2 hands out other tensors than one rank: {sorted(set(mine) ^ set(one.after))}"
         off = {name: float(np.linalg.norm(mine[name] - whole)) for name, whole in one.after.items()}

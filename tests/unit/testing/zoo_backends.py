@@ -323,6 +323,14 @@ class DriftsElsewhere(FakeTraining):
         return metrics
 
 
+class HandsOutAnother(FakeTraining):
+    """Rank 1 trains alike, and hands out what it does not have."""
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in super().iter_weights():
+            yield name, replace(tensor, data=tensor.data + np.float32(1e-6 * self.ranks.rank))
+
+
 class HandsOutOnRankZero(FakeTraining):
     """No bug: weights are gathered to rank 0, and the others have none to hand out."""
 

@@ -57,12 +57,18 @@ def snapshot(version: int) -> Snapshot:
     return Snapshot.of(version, dict(FakePolicy.random(len(FakeTokenizer()), seed=version).tensors()))
 
 
-def test_a_newcomer_gets_the_newest_again(board: Board) -> None:
+def sent_to_a_as_b_comes(board: Board) -> CollectivePublisher:
+    """Version 5 is sent to a, and b is here since."""
     publisher = CollectivePublisher(5.0)
     board.members["a"] = "a"
     publisher.publish(snapshot(5))
     board.until_sent(1)
     board.members["b"] = "b"
+    return publisher
+
+
+def test_a_newcomer_gets_the_newest_again(board: Board) -> None:
+    publisher = sent_to_a_as_b_comes(board)
     publisher._send_again()
     board.until_sent(2)
     publisher.close()
@@ -78,11 +84,7 @@ def test_who_comes_while_a_version_is_on_its_way_is_not_sent_the_one_before(boar
         send(publisher, one)
 
     monkeypatch.setattr(CollectivePublisher, "_send", send_as_somebody_comes)
-    publisher = CollectivePublisher(5.0)
-    board.members["a"] = "a"
-    publisher.publish(snapshot(5))
-    board.until_sent(1)
-    board.members["b"] = "b"
+    publisher = sent_to_a_as_b_comes(board)
     publisher.publish(snapshot(6))
     board.until_sent(2)
     board.members["c"] = "c"
