@@ -9,8 +9,10 @@ EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
 export OMP_NUM_THREADS ?= 1
 export HF_HUB_OFFLINE ?= 1
 export HF_HUB_DISABLE_TELEMETRY ?= 1
+# Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
+WORKERS ?= 2
 
-.PHONY: help env quickstart test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-weights bench-coordinator bench-simulation planning mutation clean
+.PHONY: help env quickstart wheels test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-weights bench-coordinator bench-simulation planning mutation gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -19,6 +21,7 @@ help:  ## this list
 env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
 
 $(STAMP): pyproject.toml constraints.txt $(PLUGINS)
+	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("$(PYTHON) is Python %d.%d, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt -e . $(EDITABLE) -e '.[quickstart,dev]'
 	@touch $@
@@ -26,19 +29,26 @@ $(STAMP): pyproject.toml constraints.txt $(PLUGINS)
 quickstart: env  ## a tiny language model learns to sort, on this machine, in about a minute
 	$(BIN)/rlcore quickstart $(ARGS)
 
-test: env  ## the fast tests (at most 10 minutes)
-	$(BIN)/pytest -m "not full and not nightly" $(ARGS)
+wheels: env  ## every distribution as a wheel in dist/; then `pip install --constraint dist/constraints.txt dist/*.whl 'rlcore[all]'`
+	rm -rf dist build $(addsuffix build,$(dir $(PLUGINS)))
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . $(addprefix ./,$(dir $(PLUGINS)))
+	{ cat constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
+	rm -rf build $(addsuffix build,$(dir $(PLUGINS)))
 
-test-full: env  ## the tests that CI adds
-	$(BIN)/pytest -m "full and not nightly" $(ARGS)
+test: env  ## the fast tests, in two processes (at most 8 minutes)
+	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "not full and not nightly" $(ARGS)
 
-test-nightly: env  ## the long ones
-	$(BIN)/pytest -m nightly $(ARGS)
+test-full: env  ## the tests that CI adds, in two processes (at most 17 minutes)
+	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "full and not nightly" $(ARGS)
 
-lint: env  ## ruff (rules and format) and mypy --strict on rlcore/
+test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
+	$(BIN)/python -m tests.suite --workers $(WORKERS) -m nightly $(ARGS)
+
+lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against what is declared
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/dependencies.py
 
 format: env  ## put the code in shape
 	$(BIN)/ruff check --fix .
@@ -80,6 +90,12 @@ bench-schedule: env  ## events a second of the coordinator
 mutation: env  ## do the tests notice wrong estimators and losses? half an hour; goes on where it was stopped
 	@$(BIN)/python -c "import cosmic_ray" 2>/dev/null || $(BIN)/pip install --quiet --constraint constraints.txt -e '.[mutation]'
 	$(BIN)/python -m benchmarks.mutation $(ARGS)
+
+gpu-wheels: env  ## the wheels that `make gpu` needs on a machine without network, into .gpu/wheels: 5 MB
+	$(BIN)/python -m benchmarks.gpu.wheels $(ARGS)
+
+gpu:  ## first light on a CUDA GPU, without network, after gpu-wheels; DEVICE=cpu tries it with tiny models
+	$(if $(filter cpu CPU,$(DEVICE)),$(MAKE) --no-print-directory env >&2 && exec $(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(or $(DEVICE),cuda) $(ARGS)
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,11 +1,33 @@
-"""What holds for every test of the repository: a test without a marker is a fast one."""
+"""What holds for every test of the repository: a test without a marker is a fast one; runs on a Ray cluster are in one test process."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
+CLUSTER = "tests/integration/ray/"
+"""Whole runs on a Ray cluster: one after the other, for each takes both cores by itself."""
+FIRST = (CLUSTER, "tests/integration/test_reward_ray.py", "tests/integration/test_weight_transports.py")
+"""What takes longest, so that no process of the tests is alone with it at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not any(item.get_closest_marker(name) for name in ("fast", "full", "nightly")):
             item.add_marker(pytest.mark.fast)
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    """With ``--dist loadfile`` a worker is handed one file after another; the runs on a cluster count as one."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LoadFiles(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return CLUSTER if nodeid.startswith(CLUSTER) else str(super()._split_scope(nodeid))
+
+    return LoadFiles(config, log)

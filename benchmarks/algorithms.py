@@ -1,7 +1,8 @@
 """`make bench-algorithms`: every registered recipe learns the quickstart's task, three seeds each, beside a control with a random reward.
 
-A process a run, a line a result in ``benchmarks/results/algorithms.jsonl``; what is there is not run again. Ends with the table, which
-also goes into ``docs/algorithms.md``, and one JSON object as the last line. Exit code 0: every row ran and passes; 1: not; 2: bad usage.
+A process a run, a line a result in ``benchmarks/results/algorithms.jsonl``; what is there is not run again, and must be of the same code.
+Ends with the table, which also goes into ``docs/algorithms.md``, and one JSON object as the last line. Exit code 0: every row ran and
+passes; 1: not; 2: bad usage.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from statistics import mean
 from typing import Any
 
 import tomli_w
+from rlcore_plugin_quickstart.assets import prepare
 
 from benchmarks.algorithms_plan import CONTROL, UPDATES, Row, Run, key_of, rows, runs_in_order
-from benchmarks.algorithms_table import append_result, lines_of, read_results, split_page, table_text, write_page
+from benchmarks.algorithms_source import Source, read_source, refuse_foreign, refuse_mixed, refuse_other
+from benchmarks.algorithms_table import append_result, lines_of, of_this_table, read_results, set_aside, split_page, table_text, write_page
 from rlcore import __version__
-from rlcore.errors import RlcoreError, RunError, UsageError
-from rlcore.quickstart.assets import prepare
-from rlcore.registry import Registry
+from rlcore.contracts.errors import RlcoreError, RunError, UsageError
+from rlcore.host.registry import Registry
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / "benchmarks" / ".cache"
@@ -75,12 +77,12 @@ class Children:
             child.terminate()
 
 
-def train(run: Run, children: Children) -> dict[str, Any]:
-    """Make one run and return its record; UsageError where its settings are refused, RunError where it breaks off."""
+def train(run: Run, assets: Path, children: Children) -> dict[str, Any]:
+    """Make one run and return its figures; UsageError where its settings are refused, RunError where it breaks off."""
     folder = CACHE / "runs" / "".join(letter if letter.isalnum() else "-" for letter in str(run))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    settings = run.settings(CACHE / f"seed-{run.seed}", folder)
+    settings = run.settings(assets, folder)
     (folder / "run.toml").write_text(tomli_w.dumps(settings), encoding="utf-8")
     code, out, err = children.call(["train", str(folder / "run.toml"), "--json"])
     if code:
@@ -113,22 +115,25 @@ def _lag(folder: Path) -> float:
 
 @dataclass
 class Sweep:
-    """Runs to make, and what became of them. Results go to ``results`` as they come."""
+    """Runs to make with the code ``source``, and what became of them. Results go to ``results`` as they come."""
 
     results: Path
     jobs: int
+    source: Source
     children: Children = field(default_factory=Children)
     refused: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def make(self, runs: Sequence[Run], anew: set[str]) -> None:
         """Make the runs whose result is not recorded, or whose label is in ``anew``; one line of progress each."""
-        recorded = {key_of(record) for record in self._read()}
+        records = self._read()
+        refuse_other(of_this_table(records), self.source, self.results)
+        recorded = {key_of(record) for record in records}
         todo = [run for run in runs if run.row.label in anew or run.key not in recorded]
         say(f"{len(runs)} runs, {len(runs) - len(todo)} of them recorded in {self.results}")
         for seed in sorted({run.seed for run in todo}):
-            CACHE.mkdir(parents=True, exist_ok=True)
-            prepare(CACHE / f"seed-{seed}", seed, say)
+            self._assets(seed).parent.mkdir(parents=True, exist_ok=True)
+            prepare(self._assets(seed), seed, say)
         queue, started = list(todo), time.monotonic()
         with ThreadPoolExecutor(self.jobs) as pool:
             try:
@@ -136,13 +141,13 @@ class Sweep:
                 while queue or under_way:
                     while queue and len(under_way) < self.jobs:
                         run = queue.pop(0)
-                        under_way[pool.submit(train, run, self.children)] = run
+                        under_way[pool.submit(train, run, self._assets(run.seed), self.children)] = run
                     for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                         outcome = self._settle(under_way.pop(future), future)
                         done = len(todo) - len(queue) - len(under_way)
                         left = (time.monotonic() - started) / done * (len(todo) - done)
                         say(f"[{done} of {len(todo)}, about {left / 60:.0f} min left] {outcome}")
-            except KeyboardInterrupt:
+            except (KeyboardInterrupt, RlcoreError):
                 self.children.end()
                 raise
 
@@ -156,8 +161,23 @@ class Sweep:
         except RunError as error:
             self.failed[str(run)] = str(error)
             return f"{run}: broke off, not recorded: {error}"
-        append_result(self.results, record)
+        self._same_code()
+        append_result(self.results, {**record, "commit": self.source.commit, "code": self.source.code})
         return f"{run}: {record['base']:.3f} -> {record['final']:.3f} in {record['seconds']:.0f} s"
+
+    def _same_code(self) -> None:
+        """RunError if the checkout's code is no longer what the sweep started with: a run may have imported either."""
+        told = "the code changed during a run, so the run is not recorded"
+        try:
+            now = read_source(ROOT).code
+        except UsageError as error:
+            raise RunError(f"{told}: {error}") from error
+        if now != self.source.code:
+            raise RunError(f"{told}: {self.source.code} at the start, {now} now; go on in a checkout of {self.source.commit[:12]}")
+
+    def _assets(self, seed: int) -> Path:
+        """The quickstart's folder for a seed, which the same code made."""
+        return CACHE / self.source.code / f"seed-{seed}"
 
     def _read(self) -> list[Mapping[str, Any]]:
         records, note = read_results(self.results)
@@ -171,9 +191,8 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def report(table: Sequence[Row], results: Path, sweep: Sweep) -> dict[str, Any]:
+def report(table: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures of the rows asked for; what has no result says so."""
-    records, _ = read_results(results)
     found = {line.row: line for line in lines_of(records)}
     figures = [
         found[row].as_json() if row in found else {"label": row.label, "staleness": row.staleness, "seeds": 0, "verdict": "not run"}
@@ -181,7 +200,7 @@ def report(table: Sequence[Row], results: Path, sweep: Sweep) -> dict[str, Any]:
     ]
     complete = all(row in found and found[row].complete for row in table)
     all_pass = complete and all(found[row].passes for row in table)
-    return {"all_pass": all_pass, "complete": complete, "refused": sweep.refused, "failed": sweep.failed, "rows": figures}
+    return {"all_pass": all_pass, "complete": complete, "rows": figures}
 
 
 def chosen(table: Sequence[Row], labels: Sequence[str], flag: str) -> list[Row]:
@@ -199,6 +218,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs at a time, a thread each [1]")
     parser.add_argument("--only", nargs="+", default=[], metavar="LABEL", help=f"these rows only; the control is called {CONTROL!r}")
     parser.add_argument("--again", nargs="+", default=[], metavar="LABEL", help="run these rows again; the new results count")
+    parser.add_argument("--fresh", action="store_true", help="start a new table; the old results are kept beside it")
     parser.add_argument("--table", action="store_true", help="run nothing: print the table and put it into the page")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page that holds the table")
@@ -207,7 +227,19 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
         parser.error(f"--jobs {typed.jobs}: must be at least 1")
     if typed.table and typed.again:
         parser.error("--table runs nothing, --again runs; type one of them")
+    if typed.table and typed.fresh:
+        parser.error("--table runs nothing, --fresh starts anew; type one of them")
     return typed
+
+
+def make_missing(typed: argparse.Namespace, table: Sequence[Row]) -> tuple[dict[str, str], dict[str, str]]:
+    """Make the runs that are missing; what was refused and what broke off, each run with its sentence."""
+    made = Sweep(typed.results, typed.jobs, read_source(ROOT))
+    refuse_foreign(ROOT, dict(sys.modules))  # discovery has loaded every plugin
+    if typed.fresh and (old := set_aside(typed.results)):
+        say(f"a new table; the old results are kept in {old}")
+    made.make(runs_in_order(table), set(typed.again))
+    return made.refused, made.failed
 
 
 def bench(typed: argparse.Namespace) -> int:
@@ -216,13 +248,14 @@ def bench(typed: argparse.Namespace) -> int:
     table = chosen(every, typed.only, "--only") if typed.only else every
     chosen(table, typed.again, "--again")
     split_page(typed.page)  # before hours of work, not after
-    sweep = Sweep(typed.results, typed.jobs)
-    if not typed.table:
-        sweep.make(runs_in_order(table), set(typed.again))
-    records, _ = read_results(typed.results)
+    refused, failed = ({}, {}) if typed.table else make_missing(typed, table)
+    records = of_this_table(read_results(typed.results)[0])
+    if typed.table and not records:
+        raise UsageError(f"{typed.results} holds no results, so {typed.page} is left as it is; name another file with --results")
+    refuse_mixed(records, typed.results)
     text = table_text(lines_of(records))
     write_page(typed.page, text)
-    figures = report(table, typed.results, sweep)
+    figures = report(table, records) | {"refused": refused, "failed": failed}
     say(f"\n{text}\n")
     say(json.dumps(figures))
     return 0 if figures["all_pass"] else 1
@@ -237,7 +270,7 @@ def main(words: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("stopped; what was finished is recorded, the same command goes on from there", file=sys.stderr)
+        print("stopped; what was finished is recorded, the same command (without --fresh) goes on from there", file=sys.stderr)
         return INTERRUPTED
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.quickstart.recipe import RECIPE_VERSION, run_toml
+from rlcore_plugin_quickstart.recipe import RECIPE_VERSION, run_toml
 
 VERSION = f"{RECIPE_VERSION}.1"
 """Quickstart's recipe, and ours: raise the second with every change of COMMON. Results of another version are not used."""

@@ -23,7 +23,7 @@ def produce(schedule: Any, name: str, chunk: int) -> int:
     """Lease and deliver until nothing is left; the groups that this client delivered."""
     import ray
 
-    from rlcore.runtimes.cluster.schedule_service import Arrival
+    from rlcore.runtime.schedule_service import Arrival
     from rlcore.schedule import Delivery
 
     ray.get(schedule.join.remote(name))
@@ -42,8 +42,8 @@ def groups_per_second(groups: int, clients: int, chunk: int) -> float:
     """Through the actor, from the first lease to the last update."""
     import ray
 
-    from rlcore.runtimes.cluster.schedule_service import ScheduleService
-    from rlcore.runtimes.starvation import FilterWatch
+    from rlcore.runtime.schedule_service import ScheduleService
+    from rlcore.runtime.starvation import FilterWatch
     from rlcore.schedule import ScheduleSettings
 
     settings = ScheduleSettings(

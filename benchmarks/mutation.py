@@ -37,7 +37,8 @@ from cosmic_ray.mutating import mutate_code
 from cosmic_ray.work_db import WorkDB
 from cosmic_ray.work_item import MutationSpec, TestOutcome, WorkerOutcome, WorkItem, WorkResult
 
-from benchmarks.mutation_operators import operators, silent_places
+from benchmarks.mutation_operators import operators
+from benchmarks.silent_places import silent_places
 
 ROOT = Path(__file__).parents[1]
 SESSIONS = ROOT / ".mutation"

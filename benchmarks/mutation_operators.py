@@ -1,8 +1,7 @@
-"""Which mutations `make mutation` makes, and where it makes none."""
+"""Which mutations `make mutation` makes."""
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterable
 
@@ -10,7 +9,7 @@ import parso.python.tree
 from cosmic_ray.operators.operator import Example, Operator
 from cosmic_ray.plugins import get_operator, operator_names
 
-Place = tuple[tuple[int, int], tuple[int, int]]
+from benchmarks.silent_places import Place
 
 # Of cosmic-ray's operators: replacements within a kind. Across kinds (a shift of a float, `is` between numbers) Python refuses the
 # mutant or cannot tell it apart, so it would prove nothing about the tests.
@@ -54,27 +53,3 @@ def operators() -> dict[str, Operator]:
     """Name -> operator."""
     chosen = {name: get_operator(name)() for name in operator_names() if _CHOSEN.fullmatch(name)}
     return {**chosen, "rlcore/SwapAttribute": SwapAttribute()}
-
-
-def silent_places(source: str) -> list[Place]:
-    """Where a mutant could not matter: text, annotations, blocks for type checkers, `__all__`, what declares a record frozen."""
-    lines = source.splitlines()
-
-    def place(node: ast.AST) -> Place:
-        # ast counts bytes, parso characters
-        ends = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))  # type: ignore[attr-defined]
-        first, last = ((line, len(lines[line - 1].encode()[:column].decode())) for line, column in ends)
-        return first, last
-
-    found: list[ast.AST] = []
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Expr(value=ast.Constant(value=str())) | ast.If(test=ast.Name(id="TYPE_CHECKING")):
-                found.append(node)
-            case ast.Call(func=ast.Name(id="dataclass" | "ConfigDict")) | ast.Assign(targets=[ast.Name(id="__all__")]):
-                found.append(node)
-            case ast.arg(annotation=ast.expr() as annotation) | ast.AnnAssign(annotation=annotation):
-                found.append(annotation)
-            case ast.FunctionDef(returns=ast.expr() as annotation):
-                found.append(annotation)
-    return [place(node) for node in found]

@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlcore.entry import make_plan
-from rlcore.runtimes import run
+from rlcore.runtime import run
 from rlcore.schedule import LengthKind
 from rlcore.testing import PluginFolder, write_fake_model
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens

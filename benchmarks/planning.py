@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_plan.advice import advise
+from rlcore_plugin_plan.simulated import Workload
+
 from benchmarks.planning_plot import bars
-from rlcore.runtimes.simulated import Workload
-from rlcore.runtimes.simulated.advice import advise
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE, PLOT = ROOT / "benchmarks/results/planning.json", ROOT / "docs/planning.md", ROOT / "docs/planning.svg"

@@ -20,7 +20,7 @@ from rlcore_plugin_code.options import CodeOptions
 from benchmarks import rewards_math
 from rlcore.api import Finish, Message, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.api.sandbox import Level, SandboxOptions
-from rlcore.errors import PluginError
+from rlcore.contracts.errors import PluginError
 from rlcore.rewards import Judge, RewardEntry
 
 WORKERS = 2

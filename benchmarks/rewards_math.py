@@ -22,9 +22,9 @@ from rlcore_plugin_math.audit import read_corpus
 from rlcore_plugin_math.options import BoxedOptions
 from rlcore_plugin_math.rewards import BoxedReward
 
+from rlcore.contracts.types import RewardInput
 from rlcore.rewards import RewardEntry, RewardPool
 from rlcore.rewards.protocol import Call, Task
-from rlcore.types import RewardInput
 
 __all__ = ["measure", "pairs"]
 

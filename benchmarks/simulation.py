@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rlcore_plugin_plan.simulated import Draws, Scenario, Simulation, Workload
 
 from rlcore.entry import make_plan
-from rlcore.runtimes import run
-from rlcore.runtimes.simulated import Draws, Scenario, Simulation, Workload
+from rlcore.runtime import run
 from rlcore.schedule.lengths import LengthKind
 from rlcore.testing import PluginFolder, write_fake_model
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens

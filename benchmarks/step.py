@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
+from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.cli.display import display_on
 from rlcore.config import plan_run
-from rlcore.quickstart.assets import prepare
-from rlcore.registry import Registry
-from rlcore.runtimes import Summary, run
+from rlcore.host.registry import Registry
+from rlcore.runtime import Summary, run
 
 _PARTS = {
     "generation": ("producer/generation",),

@@ -18,10 +18,10 @@ from typing import Any
 
 from rlcore_plugin_code.audit import POLICY, REFUSED, corpus
 from rlcore_plugin_code.compare import same_output
+from rlcore_plugin_sandbox.local_sandbox import LocalSandbox
 
 from benchmarks.unsafe_harness import files
 from rlcore.api.sandbox import Job, Limits, SandboxError, SandboxOptions, open_sandbox
-from rlcore.sandbox.local import LocalSandbox
 
 SECONDS = 1
 STUCK = 6.0

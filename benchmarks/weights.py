@@ -19,8 +19,8 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from rlcore.runtimes.cluster.weights_choice import make_publisher, make_receiver
-from rlcore.snapshots import Snapshot, Tensor
+from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.host.registry import Registry
 
 TRANSPORTS = ("shared", "object_store", "collective")
 DEFAULT = "shared"
@@ -34,7 +34,7 @@ class Trainer:
         elements = max(1, int(megabytes * 1e6) // TENSORS // 2)
         self._weights = {f"model.layers.{index}.weight": np.zeros(elements, np.uint16) for index in range(TENSORS)}
         self._copy = [np.zeros_like(array) for array in self._weights.values()]
-        self._publisher = make_publisher(transport, DEADLINE)
+        self._publisher = Registry.discover().load("transfer", transport)().publisher(deadline=DEADLINE)
 
     def address(self) -> Any:
         """The publisher's."""
@@ -70,7 +70,8 @@ class Producer:
 
     def __init__(self, transport: str, name: str, address: Any) -> None:
         self._news = threading.Event()
-        self._receiver = make_receiver(transport, name, address, DEADLINE, self._news.set)
+        transfer = Registry.discover().load("transfer", transport)()
+        self._receiver = transfer.receiver(name=name, address=address, deadline=DEADLINE, on_news=self._news.set)
 
     def take(self, version: int) -> float:
         """Wait for it; when it was there, whole, verified and readable."""

@@ -5,20 +5,18 @@ Used by ``rlcore show`` and by whatever documents plugins. Knows the table of th
 
 from __future__ import annotations
 
-import types
-import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from enum import Enum
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from rlcore.config.settings import core_settings
-from rlcore.registry import Registry
-from rlcore.specs import AlgorithmSpec, PluginKind, Spec
+from rlcore.config.settings import core_settings, type_name
+from rlcore.contracts.specs import AlgorithmSpec, PluginKind, Spec
+from rlcore.host.registry import Registry
+from rlcore.host.sandboxes import SHARED_OPTIONS
 
 __all__ = ["Option", "describe", "options_of", "toml_of"]
 
@@ -28,8 +26,20 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.ESTIMATOR: ("algorithm", "estimator"),
     PluginKind.LOSS: ("algorithm", "loss"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
+    PluginKind.RUNTIME: ("run", "runtime"),
+    PluginKind.TRANSFER: ("weights", "transport"),
+    PluginKind.SANDBOX: ("rewards.options.sandbox", "backend"),
 }
-"""Section and key of the run configuration where a kind is chosen; rewards and trackers are lists."""
+"""Section and key of the run configuration that choose a plugin of this kind."""
+
+_OPTIONS: Mapping[PluginKind, str] = {
+    PluginKind.REWARD: "rewards.options",
+    PluginKind.TRACKER: "log.options.{name}",
+    PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",
+    PluginKind.COMMAND: "options",
+    PluginKind.DATA: "data.dataset.options",
+}
+"""Where the options of a kind without a section of its own are set."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +60,15 @@ def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
     if isinstance(spec, AlgorithmSpec):
         return _recipe_options(registry, spec)
     model = registry.options_model(kind, name)
-    section = "rewards" if kind is PluginKind.REWARD else "log" if kind is PluginKind.TRACKER else _PLACE[kind][0]
-    return _model_options(model, f"{section}.options", f"{kind} {spec.name} ({registry.owner(kind, name)})")
+    table = _OPTIONS[kind].format(name=spec.name) if kind in _OPTIONS else f"{_PLACE[kind][0]}.options"
+    options = _model_options(model, table, f"{kind} {spec.name} ({registry.owner(kind, name)})")
+    return [_asked_above(option) for option in options] if kind is PluginKind.SANDBOX else options
+
+
+def _asked_above(option: Option) -> Option:
+    """An option that a sandbox shares with ``SandboxOptions`` is set there, one table above ``backend_options``."""
+    table, _, key = option.path.rpartition(".")
+    return replace(option, path=f"{table.rpartition('.')[0]}.{key}") if key in SHARED_OPTIONS else option
 
 
 def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
@@ -71,7 +88,7 @@ def _recipe_option(path: str, value: Any, source: str, known: Option | None) -> 
     core = core_settings().get(path)
     return Option(
         path=path,
-        type=known.type if known else _type_name(core.type if core else type(value)),
+        type=known.type if known else type_name(core.type if core else type(value)),
         default=to_jsonable_python(value, fallback=str),
         required=False,
         description=known.description if known else core.help if core else "",
@@ -85,7 +102,7 @@ def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> l
     return [
         Option(
             path=f"{prefix}.{field.alias or name}",
-            type=_type_name(field.annotation),
+            type=type_name(field.annotation),
             default=None
             if field.is_required()
             else to_jsonable_python(field.get_default(call_default_factory=True, validated_data={}), fallback=str),
@@ -97,25 +114,6 @@ def _model_options(model: type[BaseModel] | None, prefix: str, source: str) -> l
     ]
 
 
-def _type_name(annotation: Any) -> str:
-    """``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if annotation is None or annotation is type(None):
-        return "none"
-    if origin is typing.Literal:
-        return " | ".join(repr(value) for value in arguments)
-    if origin is typing.Union or origin is types.UnionType:
-        return " | ".join(_type_name(argument) for argument in arguments)
-    if origin is typing.Annotated:
-        return _type_name(arguments[0])
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return " | ".join(repr(member.value) for member in annotation)
-    if origin is not None:
-        inside = ", ".join("…" if argument is Ellipsis else _type_name(argument) for argument in arguments)
-        return f"{getattr(origin, '__name__', origin)}[{inside}]"
-    return getattr(annotation, "__name__", str(annotation))
-
-
 # --- TOML --------------------------------------------------------------------------------------------------------------
 
 
@@ -124,7 +122,11 @@ def toml_of(kind: PluginKind, name: str, options: list[Option]) -> str:
     if kind is PluginKind.REWARD:
         head, tables = ["[[rewards]]", _line("name", name), _line("weight", 1.0)], {"rewards.options": options}
     elif kind is PluginKind.TRACKER:
-        head, tables = ["[log]", _line("trackers", [name])], {}
+        head, tables = ["[log]", _line("trackers", [name])], _by_table(options)
+    elif kind is PluginKind.DATA:
+        head, tables = ["[[data.dataset]]", "# path =   # what to read, required", _line("source", name)], _by_table(options)
+    elif kind not in _PLACE:
+        return ""
     else:
         section, key = _PLACE[kind]
         head, tables = [f"[{section}]", _line(key, name)], _by_table(options)

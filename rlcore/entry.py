@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config import Plan, RunConfig, plan_run
-from rlcore.errors import ConfigError, UsageError
-from rlcore.registry import Registry
-from rlcore.specs import PluginKind
+from rlcore.contracts.errors import ConfigError, UsageError
+from rlcore.contracts.specs import PluginKind
+from rlcore.host.registry import Registry
 
 if TYPE_CHECKING:
-    from rlcore.runtimes import Progress, Summary
+    from rlcore.runtime import Progress, Summary
 
 __all__ = ["make_plan", "train"]
 
@@ -39,7 +39,7 @@ def train(
     plan = make_plan(config, loss=loss, estimator=estimator, reward=reward, **overrides)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
-    from rlcore.runtimes import run
+    from rlcore.runtime import run
 
     return run(plan, progress)
 

@@ -11,8 +11,7 @@ import shutil
 import subprocess
 
 import pytest
-
-from rlcore.sandbox.jail import landlock
+from rlcore_plugin_sandbox.jail import landlock
 
 __all__ = ["LEVELS", "missing", "need"]
 

@@ -1,68 +1,81 @@
-"""The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch."""
+"""The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch.
+
+A name is imported when it is first used: a plugin's entry module asks for specs and ``hookimpl`` only, so that listing what is installed
+(``rlcore --help``) loads no numpy.
+"""
 
 from __future__ import annotations
 
-from rlcore.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
-from rlcore.errors import (
-    ConfigError,
-    DataError,
-    InfrastructureError,
-    PluginError,
-    RlcoreError,
-    RunError,
-    SandboxError,
-    UsageError,
-    WeightsError,
-)
-from rlcore.hookspecs import hookimpl
-from rlcore.interfaces import (
-    AdvantageEstimator,
-    AsyncReward,
-    InferenceBackend,
-    InferenceCapabilities,
-    InferenceContext,
-    InFlight,
-    Loss,
-    Need,
-    Objective,
-    OptimizerSettings,
-    Reward,
-    RunInfo,
-    Tokenizer,
-    Tracker,
-    TrainingBackend,
-    TrainingCapabilities,
-    TrainingContext,
-    Which,
-)
-from rlcore.snapshots import Probe, Snapshot, Tensor
-from rlcore.specs import (
-    AdvantageSpec,
-    AlgorithmSpec,
-    InferenceBackendSpec,
-    LossSpec,
-    PluginKind,
-    RewardSpec,
-    TrackerSpec,
-    TrainingBackendSpec,
-)
-from rlcore.types import (
-    AuditCase,
-    Completion,
-    Finish,
-    Group,
-    Kind,
-    Lease,
-    Message,
-    Outcome,
-    Prompt,
-    Request,
-    RewardInput,
-    Rollout,
-    Sampling,
-    Score,
-    Segment,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
+    from rlcore.contracts.errors import (
+        ConfigError,
+        DataError,
+        InfrastructureError,
+        PluginError,
+        RlcoreError,
+        RunError,
+        SandboxError,
+        UsageError,
+        WeightsError,
+    )
+    from rlcore.contracts.hookspecs import hookimpl
+    from rlcore.contracts.interfaces import (
+        AdvantageEstimator,
+        AsyncReward,
+        InferenceBackend,
+        InferenceCapabilities,
+        InferenceContext,
+        InFlight,
+        Loss,
+        Need,
+        Objective,
+        OptimizerSettings,
+        Reward,
+        RunInfo,
+        Tokenizer,
+        Tracker,
+        TrainingBackend,
+        TrainingCapabilities,
+        TrainingContext,
+        Which,
+    )
+    from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+    from rlcore.contracts.specs import (
+        AdvantageSpec,
+        AlgorithmSpec,
+        CommandSpec,
+        DataSourceSpec,
+        InferenceBackendSpec,
+        LossSpec,
+        PluginKind,
+        RewardSpec,
+        RuntimeSpec,
+        SandboxSpec,
+        TrackerSpec,
+        TrainingBackendSpec,
+        WeightTransferSpec,
+    )
+    from rlcore.contracts.types import (
+        AuditCase,
+        Completion,
+        Finish,
+        Group,
+        Kind,
+        Lease,
+        Message,
+        Outcome,
+        Prompt,
+        Request,
+        RewardInput,
+        Rollout,
+        Sampling,
+        Score,
+        Segment,
+    )
 
 API_VERSION = "1.0"
 """major.minor; a plugin names the one it was written for as ``rlcore_api``."""
@@ -74,9 +87,11 @@ __all__ = [
     "AlgorithmSpec",
     "AsyncReward",
     "AuditCase",
+    "CommandSpec",
     "Completion",
     "ConfigError",
     "DataError",
+    "DataSourceSpec",
     "Finish",
     "Group",
     "InFlight",
@@ -109,8 +124,10 @@ __all__ = [
     "Rollout",
     "RunError",
     "RunInfo",
+    "RuntimeSpec",
     "Sampling",
     "SandboxError",
+    "SandboxSpec",
     "Score",
     "Segment",
     "Snapshot",
@@ -124,7 +141,24 @@ __all__ = [
     "TrainingCapabilities",
     "TrainingContext",
     "UsageError",
+    "WeightTransferSpec",
     "WeightsError",
     "Which",
     "hookimpl",
 ]
+
+_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces")
+"""The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"rlcore.contracts.{home}")
+            if hasattr(module, name):
+                return globals().setdefault(name, getattr(module, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

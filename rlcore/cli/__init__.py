@@ -1,4 +1,4 @@
-"""The ``rlcore`` command. Light: a command's module is imported when that command is typed, and nothing else is."""
+"""The ``rlcore`` command. Light: the help imports the entry modules of plugins, a typed command its own module, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,22 +8,15 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-__all__ = ["COMMANDS", "main"]
+if TYPE_CHECKING:
+    from rlcore.contracts.specs import CommandSpec
+    from rlcore.host.discovery import Plugin
 
-COMMANDS = {
-    "quickstart": "make a tiny model and watch it learn, on this machine",
-    "train": "train a model as TOML files and flags say",
-    "launch": "write the batch file that trains on a Slurm cluster",
-    "score": "judge a file of completions with a reward, without training",
-    "audit": "show a reward hostile and honest completions, and report what it makes of them",
-    "plan": "say how to split devices between generating and training, by simulation",
-    "show": "explain a plugin, or where each setting of a run comes from",
-    "plugins": "list installed plugins, or why one does not work",
-}
-"""Command -> one line of help; the command ``x`` lives in ``rlcore.cli.x``."""
+__all__ = ["command_lines", "main"]
 
 _INTERRUPTED = 130
 
@@ -31,7 +24,7 @@ _INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Exit codes: 0 fine, 1 the run failed, 2 usage (one sentence, nothing written), 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
-    from rlcore.errors import RlcoreError
+    from rlcore.contracts.errors import RlcoreError
 
     _prepare_streams()
     try:
@@ -66,7 +59,7 @@ def _prepare_streams() -> None:
 
 
 def _show_cause(error: BaseException) -> None:
-    """Where a plugin's own code failed, its traceback, above the sentence that names the plugin."""
+    """If a plugin's own code failed: its traceback, above the sentence that names the plugin."""
     if getattr(error, "exit_code", 1) == 1 and error.__cause__ is not None:
         import traceback
 
@@ -90,33 +83,46 @@ def _run(words: list[str]) -> int:
         return 0
     if words[:2] == ["show", "config"]:
         return int(import_module("rlcore.cli.show_config").run(words[2:]))
-    return _command(words[0], words[1:])
+    from rlcore.cli.typed_command import run_command
+
+    return run_command(words[0], words[1:])
 
 
-def _command(name: str, words: list[str]) -> int:
-    from rlcore.cli.parser import Parser
-    from rlcore.errors import UsageError
+def command_lines() -> dict[str, str]:
+    """Command -> its line of help, in the order of ``rlcore --help``; what two plugins claim says so. No target is imported."""
+    return dict(_listed(_found()))
 
-    if name not in COMMANDS:
-        from rlcore.blame import closest
 
-        raise UsageError(f"{name} is not a command of rlcore{closest(name, COMMANDS)}; type rlcore --help for the list")
-    commands = Parser(prog="rlcore").add_subparsers(parser_class=Parser)
-    import_module(f"rlcore.cli.{name}").add_parser(commands)
-    args = commands.choices[name].parse_args(words)
-    return int(args.func(args) or 0)
+def _found() -> list[Plugin]:
+    from rlcore.contracts.specs import PluginKind
+    from rlcore.host.discovery import find_plugins
+
+    return find_plugins(kinds=(PluginKind.COMMAND,))
+
+
+def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
+    offers: dict[str, list[tuple[CommandSpec, str]]] = {}
+    for plugin in plugins:
+        for _, spec in plugin.specs:
+            offers.setdefault(spec.name, []).append((cast("CommandSpec", spec), plugin.row.distribution))
+    for name, found in sorted(offers.items(), key=lambda item: (min(spec.position for spec, _ in item[1]), item[0])):
+        owners = " and ".join(owner for _, owner in found)
+        yield name, found[0][0].summary if len(found) == 1 else f"cannot be used: {owners} both offer it"
 
 
 def _help() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}   {text}" for name, text in COMMANDS.items()]
+    plugins = _found()
+    commands = dict(_listed(plugins))
+    broken = ", ".join(sorted({plugin.row.distribution for plugin in plugins if plugin.row.problems}))
+    width = max(map(len, commands))
     return "\n".join(
         [
             "usage: rlcore COMMAND …",
             "",
             "Reinforcement learning of language models on verifiable rewards.",
             "",
-            *lines,
+            *(f"  {name:<{width}}   {line}" for name, line in commands.items()),
+            *(["", f"Installed but broken: {broken}; rlcore plugins says why."] if broken else []),
             "",
             "rlcore COMMAND --help says more; rlcore --version names the version.",
         ]

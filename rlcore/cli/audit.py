@@ -10,8 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.cli.parser import Parser
-from rlcore.cli.score import ExampleFormatter, add_reward_options, open_scorer
+from rlcore.cli.parser import ExampleFormatter, Parser
+from rlcore.cli.score import add_reward_options, open_scorer
+from rlcore.contracts.interfaces import Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from rlcore.scoring import Scorer
     from rlcore.scoring.auditing import Material, Tried
 
-__all__ = ["add_parser", "run"]
+__all__ = ["AuditCommand"]
 
 _SLOWEST = 5
 _LONGEST_REASON = 100
@@ -41,56 +42,52 @@ Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, 
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command to the main parser."""
-    parser = subparsers.add_parser(
-        "audit",
-        prog="rlcore audit",
-        usage="rlcore audit --reward NAME [--data FILE.jsonl] [--option KEY=VALUE …] [--all] [--json] …",
-        description=_TEXT,
-        epilog=_EPILOG,
-        formatter_class=ExampleFormatter,
-    )
-    add_reward_options(parser)
-    parser.add_argument("--data", type=Path, metavar="FILE.jsonl", help="rows to make cases of [the plugin's own honest cases]")
-    parser.add_argument("--all", action="store_true", help="list every case, not only the findings")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with every case")
-    parser.set_defaults(func=run)
+class AuditCommand(Command):
+    """``rlcore audit``."""
 
+    def add_arguments(self, parser: Parser) -> None:
+        """What to audit, with which rows, and how to print it."""
+        parser.usage = "rlcore audit --reward NAME [--data FILE.jsonl] [--option KEY=VALUE …] [--all] [--json] …"
+        parser.description = _TEXT
+        parser.epilog = _EPILOG
+        parser.formatter_class = ExampleFormatter
+        add_reward_options(parser)
+        parser.add_argument("--data", type=Path, metavar="FILE.jsonl", help="rows to make cases of [the plugin's own honest cases]")
+        parser.add_argument("--all", action="store_true", help="list every case, not only the findings")
+        parser.add_argument("--json", action="store_true", help="print one JSON object with every case")
 
-def run(args: argparse.Namespace) -> int:
-    """Choose the reward, collect the cases, run them, report."""
-    from rlcore.errors import DataError, UsageError
-    from rlcore.registry import Registry
-    from rlcore.scoring import choose_rewards
-    from rlcore.scoring.auditing import fails_without_row, material_of, no_cases
+    def run(self, args: argparse.Namespace) -> int:
+        """Choose the reward, collect the cases, run them, report."""
+        from rlcore.contracts.errors import DataError, UsageError
+        from rlcore.scoring import choose_rewards
+        from rlcore.scoring.auditing import fails_without_row, material_of, no_cases
 
-    if len(args.reward) > 1:
-        raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
-    choice = choose_rewards(
-        args.reward[0] if args.reward else None, Registry.discover(), options=args.option, deadline=args.deadline, workers=args.workers
-    )
-    material = material_of(choice.specs[0], args.data)
-    started = time.perf_counter()
-    with ExitStack() as closing:
-        scorer = open_scorer(choice, closing)
-        if scorer.group_level:
-            raise UsageError(
-                f"reward {choice.entries[0].name} judges the responses of a prompt together (group_level), so single texts say nothing of"
-                " it and audit does not apply; judge groups with rlcore score FILE.jsonl, where completion is a list"
-            )
-        if material.rowless and (why := fails_without_row(scorer)):
-            raise DataError(
-                f"reward {choice.entries[0].name} {no_cases(choice.specs[0])} and cannot judge a text without a data row ({why});"
-                " name rows with --data FILE.jsonl"
-            )
-        tried = _tried(scorer, material)
-    report = _report(choice.as_json(), material, tried, time.perf_counter() - started)
-    if args.json:
-        print(json.dumps(report, ensure_ascii=False, allow_nan=False))
-    else:
-        _show(report, args.all)
-    return 1 if report["findings"] else 0
+        if len(args.reward) > 1:
+            raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
+        choice = choose_rewards(
+            args.reward[0] if args.reward else None, args.registry, options=args.option, deadline=args.deadline, workers=args.workers
+        )
+        material = material_of(choice.specs[0], args.data)
+        started = time.perf_counter()
+        with ExitStack() as closing:
+            scorer = open_scorer(choice, closing)
+            if scorer.group_level:
+                raise UsageError(
+                    f"reward {choice.entries[0].name} judges the responses of a prompt together (group_level), so single texts say nothing"
+                    " of it and audit does not apply; judge groups with rlcore score FILE.jsonl, where completion is a list"
+                )
+            if material.rowless and (why := fails_without_row(scorer)):
+                raise DataError(
+                    f"reward {choice.entries[0].name} {no_cases(choice.specs[0])} and cannot judge a text without a data row ({why});"
+                    " name rows with --data FILE.jsonl"
+                )
+            tried = _tried(scorer, material)
+        report = _report(choice.as_json(), material, tried, time.perf_counter() - started)
+        if args.json:
+            print(json.dumps(report, ensure_ascii=False, allow_nan=False))
+        else:
+            _show(report, args.all)
+        return 1 if report["findings"] else 0
 
 
 def _tried(scorer: Scorer, material: Material) -> list[Tried]:
@@ -122,7 +119,8 @@ def _report(choice: dict[str, Any], material: Material, tried: Sequence[Tried], 
 
 
 def _show(report: dict[str, Any], everything: bool) -> None:
-    from rlcore.cli.score_table import duration, plain_console, printable
+    from rlcore.cli.display import plain_console
+    from rlcore.cli.score_table import duration, printable
 
     console = plain_console()
     cases = report["cases"]

@@ -16,9 +16,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["LinesDisplay", "LiveDisplay", "SteadyConsole", "display_on"]
+__all__ = ["LinesDisplay", "LiveDisplay", "SteadyConsole", "display_on", "plain_console"]
 
 _REFRESH_PER_SECOND = 4
+_FILE_WIDTH = 200
 
 
 class SteadyConsole(Console):
@@ -27,6 +28,14 @@ class SteadyConsole(Console):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+def plain_console() -> SteadyConsole:
+    """Standard output; one row a line if it is no terminal, because it is wide enough then."""
+    console = SteadyConsole(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = _FILE_WIDTH
+    return console
 
 
 def display_on(console: Console) -> LinesDisplay:
@@ -57,7 +66,7 @@ class _Pace:
 
 
 class LinesDisplay:
-    """One line an update, for logs and pipes. Implements ``rlcore.runtimes.Progress``."""
+    """One line an update, for logs and pipes. Implements ``rlcore.runtime.Progress``."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -11,16 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.cli.parser import Parser
+from rlcore.cli.parser import CollectWords, Parser
 from rlcore.config.layers import Typed
 from rlcore.config.model import RunConfig
 from rlcore.config.plan import peek, plugin_settings
 from rlcore.config.settings import Setting, core_settings, expected, model_settings
 from rlcore.config.values import arity
-from rlcore.specs import PluginKind
+from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:
-    from rlcore.registry import Registry
+    from rlcore.host.registry import Registry
 
 __all__ = ["add_train_flags", "train_flags"]
 
@@ -32,34 +32,13 @@ def train_flags(args: argparse.Namespace) -> dict[str, Typed]:
     return dict(getattr(args, "typed", None) or {})
 
 
-class _Collect(argparse.Action):
-    """Keeps the words of a flag under its setting's path, and the spelling that was typed."""
-
-    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.setting = setting
-        self.negated = negated
-        self.pair = pair
-        self.shown = tuple(flag for flag in setting.flags if flag in self.option_strings) or tuple(self.option_strings[:1])
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
-    ) -> None:
-        words = tuple(values) if isinstance(values, list) else (values,)
-        if self.negated:
-            words = ("false",)
-        typed = dict(getattr(namespace, "typed", None) or {})
-        typed[self.setting.path] = Typed(option_string or self.setting.flag, words)
-        namespace.typed = typed
-
-
-def add_train_flags(parser: Parser, registry: Registry | None = None, names: Mapping[str, Any] | None = None) -> None:
+def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> None:
     """Give a command every flag of ``train``; read what was typed with ``train_flags(args)``.
 
     Options of plugins are added when the words are known: those of the plugins that the words (and the TOML files among them)
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
     """
-    parser.set_defaults(typed={}, registry=registry)
+    parser.set_defaults(typed={})
     taken = set(parser._option_string_actions)
     groups: dict[str, Any] = {}
     for setting in core_settings().values():
@@ -71,7 +50,7 @@ def add_train_flags(parser: Parser, registry: Registry | None = None, names: Map
             title, _, text = (doc or section).partition("\n")[0].partition(": ")
             groups[section] = parser.add_argument_group(f"{title.strip()}", text.rstrip("."))
         _add(groups[section], setting, taken)
-    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, registry, names or {})
+    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {})
 
 
 def _metavar(setting: Setting) -> Any:
@@ -88,7 +67,7 @@ def _add(group: Any, setting: Setting, taken: set[str], shared: Collection[str] 
     spellings = [flag for flag in setting.spellings if flag not in taken and flag not in shared]
     taken.update(spellings)
     kind = arity(setting.type)
-    common: dict[str, Any] = {"action": _Collect, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
+    common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
     text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
     if kind == "bool":
         group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
@@ -108,12 +87,13 @@ def _shown_default(setting: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else "none" if value in (None, {}, "") else str(value)
 
 
-def _add_plugin_flags(parser: Parser, words: Sequence[str], registry: Registry | None, names: Mapping[str, Any]) -> None:
+def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any]) -> None:
+    registry: Registry | None = parser.get_default("registry")
     if registry is None:
-        from rlcore.registry import Registry as Found
+        from rlcore.host.registry import Registry as Found
 
         registry = Found.discover()
-    parser.set_defaults(registry=registry)
+        parser.set_defaults(registry=registry)
     files, flags = _peeked(parser, words)
     if "-h" in words or "--help" in words:
         files = [file for file in files if file.is_file()]
@@ -136,7 +116,7 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], registry: Registry |
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:
     """The files and the settings that choose plugins among words that may hold options nobody knows yet."""
     choosing = {"algorithm.name", "algorithm.loss", "algorithm.estimator", "inference.name", "training.name", "rewards", "log.trackers"}
-    choosing |= {"training.pipeline_parallel_size"}
+    choosing |= {"run.runtime", "weights.transport", "training.pipeline_parallel_size"}
     files: list[Path] = []
     found: dict[str, Typed] = {}
     rest = list(words)
@@ -144,7 +124,7 @@ def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str,
         word = rest.pop(0)
         flag, equals, value = word.partition("=")
         action = parser._option_string_actions.get(flag)
-        if isinstance(action, _Collect) and action.setting.path in choosing and (equals or rest):
+        if isinstance(action, CollectWords) and action.setting.path in choosing and (equals or rest):
             values = [value] if equals else [rest.pop(0)]
             while action.nargs == "+" and rest and not parser.looks_like_option(rest[0]) and not rest[0].endswith(".toml"):
                 values.append(rest.pop(0))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from rlcore.runtimes import Summary
+    from rlcore.runtime import Summary
 
 __all__ = ["json_line", "show_outcome"]
 

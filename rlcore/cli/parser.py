@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rlcore.blame import closest
-from rlcore.errors import UsageError
+from rlcore.contracts.errors import UsageError
+from rlcore.host.blame import closest
 
-__all__ = ["Parser", "SectionFormatter"]
+if TYPE_CHECKING:
+    from rlcore.config.settings import Setting
+
+__all__ = ["CollectWords", "ExampleFormatter", "Parser", "SectionFormatter"]
 
 _BOOLEAN = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
@@ -32,6 +35,36 @@ class SectionFormatter(argparse.HelpFormatter):
         metavar = action.metavar or ""
         words = " ".join(metavar) if isinstance(metavar, tuple) else metavar
         return f"{', '.join(shown)} {words}".rstrip()
+
+
+class ExampleFormatter(SectionFormatter, argparse.RawDescriptionHelpFormatter):
+    """Leaves examples as they are written."""
+
+
+class CollectWords(argparse.Action):
+    """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: Typed}.
+
+    The one collector of flags that are made from settings; what the words mean, their bounds and their errors belong to the settings.
+    """
+
+    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.setting = setting
+        self.negated = negated
+        self.pair = pair
+        self.shown = tuple(flag for flag in setting.flags if flag in self.option_strings) or tuple(self.option_strings[:1])
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        from rlcore.config.layers import Typed
+
+        words = tuple(values) if isinstance(values, list) else (values,)
+        if self.negated:
+            words = ("false",)
+        typed = dict(getattr(namespace, "typed", None) or {})
+        typed[self.setting.path] = Typed(option_string or self.setting.flag, words)
+        namespace.typed = typed
 
 
 class Parser(argparse.ArgumentParser):

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.layers import get_path, spoken
-from rlcore.specs import PluginKind
+from rlcore.contracts.specs import PluginKind
 
 __all__ = ["plan_json", "show_plan"]
 

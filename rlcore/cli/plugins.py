@@ -6,38 +6,36 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from rlcore.contracts.interfaces import Command
+
 if TYPE_CHECKING:
-    from rlcore.registry import Registry
+    from rlcore.cli.parser import Parser
+    from rlcore.host.registry import Registry
 
-__all__ = ["add_parser", "run"]
-
-
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the main parser."""
-    text = "list installed plugins: version, API, what each offers, or why it failed"
-    parser = subparsers.add_parser("plugins", help=text, description=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    parser.set_defaults(func=run)
+__all__ = ["PluginsCommand", "describe"]
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the table; 0 also where a plugin is broken, for the host works."""
-    from rlcore.registry import Registry
+class PluginsCommand(Command):
+    """``rlcore plugins``."""
 
-    registry = Registry.discover()
-    described = describe(registry)
-    if args.json:
-        print(json.dumps(described, indent=2))
-    else:
-        _print_table(described)
-    return 0
+    def add_arguments(self, parser: Parser) -> None:
+        """``--json``."""
+        parser.description = "list installed plugins: version, API, what each offers, or why it failed"
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the table; 0 also if a plugin is broken, because the host works."""
+        described = describe(args.registry)
+        if args.json:
+            print(json.dumps(described, indent=2))
+        else:
+            _print_table(described)
+        return 0
 
 
 def describe(registry: Registry) -> dict[str, Any]:
     """``{"plugins": [one object a plugin], "clashes": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled."""
-    from rlcore.audit import audit
-
-    faults = audit(registry)
+    faults = registry.faults()
     plugins = []
     for row in registry.rows:
         problems = [*row.problems, *(fault for offer in row.offers for fault in faults.get(offer, []))]

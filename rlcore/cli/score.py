@@ -10,14 +10,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.cli.parser import Parser, SectionFormatter
+from rlcore.cli.parser import ExampleFormatter, Parser
+from rlcore.contracts.interfaces import Command
 
 if TYPE_CHECKING:
-    from rlcore.scoring import Choice, Item, Scorer, Verdict
+    from rlcore.scoring import Item, RewardChoice, Scorer, TextVerdict
     from rlcore.scoring.results import ResultFile
-    from rlcore.scoring.summary import Summary
+    from rlcore.scoring.score_summary import ScoreSummary
 
-__all__ = ["ExampleFormatter", "add_parser", "add_reward_options", "open_scorer", "run"]
+__all__ = ["ScoreCommand", "add_reward_options", "open_scorer"]
 
 INTERRUPTED = 130
 _TEXT = """\
@@ -38,31 +39,55 @@ Exit codes: 0 the file was scored, whatever the verdicts; 1 the reward failed on
 """
 
 
-class ExampleFormatter(SectionFormatter, argparse.RawDescriptionHelpFormatter):
-    """Leaves examples as they are written."""
+class ScoreCommand(Command):
+    """``rlcore score``."""
 
+    def add_arguments(self, parser: Parser) -> None:
+        """What to judge, by which rewards, and where the verdicts go."""
+        parser.usage = (
+            "rlcore score FILE.jsonl (--reward NAME | --config run.toml) [--option KEY=VALUE …] [--out FILE] [--strict] [--json] …"
+        )
+        parser.description = _TEXT
+        parser.epilog = _EPILOG
+        parser.formatter_class = ExampleFormatter
+        parser.add_argument("file", type=Path, metavar="FILE.jsonl", help="completions to judge, one row a line")
+        add_reward_options(parser)
+        parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
+        parser.add_argument(
+            "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
+        )
+        parser.add_argument(
+            "--strict", action="store_true", help="refuse the file (exit code 2) where a row cannot be judged; check it first"
+        )
+        parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
+        parser.add_argument(
+            "--dry-run", "--dry_run", action="store_true", help="read the file and say what would run; judge and write nothing"
+        )
+        parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
 
-def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command to the main parser."""
-    parser = subparsers.add_parser(
-        "score",
-        prog="rlcore score",
-        usage="rlcore score FILE.jsonl (--reward NAME | --config run.toml) [--option KEY=VALUE …] [--out FILE] [--strict] [--json] …",
-        description=_TEXT,
-        epilog=_EPILOG,
-        formatter_class=ExampleFormatter,
-    )
-    parser.add_argument("file", type=Path, metavar="FILE.jsonl", help="completions to judge, one row a line")
-    add_reward_options(parser)
-    parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
-    )
-    parser.add_argument("--strict", action="store_true", help="refuse the file (exit code 2) where a row cannot be judged; check it first")
-    parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="read the file and say what would run; judge and write nothing")
-    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    parser.set_defaults(func=run)
+    def run(self, args: argparse.Namespace) -> int:
+        """Choose the rewards, read the first row, judge, report."""
+        from rlcore.contracts.errors import DataError
+        from rlcore.data.rows import Routes
+        from rlcore.scoring.items import read_items
+
+        choice, limit = _choice(args), _whole(args.limit)
+        routes = Routes(choice.specs)
+        if next(read_items(args.file, routes), None) is None:
+            raise DataError(f'{args.file}: the file is empty; it needs rows like {{"messages": …, "gt_answer": "3", "completion": "…"}}')
+
+        def items() -> Iterator[Item]:
+            return read_items(args.file, routes, limit)
+
+        if args.dry_run:
+            return _show_plan(args, choice, items())
+        with ExitStack() as closing:
+            results = _results(args)
+            scorer = open_scorer(choice, closing)
+            if args.strict:
+                _check(scorer, items())
+            summary = _score(args, scorer, items(), choice.workers, results)
+        return _report(args, summary)
 
 
 def add_reward_options(parser: argparse.ArgumentParser) -> None:
@@ -82,9 +107,8 @@ def add_reward_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _choice(args: argparse.Namespace) -> Choice:
-    from rlcore.errors import UsageError
-    from rlcore.registry import Registry
+def _choice(args: argparse.Namespace) -> RewardChoice:
+    from rlcore.contracts.errors import UsageError
     from rlcore.scoring import choose_rewards
 
     if len(args.reward) > 1:
@@ -92,36 +116,11 @@ def _choice(args: argparse.Namespace) -> Choice:
             f"--reward {args.reward[1]}: several rewards have weights, so write them as [[rewards]] of a file: --config run.toml"
         )
     name = args.reward[0] if args.reward else None
-    return choose_rewards(name, Registry.discover(), config=args.config, options=args.option, deadline=args.deadline, workers=args.workers)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Choose the rewards, read the first row, judge, report."""
-    from rlcore.data.rows import Routes
-    from rlcore.errors import DataError
-    from rlcore.scoring.items import read_items
-
-    choice, limit = _choice(args), _whole(args.limit)
-    routes = Routes(choice.specs)
-    if next(read_items(args.file, routes), None) is None:
-        raise DataError(f'{args.file}: the file is empty; it needs rows like {{"messages": …, "gt_answer": "3", "completion": "…"}}')
-
-    def items() -> Iterator[Item]:
-        return read_items(args.file, routes, limit)
-
-    if args.dry_run:
-        return _show_plan(args, choice, items())
-    with ExitStack() as closing:
-        results = _results(args)
-        scorer = open_scorer(choice, closing)
-        if args.strict:
-            _check(scorer, items())
-        summary = _score(args, scorer, items(), choice.workers, results)
-    return _report(args, summary)
+    return choose_rewards(name, args.registry, config=args.config, options=args.option, deadline=args.deadline, workers=args.workers)
 
 
 def _whole(word: str | None) -> int | None:
-    from rlcore.errors import UsageError
+    from rlcore.contracts.errors import UsageError
 
     if word is None:
         return None
@@ -136,7 +135,7 @@ def _results(args: argparse.Namespace) -> ResultFile | None:
     return None if args.out is None else ResultFile(args.out, args.file)
 
 
-def open_scorer(choice: Choice, closing: ExitStack) -> Scorer:
+def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
     """The workers, started; what the rewards say of this machine goes to standard error."""
     from rlcore.scoring import Scorer
 
@@ -148,29 +147,29 @@ def open_scorer(choice: Choice, closing: ExitStack) -> Scorer:
 
 def _check(scorer: Scorer, items: Iterable[Item]) -> None:
     """``--strict``: every row, before the first is scored."""
-    from rlcore.scoring.summary import Summary
+    from rlcore.scoring.score_summary import ScoreSummary
 
-    found = Summary(0)
+    found = ScoreSummary(0)
     for verdict in scorer.run(items, scores=False):
         found.add(verdict)
     _refuse_invalid(found)
 
 
-def _refuse_invalid(found: Summary) -> None:
-    from rlcore.errors import DataError
+def _refuse_invalid(found: ScoreSummary) -> None:
+    from rlcore.contracts.errors import DataError
 
     if found.invalid:
         more = found.invalid - len(found.invalid_reasons)
         raise DataError("; ".join(found.invalid_reasons) + (f"; and {more} more rows" if more else ""))
 
 
-def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], workers: int, results: ResultFile | None) -> Summary:
+def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], workers: int, results: ResultFile | None) -> ScoreSummary:
     from rlcore.cli.score_progress import progress, rows_of
-    from rlcore.scoring.summary import Summary
+    from rlcore.scoring.score_summary import ScoreSummary
 
-    summary = Summary(workers)
+    summary = ScoreSummary(workers)
 
-    def keep(verdicts: Iterable[Verdict]) -> None:
+    def keep(verdicts: Iterable[TextVerdict]) -> None:
         for verdict in verdicts:
             summary.add(verdict)
             if results is not None:
@@ -194,7 +193,7 @@ def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], work
     return summary
 
 
-def _report(args: argparse.Namespace, summary: Summary) -> int:
+def _report(args: argparse.Namespace, summary: ScoreSummary) -> int:
     from rlcore.cli.score_table import show_summary
 
     broken = summary.all_failed
@@ -208,7 +207,7 @@ def _report(args: argparse.Namespace, summary: Summary) -> int:
     return 1 if broken else 0
 
 
-def _show_plan(args: argparse.Namespace, choice: Choice, items: Iterable[Item]) -> int:
+def _show_plan(args: argparse.Namespace, choice: RewardChoice, items: Iterable[Item]) -> int:
     from rlcore.cli.score_table import show_choice
 
     rows = texts = invalid = 0

@@ -7,25 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from rlcore.cli.display import SteadyConsole
+from rlcore.cli.display import plain_console
 
 if TYPE_CHECKING:
-    from rlcore.scoring.summary import Summary
+    from rlcore.scoring.score_summary import ScoreSummary
 
-__all__ = ["duration", "plain_console", "printable", "show_choice", "show_summary"]
-
-_FILE_WIDTH = 200
+__all__ = ["duration", "printable", "show_choice", "show_summary"]
 
 
-def plain_console() -> SteadyConsole:
-    """Standard output, wide enough for one row a line where it is no terminal."""
-    console = SteadyConsole(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    return console
-
-
-def show_summary(summary: Summary, out: Path | None) -> None:
+def show_summary(summary: ScoreSummary, out: Path | None) -> None:
     """One line an outcome, the whole below them; then throughput, the slowest row, the first reasons."""
     figures = summary.as_json()
     console = plain_console()

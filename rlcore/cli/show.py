@@ -9,11 +9,15 @@ import argparse
 import json
 import re
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlcore.specs import PluginKind
+from rlcore.contracts.interfaces import Command
+from rlcore.contracts.specs import PluginKind
 
-__all__ = ["add_parser", "run"]
+if TYPE_CHECKING:
+    from rlcore.cli.parser import Parser
+
+__all__ = ["ShowCommand"]
 
 _NO_OPTIONS = "\0"
 
@@ -25,14 +29,28 @@ _HELP = {
     PluginKind.LOSS: "a policy-gradient loss",
     PluginKind.ALGORITHM: "a recipe: its formula, every default and where it comes from",
     PluginKind.TRACKER: "a tracker of metrics",
+    PluginKind.RUNTIME: "a runtime: where the roles of a run live",
+    PluginKind.TRANSFER: "a weight transfer: how weights travel from the trainer to the engines",
+    PluginKind.SANDBOX: "a sandbox, which runs programs that nobody trusts",
+    PluginKind.COMMAND: "a command of the command line",
+    PluginKind.DATA: "a data source: a reader of data sets",
 }
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command, with one sub-command a kind of plugin, to the main parser."""
-    text = "explain one plugin, or where each setting of a run comes from"
-    show = subparsers.add_parser("show", help=text, description=text)
-    show.set_defaults(func=run)
+class ShowCommand(Command):
+    """``rlcore show``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """One sub-command a kind of plugin, and ``config``."""
+        _add_kinds(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print it; PluginError if the name is unknown."""
+        return _run(args)
+
+
+def _add_kinds(show: Parser) -> None:
+    show.description = "explain one plugin, or where each setting of a run comes from"
 
     def parser_of(**settings: Any) -> argparse.ArgumentParser:
         plain = settings.get("prefix_chars") == _NO_OPTIONS
@@ -49,17 +67,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     config.add_argument("rest", nargs="*")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print it; PluginError where the name is unknown."""
+def _run(args: argparse.Namespace) -> int:
     if args.what == "config":
         from rlcore.cli import show_config
 
         return show_config.run(args.rest)
 
     from rlcore.describe import describe
-    from rlcore.registry import Registry
 
-    described = describe(Registry.discover(), PluginKind(args.what), args.name)
+    described = describe(args.registry, PluginKind(args.what), args.name)
     if args.json:
         print(json.dumps(described, indent=2, ensure_ascii=False))
     else:
@@ -83,7 +99,8 @@ def _print(described: dict[str, Any]) -> None:
     if described["options"]:
         console.print()
         _print_options(described["options"], console, width)
-    console.print(Text(f"\nTo paste into run.toml:\n\n{described['toml']}"), soft_wrap=True, end="")
+    if described["toml"]:
+        console.print(Text(f"\nTo paste into run.toml:\n\n{described['toml']}"), soft_wrap=True, end="")
 
 
 def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:

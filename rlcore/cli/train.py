@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
 from rlcore.config import Plan, RunConfig, plan_run
-from rlcore.errors import UsageError
+from rlcore.config.data_source import is_file
+from rlcore.config.model import DataSource
+from rlcore.contracts.errors import UsageError
+from rlcore.contracts.interfaces import Command
 
 if TYPE_CHECKING:
-    from rlcore.registry import Registry
+    from rlcore.host.registry import Registry
 
-__all__ = ["INTERRUPTED", "add_parser", "add_run_options", "check_data", "plan_of", "run", "run_plan"]
+__all__ = ["INTERRUPTED", "TrainCommand", "add_run_options", "check_data", "plan_of", "run_plan"]
 
 INTERRUPTED = 130
 """The exit code of a run that Ctrl-C ended, saved or not: a script that waits for a whole run must see the difference."""
@@ -23,15 +26,20 @@ INTERRUPTED = 130
 _TEXT = "Train a model as TOML files and flags say. Later files override earlier ones, flags override files, the last of a flag wins."
 
 
-def add_parser(subparsers: argparse._SubParsersAction[Parser]) -> None:
-    """Add the command to the main parser."""
-    parser = subparsers.add_parser(
-        "train", prog="rlcore train", usage="rlcore train [FILE.toml …] [--dry-run] [--json] [flags]", description=_TEXT
-    )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
-    add_run_options(parser)
-    add_train_flags(parser)
-    parser.set_defaults(func=run)
+class TrainCommand(Command):
+    """``rlcore train``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """Files, ``--dry-run``, ``--json``, and a flag for every setting."""
+        parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [flags]"
+        parser.description = _TEXT
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+        add_run_options(parser)
+        add_train_flags(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Plan what was typed, and run it."""
+        return run_plan(plan_of(args.files, args), args)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -40,19 +48,9 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Plan what was typed, and run it."""
-    return run_plan(plan_of(args.files, args), args)
-
-
 def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True) -> Plan:
     """The plan of TOML files and the flags in ``args``; ConfigError and PluginError in one sentence."""
-    registry: Registry | None = args.registry
-    if registry is None:
-        from rlcore.registry import Registry as Found
-
-        registry = Found.discover()
-    return plan_run(files, train_flags(args), registry, require=require)
+    return plan_run(files, train_flags(args), args.registry, require=require)
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
@@ -74,7 +72,7 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 def _train(plan: Plan, *, as_json: bool) -> int:
     from rlcore.cli.display import SteadyConsole, display_on
     from rlcore.cli.outcome import json_line, show_outcome
-    from rlcore.runtimes import run as run_roles
+    from rlcore.runtime import run as run_roles
 
     console = SteadyConsole(stderr=as_json)
     for note in plan.notes:
@@ -96,16 +94,16 @@ def check_data(plan: Plan) -> None:
         return
     from rlcore.data import load_eval, load_prompts
 
-    here = [source for source in plan.config.data.sources if _is_here(source.path)]
+    here = [source for source in plan.config.data.sources if _is_here(source, plan.registry)]
     if here:
-        load_prompts(_with_data(plan.config, tuple(here)), specs)
+        load_prompts(_with_data(plan.config, tuple(here)), specs, plan.registry)
     for path in plan.config.eval.eval_dataset.values():
-        if _is_here(path):
-            load_eval(path, specs)
+        if _is_here(DataSource(path=path), plan.registry):
+            load_eval(path, specs, plan.registry)
 
 
-def _is_here(path: str) -> bool:
-    return not path.startswith("hf:") and Path(path).exists()
+def _is_here(source: DataSource, registry: Registry) -> bool:
+    return is_file(source, registry) and Path(source.path).exists()
 
 
 def _with_data(config: RunConfig, sources: tuple[Any, ...]) -> RunConfig:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.config.chosen import Chosen, training_name
 from rlcore.config.model import RunConfig
-from rlcore.specs import AlgorithmSpec, RewardSpec
+from rlcore.contracts.specs import AlgorithmSpec, RewardSpec
 
 __all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve", "resolve_deadlines"]
 
@@ -24,18 +24,6 @@ class Resolved:
 
     def __str__(self) -> str:
         return f"{self.path} = {self.value} ({self.why})"
-
-
-def _runtime(config: RunConfig) -> tuple[str, str]:
-    run = config.run
-    reasons = [
-        f"num_trainers is {config.training.num_trainers}" if config.training.num_trainers > 1 else "",
-        f"num_inferencer is {config.inference.num_inferencer}" if config.inference.num_inferencer > 1 else "",
-        f"master_address is {run.master_address}" if run.master_address else "",
-        f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
-    ]
-    why = " and ".join(reason for reason in reasons if reason)
-    return ("ray", why) if why else ("local", "one trainer and one producer in one process")
 
 
 def _training(config: RunConfig) -> tuple[str, str]:
@@ -60,14 +48,6 @@ def _buffer(config: RunConfig) -> tuple[int, str]:
 def _reward_workers(config: RunConfig) -> tuple[int, str]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores - 1), f"{cores} cores - 1, at least 1"
-
-
-def _transport(config: RunConfig) -> tuple[str, str]:
-    if config.run.runtime == "local":
-        return "memory", "one process"
-    if config.run.master_address is None:
-        return "shared", "a Ray cluster on this host"
-    return "object_store", "producers and trainers may be on several hosts"
 
 
 def _one_step(config: RunConfig) -> bool:
@@ -106,7 +86,6 @@ def _mismatch_range(config: RunConfig) -> tuple[tuple[float, float] | None, str]
 
 
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
-    ("run.runtime", _runtime),
     ("training.name", _training),
     ("inference.inference_batch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
     ("inference.inference_microbatch_size", lambda config: (config.inference.inference_batch_size, "inference_batch_size")),
@@ -117,7 +96,6 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("algorithm.mismatch_range", _mismatch_range),
     ("schedule.data_actor_buffer_size_limit", _buffer),
     ("schedule.reward_workers", _reward_workers),
-    ("weights.transport", _transport),
 )
 """In this order: a later one may read an earlier one's value."""
 
@@ -127,9 +105,13 @@ def _replaced(config: RunConfig, path: str, value: Any) -> RunConfig:
     return config.model_copy(update={section: getattr(config, section).model_copy(update={key: value})})
 
 
-def resolve(config: RunConfig, recipe: AlgorithmSpec | None) -> tuple[RunConfig, tuple[Resolved, ...]]:
-    """The configuration without "auto" (an estimator or loss stays where the recipe is not installed), and every one resolved."""
+def resolve(config: RunConfig, recipe: AlgorithmSpec | None, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+    """The configuration without "auto" (an estimator or loss stays if the recipe is not installed, a weight transfer if none
+    fits), and every one resolved."""
     done: list[Resolved] = []
+    if config.run.runtime == "auto":
+        done.append(Resolved("run.runtime", *chosen.runtime))
+        config = _replaced(config, "run.runtime", chosen.runtime[0])
     if recipe is not None:
         for key in ("estimator", "loss"):
             if getattr(config.algorithm, key) == "auto":
@@ -141,6 +123,9 @@ def resolve(config: RunConfig, recipe: AlgorithmSpec | None) -> tuple[RunConfig,
             value, why = rule(config)
             done.append(Resolved(path, value, why))
             config = _replaced(config, path, value)
+    if config.weights.transport == "auto" and chosen.transfer[0] != "auto":
+        done.append(Resolved("weights.transport", *chosen.transfer))
+        config = _replaced(config, "weights.transport", chosen.transfer[0])
     return config, tuple(done)
 
 

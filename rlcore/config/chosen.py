@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import BaseModel
 
-from rlcore.catalogue import LABELS, NotInstalledError, pip_line
+from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft
 from rlcore.config.model import RunConfig
-from rlcore.errors import PluginError
-from rlcore.registry import Registry
-from rlcore.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, Spec, TrainingBackendSpec
+from rlcore.config.transfer import transfer_name
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
+from rlcore.host.catalogue import LABELS, NotInstalledError, known_names
+from rlcore.host.install import RELEASED, install_line
+from rlcore.host.registry import Registry
 
 __all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe", "training_name"]
 
@@ -50,10 +53,16 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """Every part that could be found, by the path of the setting that names it, and what could not."""
+    """Every part that could be found, by the path of the setting that names it, and what could not.
+
+    ``runtime``: the name of the runtime, and why where the user left it to rlcore; ``several``: the runtime to name in a sentence to a user
+    who needs more than one process; ``transfer``: the weight transfer, "auto" if none fits, and why."""
 
     parts: dict[str, Part]
     missing: tuple[Missing, ...]
+    runtime: tuple[str, str]
+    several: str
+    transfer: tuple[str, str]
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
@@ -70,6 +79,31 @@ def training_name(config: RunConfig) -> str:
     return section.name if section.name != "auto" else "colossalai" if section.pipeline_parallel_size > 1 else "torch"
 
 
+def several_runtime(registry: Registry) -> str:
+    """The runtime for more than one producer or trainer: one that is installed, rlcore's own before others; else rlcore's own, to be
+    installed."""
+    specs = {name: registry.spec(PluginKind.RUNTIME, name) for name in registry.names(PluginKind.RUNTIME)}
+    known = known_names(PluginKind.RUNTIME)
+    able = [name for name, spec in specs.items() if isinstance(spec, RuntimeSpec) and spec.several]
+    return min(able or known, key=lambda name: (name not in known, name))
+
+
+def runtime_name(config: RunConfig, several: str) -> tuple[str, str]:
+    """The runtime with ``auto`` resolved, and why: local for one producer and one trainer, ``several`` for more of them and for settings
+    that a runtime of one process does not read."""
+    run = config.run
+    if run.runtime != "auto":
+        return run.runtime, ""
+    reasons = [
+        f"num_trainers is {config.training.num_trainers}" if config.training.num_trainers > 1 else "",
+        f"num_inferencer is {config.inference.num_inferencer}" if config.inference.num_inferencer > 1 else "",
+        f"master_address is {run.master_address}" if run.master_address else "",
+        f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
+    ]
+    why = " and ".join(reason for reason in reasons if reason)
+    return (several, why) if why else ("local", "one trainer and one producer in one process")
+
+
 def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:
     """The recipe by name; None and what is missing where it is known but not installed."""
     found = _find(PluginKind.ALGORITHM, config.algorithm.name, "algorithm.name", registry, draft)
@@ -80,21 +114,29 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 
 
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:
-    """Everything but the recipe itself. Without a recipe, an ``auto`` estimator or loss stays open."""
+    """Everything but the recipe itself. Without a recipe, an ``auto`` estimator or loss stays open; so does a weight
+    transfer if none fits."""
+    several = several_runtime(registry)
+    runtime = runtime_name(config, several)
+    transfer = transfer_name(config, runtime[0], registry)
     wanted: list[tuple[PluginKind, str, str]] = [
+        (PluginKind.RUNTIME, "run.runtime", runtime[0]),
         (PluginKind.INFERENCE, "inference.name", config.inference.name),
         (PluginKind.TRAINING, "training.name", training_name(config)),
+        (PluginKind.TRANSFER, "weights.transport", transfer[0]),
     ]
     of_recipe = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss} if recipe else {}
     for kind, key in ((PluginKind.ESTIMATOR, "estimator"), (PluginKind.LOSS, "loss")):
         name, path = getattr(config.algorithm, key), f"algorithm.{key}"
         wanted.append((kind, path, of_recipe.get(path, "auto") if name == "auto" else name))
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
+    data_sets = enumerate(config.data.sources)
+    wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
     parts: dict[str, Part] = {}
     missing: list[Missing] = []
     for kind, path, name in wanted:
-        if name == "auto" and kind in (PluginKind.ESTIMATOR, PluginKind.LOSS):
+        if name == "auto" and kind in (PluginKind.ESTIMATOR, PluginKind.LOSS, PluginKind.TRANSFER):
             continue
         by = recipe.name if recipe and name == of_recipe.get(path) else ""
         found = _find(kind, name, path, registry, draft, by)
@@ -103,7 +145,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
             continue
         parts[path] = found
         missing += _engine(found)
-    return Chosen(parts=parts, missing=tuple(missing))
+    return Chosen(parts=parts, missing=tuple(missing), runtime=runtime, several=several, transfer=transfer)
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
@@ -119,20 +161,21 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
         layer = draft.owner(path)
         where = layer.place(path) if layer else f"recipe {recipe}" if recipe else ""
         raise PluginError(f"{where}: {error}" if where else str(error)) from error
-    return Part(kind=kind, path=path, name=name, options_path=_options_path(path), spec=spec, owner=owner, model=model)
+    return Part(kind=kind, path=path, name=name, options_path=_options_path(path, spec), spec=spec, owner=owner, model=model)
 
 
-def _options_path(path: str) -> str:
+def _options_path(path: str, spec: Spec) -> str:
+    """Where the options of the plugin stand that ``path`` names: beside it, or in a table named like the tracker."""
     head = path.rpartition(".")[0]
-    return f"{head}.options"
+    return f"log.options.{spec.name}" if head == "log.trackers" else f"{head}.options"
 
 
 def _engine(part: Part) -> list[Missing]:
-    """A backend's distribution installs without its engine; say so where the engine cannot be found. Nothing is imported."""
+    """What a backend or a runtime needs beside its distribution; say so if it cannot be found. Nothing is imported."""
     spec = part.spec
-    if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec) or not spec.requires_module:
+    if not isinstance(spec, InferenceBackendSpec | TrainingBackendSpec | RuntimeSpec) or not spec.requires_module:
         return []
-    if importlib.util.find_spec(spec.requires_module.partition(".")[0]) is not None:
+    if find_spec(spec.requires_module.partition(".")[0]) is not None:
         return []
     what = f"{LABELS[part.kind]} {part.name} needs the module {spec.requires_module}, which is not installed"
-    return [Missing(what, spec.install or f"{pip_line(part.owner)}[engine]")]
+    return [Missing(what, spec.install or install_line(part.owner if part.owner in RELEASED else f"{part.owner}[engine]"))]

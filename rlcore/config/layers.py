@@ -16,7 +16,7 @@ from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, alternatives, core_settings
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
-from rlcore.specs import AlgorithmSpec
+from rlcore.contracts.specs import AlgorithmSpec
 
 __all__ = [
     "Draft",

@@ -74,7 +74,7 @@ class RunSection(Section):
 
     project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
-    runtime: Literal["auto", "local", "ray"] = setting("auto", help="where the roles run; auto: ray when there is more than one of them")
+    runtime: Name = setting("auto", help="where the roles run; auto: local, or ray when there is more than one of them")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
     run_dir: Name = setting("runs", help="folder of all runs")
@@ -85,6 +85,7 @@ class RunSection(Section):
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
     ray_dir: Name | None = setting(None, help="folder for Ray's own temporary files")
     enable_profiling: bool = setting(False, help="write a profile of every role")
+    options: dict[str, Any] = Field(default={}, description="options of the runtime")
 
 
 class ModelSection(Section):
@@ -95,16 +96,20 @@ class ModelSection(Section):
 
 
 class DataSource(Section):
-    """One of several data sets, and how many times its rows count."""
+    """One of several data sets, how many times its rows count, and what reads it: auto is what the path's prefix or suffix says."""
 
     path: Name
     ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
+    source: Name = "auto"
+    options: dict[str, Any] = Field(default={}, description="options of the data source")
 
 
 class DataSection(Section):
     """[data]: the prompts."""
 
-    dataset: str | Listed[Name | DataSource] = setting("", "-d", help="JSONL file, or several; in a file also {path, ratio} (required)")
+    dataset: str | Listed[Name | DataSource] = setting(
+        "", "-d", help="data file, or several; in a file also {path, ratio, source, options} (required)"
+    )
     system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
     shuffle: bool = setting(True, help="new order of the prompts in every episode")
@@ -254,6 +259,7 @@ class ScheduleSection(Section):
     )
     producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
     producer_deadline: Seconds = setting(600.0, help="seconds after which an engine that does not answer counts as dead")
+    producer_load_deadline: Seconds = setting(1800.0, help="seconds that a replacement producer may take to load its model")
     reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
     reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
@@ -263,11 +269,10 @@ class ScheduleSection(Section):
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""
 
-    transport: Literal["auto", "memory", "shared", "object_store", "collective"] = setting(
-        "auto", help="how weights travel; auto: memory in one process, shared on one host, object_store across hosts"
-    )
+    transport: Name = setting("auto", help="how weights travel; auto: memory in one process, shared on one host, object_store across hosts")
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
     deadline: Seconds = setting(120.0, "--weights-deadline", help="seconds that a transfer of weights may stand still before the run ends")
+    options: dict[str, Any] = Field(default={}, description="options of the weight transfer")
 
 
 class EvalSection(Section):
@@ -288,6 +293,7 @@ class LogSection(Section):
     rollout_save_dir: Name | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
     trackers: Listed[Name] = setting((), help="where metrics go besides metrics.jsonl")
+    options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 
 class RunConfig(Section):

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
 
 __all__ = ["check_checkpoint", "check_tokenizer", "is_hub_name", "longest_context"]
 

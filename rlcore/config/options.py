@@ -12,14 +12,14 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.blame import closest
 from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, Layer, Typed, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import model_settings
 from rlcore.config.values import from_text
-from rlcore.errors import ConfigError, PluginError
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.host.blame import closest
 
 __all__ = ["Options", "gather_options", "spread_reward_flags"]
 
@@ -38,11 +38,10 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
     """Validate the options of every chosen plugin; ConfigError with the path that the user typed."""
     by_table: dict[str, list[Part]] = {}
     for part in chosen:
-        if not part.path.startswith("log.trackers"):
-            by_table.setdefault(part.options_path, []).append(part)
+        by_table.setdefault(part.options_path, []).append(part)
     instances: dict[str, BaseModel | None] = {}
     tables: dict[str, dict[str, Any]] = {}
-    notes: list[str] = []
+    notes = _ownerless(config, by_table, chosen, draft)
     for path, parts in by_table.items():
         given = dict(get_path(config, path) or {})
         open_parts = path == "algorithm.options" and len(parts) < 2
@@ -55,6 +54,26 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
             if instance is not None:
                 tables[path].update(instance.model_dump(mode="json"))
     return Options(instances=instances, tables=tables, notes=tuple(notes))
+
+
+def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: Chosen, draft: Draft) -> list[str]:
+    """Notes on tables of trackers that a later layer replaced; ConfigError for one that was never chosen."""
+    if any(f"log.trackers.{index}" not in chosen.parts for index in range(len(config.log.trackers))):
+        return []  # one is not installed, and its table may be any of them
+    notes = []
+    for name in config.log.options:
+        path = f"log.options.{name}"
+        if path in by_table:
+            continue
+        names = [table.rpartition(".")[2] for table in by_table if table.startswith("log.options.")]
+        layer = draft.owner(path)
+        where = layer.place(path) if layer else path
+        if draft.rank(path) < draft.rank("log.trackers") and (layer is None or layer.name != "flag"):
+            notes.append(f"options of [{path}] that do not apply, for the run has no such tracker: {where}")
+            continue
+        has = f"its trackers are: {', '.join(names)}" if names else "it has no tracker"
+        raise ConfigError(f"{where}: [{path}] is for a tracker that the run has not{closest(name, names)}; {has}; type --trackers {name}")
+    return notes
 
 
 def _fields(part: Part) -> list[str]:

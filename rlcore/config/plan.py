@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +15,19 @@ from pydantic import BaseModel, ValidationError
 
 from rlcore.config.auto import Resolved, resolve, resolve_deadlines
 from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
+from rlcore.config.data_source import is_file
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer
-from rlcore.config.model import RewardBudget, RewardPolicy, RunConfig
+from rlcore.config.model import DataSection, DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
+from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import Setting, core_settings, model_settings
 from rlcore.config.toml_text import to_toml
-from rlcore.errors import ConfigError
-from rlcore.registry import Registry
-from rlcore.specs import InferenceBackendSpec, RewardSpec
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.specs import InferenceBackendSpec, RewardSpec
+from rlcore.host.registry import Registry
 
 __all__ = ["Plan", "peek", "plan_run", "plugin_settings"]
 
@@ -42,6 +43,9 @@ class Plan:
     notes: tuple[str, ...]
     missing: tuple[Missing, ...]
     registry: Registry
+    runtime_options: BaseModel | None = None
+    transfer_options: BaseModel | None = None
+    tracker_options: tuple[BaseModel | None, ...] = ()
     inference_options: BaseModel | None = None
     training_options: BaseModel | None = None
     loss_options: BaseModel | None = None
@@ -81,7 +85,7 @@ def plan_run(
     chosen = choose(config, recipe, registry, draft)
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
-    config, resolved = resolve(config, recipe)
+    config, resolved = resolve(config, recipe, chosen)
     config, deadlines = resolve_deadlines(_filled(config, options), chosen)
     facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *deadlines]))
     if require:
@@ -92,9 +96,9 @@ def plan_run(
     missing = [
         *missing_recipe,
         *chosen.missing,
-        *_runtime_missing(config),
+        *check_sandboxes(chosen, options, registry, draft),
         *model_missing,
-        *_data_missing(config, [Path(file) for file in files]),
+        *_data_missing(config, [Path(file) for file in files], registry),
     ]
     notes = [str(item) for item in (*resolved, *deadlines)] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
     return _plan(config, registry, facts.draft, options, notes, missing)
@@ -114,10 +118,11 @@ def _core_only(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
-    """The options of the chosen plugins as settings; rewards share ``rewards.options``, loss and estimator ``algorithm.options``."""
+    """The options of the chosen plugins as settings; rewards share ``rewards.options``, loss and estimator ``algorithm.options``.
+    Those of data sources have no flag: several data sets may have the same one."""
     table: dict[str, Setting] = {}
     for part in chosen:
-        if part.model is None or part.path.startswith("log."):
+        if part.model is None or part.path.startswith("data."):
             continue
         prefix = "rewards.options" if part.path.startswith("rewards.") else part.options_path
         for path, setting in model_settings(part.model, prefix, part.owner).items():
@@ -153,13 +158,32 @@ def _filled(config: RunConfig, options: Options) -> RunConfig:
     update: dict[str, Any] = {}
     for path, table in options.tables.items():
         section = path.partition(".")[0]
-        if section != "rewards":
+        if section not in ("rewards", "data", "log"):
             update[section] = getattr(config, section).model_copy(update={"options": table})
     rewards = [
         entry.model_copy(update={"options": options.tables.get(f"rewards.{index}.options", entry.options)})
         for index, entry in enumerate(config.rewards)
     ]
-    return config.model_copy(update={**update, "rewards": tuple(rewards)})
+    trackers = {path.removeprefix("log.options."): table for path, table in options.tables.items() if path.startswith("log.options.")}
+    kept = config.log.options if len(trackers) < len(config.log.trackers) else {}  # of a tracker that is not installed
+    update["log"] = config.log.model_copy(update={"options": {**kept, **{name: table for name, table in trackers.items() if table}}})
+    return config.model_copy(update={**update, "rewards": tuple(rewards), "data": _data_filled(config.data, options)})
+
+
+def _data_filled(data: DataSection, options: Options) -> DataSection:
+    """Its data sets with their options; one that has none stays as it was written."""
+    items = (data.dataset,) if isinstance(data.dataset, str) else data.dataset
+    tables = [options.tables.get(f"data.dataset.{index}.options", {}) for index in range(len(items))]
+    if not any(tables):
+        return data
+    sources = zip(items, tables, strict=True)
+    return data.model_copy(update={"dataset": tuple(_source_filled(item, table) for item, table in sources)})
+
+
+def _source_filled(item: str | DataSource, table: Mapping[str, Any]) -> str | DataSource:
+    if not table:
+        return item
+    return (DataSource(path=item) if isinstance(item, str) else item).model_copy(update={"options": dict(table)})
 
 
 def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
@@ -173,14 +197,6 @@ def _check_plugins(config: RunConfig, registry: Registry) -> None:
     problems = registry.check_run(config)
     if problems:
         raise ConfigError("; ".join(problems))
-
-
-def _runtime_missing(config: RunConfig) -> list[Missing]:
-    if config.run.runtime != "ray":
-        return []
-    if find_spec("ray") is not None:
-        return []
-    return [Missing("runtime ray needs Ray, which is not installed", "pip install 'rlcore[ray]', or type -t 1 -i 1 --runtime local")]
 
 
 def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:
@@ -207,9 +223,10 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     return notes, []
 
 
-def _data_missing(config: RunConfig, files: Sequence[Path]) -> list[Missing]:
-    paths = [source.path for source in config.data.sources] + list(config.eval.eval_dataset.values())
-    absent = [path for path in dict.fromkeys(paths) if not path.startswith("hf:") and not Path(path).exists()]
+def _data_missing(config: RunConfig, files: Sequence[Path], registry: Registry) -> list[Missing]:
+    sources = [*config.data.sources, *(DataSource(path=path) for path in config.eval.eval_dataset.values())]
+    paths = [source.path for source in sources if is_file(source, registry)]
+    absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
     return [Missing(f"data set {path} is not found here", _where_it_is(path, files)) for path in absent]
 
 
@@ -228,6 +245,9 @@ def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options,
         notes=tuple(dict.fromkeys(notes)),
         missing=tuple(dict.fromkeys(missing)),
         registry=registry,
+        runtime_options=instances.get("run.runtime"),
+        transfer_options=instances.get("weights.transport"),
+        tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
         inference_options=instances.get("inference.name"),
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
@@ -238,8 +258,9 @@ def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options,
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
-    for section in ("inference", "training", "algorithm"):
+    for section in ("run", "inference", "training", "algorithm", "weights"):
         paths += [f"{section}.options.{key}" for key in get_path(config, f"{section}.options")]
+    paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]
     for index, entry in enumerate(config.rewards):
         paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
         paths += [f"rewards.{index}.policy.{key}" for key in RewardPolicy.model_fields]

@@ -9,8 +9,8 @@ from rlcore.config.auto import USUAL_RANGES, ratio_is_one
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
-from rlcore.errors import ConfigError
-from rlcore.specs import AdvantageSpec, LossSpec, RewardSpec
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.specs import AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 
@@ -36,6 +36,12 @@ class Facts:
         """The estimator's spec, None where it is not installed."""
         spec = self.chosen.spec("algorithm.estimator")
         return spec if isinstance(spec, AdvantageSpec) else None
+
+    @property
+    def runtime(self) -> RuntimeSpec | None:
+        """The runtime's spec, None if it is not installed."""
+        spec = self.chosen.spec("run.runtime")
+        return spec if isinstance(spec, RuntimeSpec) else None
 
     def rewards(self) -> Iterator[tuple[str, RewardSpec]]:
         """Name as chosen, and spec, of every reward that is installed."""
@@ -261,25 +267,44 @@ def _of_recipe(facts: Facts, path: str) -> object:
     return next((get_path(layer.data, path) for layer in facts.draft.layers if layer.name == "recipe"), None)
 
 
-def _local_is_one_process(facts: Facts) -> str | None:
-    if facts.config.run.runtime != "local":
+def _runtime_is_one_process(facts: Facts) -> str | None:
+    if facts.runtime is None or facts.runtime.several:
         return None
     for path, flag in (("training.num_trainers", "-t 1"), ("inference.num_inferencer", "-i 1"), ("training.zero_stage", "-zero 0")):
         if get_path(facts.config, path) > (path != "training.zero_stage"):
-            return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime ray or {flag}"
+            several = facts.chosen.several
+            return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime {several} or {flag}"
+    return None
+
+
+def _runtime_reads_address(facts: Facts) -> str | None:
+    spec = facts.runtime
+    if spec is None:
+        return None
     for path in ("run.master_address", "run.master_port", "run.ray_dir"):
-        if get_path(facts.config, path) is not None:
-            return f"{facts.cite('run.runtime')} is one process and has no use for {facts.cite(path)}; type --runtime ray or leave it out"
+        if path not in spec.settings and get_path(facts.config, path) is not None:
+            one = "is one process and " if not spec.several else ""
+            other = f"type --runtime {facts.chosen.several} or leave it out" if not spec.several else "leave it out"
+            return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None
 
 
 def _transport_fits_runtime(facts: Facts) -> str | None:
-    transport, runtime = facts.config.weights.transport, facts.config.run.runtime
-    if (transport == "memory") == (runtime == "local"):
+    transfer, runtime, name = facts.chosen.spec("weights.transport"), facts.runtime, facts.config.run.runtime
+    if runtime is None:
         return None
-    if runtime == "local":
-        return f"{facts.cite('weights.transport')} is for several processes, the runtime is local; type --transport auto or --runtime ray"
-    return f"{facts.cite('weights.transport')} is for one process, and the runtime is ray; type --transport auto or --runtime local"
+    if not isinstance(transfer, WeightTransferSpec):
+        open_ = facts.config.weights.transport == "auto"
+        return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime local" if open_ else None
+    cited = facts.cite("weights.transport")
+    if not runtime.several and transfer.reach != "process":
+        other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
+        return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
+    if runtime.several and transfer.reach == "process":
+        return f"{cited} is for one process, and the runtime is {name}; type --transport auto or --runtime local"
+    if transfer.runtimes and runtime.name not in transfer.runtimes:
+        return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
+    return None
 
 
 def _colocated_takes_turns(facts: Facts) -> str | None:
@@ -336,7 +361,8 @@ RULES: tuple[Rule, ...] = (
     _loss_without_ratio,
     _truncated_sampler,
     _splits_within_batch,
-    _local_is_one_process,
+    _runtime_is_one_process,
+    _runtime_reads_address,
     _transport_fits_runtime,
     _colocated_takes_turns,
     _rewards_differ,
@@ -435,6 +461,9 @@ def _without_use(facts: Facts) -> Iterator[str]:
     config = facts.config
     if config.run.master_address is not None and config.run.ray_dir is not None:
         yield f"{facts.cite('run.ray_dir')} is not used: the Ray cluster that is joined keeps its files where it was told to at its start"
-    for name in ("producer_restarts", "producer_deadline"):
-        if config.run.runtime == "local" and getattr(config.schedule, name) != getattr(ScheduleSection(), name):
-            yield f"{facts.cite(f'schedule.{name}')} is not used: the runtime local is one process, of which nothing is started anew"
+    for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
+        path, spec = f"schedule.{name}", facts.runtime
+        if spec is None or path in spec.settings or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
+            continue
+        why = "does not read it" if spec.several else "is one process, of which nothing is started anew"
+        yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

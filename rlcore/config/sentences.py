@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.blame import closest
 from rlcore.config.layers import Draft, get_path, spoken
-from rlcore.config.settings import Setting, core_settings, expected
-from rlcore.errors import ConfigError
+from rlcore.config.settings import Setting, bare, core_settings, expected, whole_type
+from rlcore.contracts.errors import ConfigError
+from rlcore.host.blame import closest
 
 __all__ = ["refusal", "unknown_option"]
 
@@ -74,31 +74,20 @@ def _example(setting: Setting) -> str:
     return "" if default is None or default in ("", (), {}) else f"{spoken(default)} (the default)"
 
 
-def _bare(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def _field_type(model: type[BaseModel], name: str) -> Any:
-    field = model.model_fields[name]
-    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
-
-
 def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[str, Any]:
     """The dotted path that the user knows, and its type (None for what the model does not have)."""
     path: list[str] = []
     current: Any = model
     for part in loc:
-        bare = _bare(current)
-        if isinstance(bare, type) and issubclass(bare, BaseModel):
+        inner = bare(current)
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
             path.append(str(part))
-            if part not in bare.model_fields:
+            if part not in inner.model_fields:
                 return ".".join(path), None
-            current = _field_type(bare, str(part))
+            current = whole_type(inner.model_fields[str(part)])
             continue
-        items = get_args(bare)
-        item = _bare(items[0]) if get_origin(bare) in (tuple, list) and items else None
+        items = get_args(inner)
+        item = bare(items[0]) if get_origin(inner) in (tuple, list) and items else None
         if not (isinstance(item, type) and issubclass(item, BaseModel) and isinstance(part, int)):
             break
         path.append(str(part))
@@ -109,8 +98,8 @@ def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[str, Any]
 def _siblings(model: type[BaseModel], path: str) -> list[str]:
     parts = path.split(".")[:-1]
     annotation = _locate(model, [int(part) if part.isdigit() else part for part in parts])[1] if parts else model
-    bare = _bare(annotation)
-    return list(bare.model_fields) if isinstance(bare, type) and issubclass(bare, BaseModel) else []
+    inner = bare(annotation)
+    return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
 
 
 def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> str:

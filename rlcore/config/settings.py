@@ -9,6 +9,7 @@ import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -18,7 +19,7 @@ from pydantic_core import PydanticUndefined
 
 from rlcore.config.model import RunConfig
 
-__all__ = ["Setting", "alternatives", "core_settings", "expected", "model_settings"]
+__all__ = ["Setting", "alternatives", "bare", "core_settings", "expected", "model_settings", "type_name", "whole_type"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +48,6 @@ class Setting:
     def flag(self) -> str:
         """The flag to name in a sentence: the first, which is the short one where there is one."""
         return self.flags[0]
-
-
-def _full(field: FieldInfo) -> Any:
-    """The field's type with its own bounds put back around it."""
-    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
 
 
 def _sections() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -121,7 +117,7 @@ def _setting(path: str, shown: tuple[str, ...], field: FieldInfo, owner: str) ->
         path=path,
         flags=shown,
         spellings=_spellings(shown, path),
-        type=_full(field),
+        type=whole_type(field),
         default=None if default is PydanticUndefined else default,
         help=field.description or "",
         owner=owner,
@@ -139,6 +135,16 @@ def model_settings(model: type[BaseModel], prefix: str, owner: str) -> dict[str,
 # --- types in words ----------------------------------------------------------------------------------------------------
 
 
+def whole_type(field: FieldInfo) -> Any:
+    """The field's type with its own bounds put back around it."""
+    return Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation
+
+
+def bare(annotation: Any) -> Any:
+    """A type without its bounds."""
+    return _peel(annotation)[0]
+
+
 def _peel(annotation: Any) -> tuple[Any, dict[str, Any]]:
     """An annotation without ``Annotated``, and its bounds by name."""
     bounds: dict[str, Any] = {}
@@ -154,9 +160,9 @@ def _peel(annotation: Any) -> tuple[Any, dict[str, Any]]:
 
 def alternatives(annotation: Any) -> list[Any]:
     """The members of a union (bounds kept), or the one type there is."""
-    bare, _ = _peel(annotation)
-    if get_origin(bare) in (Union, types.UnionType):
-        return [member for part in get_args(bare) for member in alternatives(part)]
+    inner = bare(annotation)
+    if get_origin(inner) in (Union, types.UnionType):
+        return [member for part in get_args(inner) for member in alternatives(part)]
     return [annotation]
 
 
@@ -170,9 +176,9 @@ def expected(annotation: Any) -> str:
 
 
 def _expected_one(annotation: Any) -> str:
-    bare, bounds = _peel(annotation)
-    origin, parts = get_origin(bare), get_args(bare)
-    if bare is type(None):
+    inner, bounds = _peel(annotation)
+    origin, parts = get_origin(inner), get_args(inner)
+    if inner is type(None):
         return "none"
     if origin is Literal:
         words = [str(part) for part in parts]
@@ -183,12 +189,29 @@ def _expected_one(annotation: Any) -> str:
         return f"a list, each item {expected(parts[0])}" if parts else "a list"
     if origin is dict:
         return f"a table (JSON on the command line), each value {expected(parts[1])}"
-    if isinstance(bare, type) and issubclass(bare, BaseModel):
-        return "a table with " + ", ".join(bare.model_fields)
-    if bare is str and bounds.get("min_length"):
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return "a table with " + ", ".join(inner.model_fields)
+    if inner is str and bounds.get("min_length"):
         return "a text that is not empty"
-    word = _WORDS.get(origin or bare, getattr(bare, "__name__", str(bare)))
+    word = _WORDS.get(origin or inner, getattr(inner, "__name__", str(inner)))
     if bounds.keys() == {"ge", "le"}:
         return f"{word} from {bounds['ge']} to {bounds['le']}"
     limits = [f"{words} {bounds[name]}" for name, words in _BOUNDS.items() if name in bounds]
     return f"{word} {' and '.join(limits)}" if limits else word
+
+
+def type_name(annotation: Any) -> str:
+    """A type as code: ``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
+    inner = bare(annotation)
+    origin, parts = get_origin(inner), get_args(inner)
+    if inner is None or inner is type(None):
+        return "none"
+    if origin is Literal:
+        return " | ".join(repr(value) for value in parts)
+    if origin in (Union, types.UnionType):
+        return " | ".join(type_name(part) for part in parts)
+    if isinstance(inner, type) and issubclass(inner, Enum):
+        return " | ".join(repr(member.value) for member in inner)
+    if origin is not None:
+        return f"{getattr(origin, '__name__', origin)}[{', '.join('…' if part is Ellipsis else type_name(part) for part in parts)}]"
+    return getattr(inner, "__name__", str(inner))

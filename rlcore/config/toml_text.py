@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from rlcore.config.model import RunConfig
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
 
 __all__ = ["line_of", "read_toml", "to_toml"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from rlcore.config.settings import alternatives
+from rlcore.config.settings import alternatives, bare
 
 __all__ = ["arity", "from_text"]
 
@@ -16,18 +16,12 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
-def _bare(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
 def arity(annotation: Any) -> str | int:
     """How many words a flag takes: ``"bool"`` (none, or true/false), ``"many"``, 2 for a pair, else 1."""
     for part in alternatives(annotation):
-        bare = _bare(part)
-        origin, parts = get_origin(bare), get_args(bare)
-        if bare is bool:
+        inner = bare(part)
+        origin, parts = get_origin(inner), get_args(inner)
+        if inner is bool:
             return "bool"
         if origin is tuple and len(parts) == 2 and parts[1] is not Ellipsis:
             return 2
@@ -38,7 +32,7 @@ def arity(annotation: Any) -> str | int:
 
 def from_text(words: Sequence[str], annotation: Any) -> Any:
     """The value that the words of one flag mean. "none" is None where the setting may be none."""
-    options = [_bare(part) for part in alternatives(annotation)]
+    options = [bare(part) for part in alternatives(annotation)]
     if type(None) in options and list(words) == ["none"]:
         return None
     for option in options:

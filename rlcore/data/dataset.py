@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Prompt
 from rlcore.data.rows import BadRow, Routes, parse_row
-from rlcore.errors import DataError
-from rlcore.specs import RewardSpec
-from rlcore.types import Prompt
 
 __all__ = ["DataSet", "collect", "resized"]
 

@@ -1,4 +1,4 @@
-"""Reads a JSONL file line by line, strictly: UTF-8, one JSON value a line, no NaN, no key twice. Knows nothing of what a row means."""
+"""Reads JSON strictly: UTF-8, no NaN, no key twice; and JSONL files, one value a line. Knows nothing of what a row means."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.interfaces import RowSource
 from rlcore.data.rows import BadRow
-from rlcore.errors import DataError
 
-__all__ = ["read_jsonl"]
+__all__ = ["JsonLines", "read_jsonl", "strict_json"]
+
+
+class JsonLines(RowSource):
+    """The data source ``jsonl``."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """See RowSource; the number of a row is that of its line."""
+        return read_jsonl(Path(path), path)
 
 
 def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
@@ -41,18 +50,28 @@ def _decoded(raw: bytes, offset: int) -> object | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(f"byte {offset + error.start} of the file ({raw[error.start]:#04x}) is not UTF-8; save the file as UTF-8")
     try:
-        value = _DECODER.decode(text.strip(" \t\r\n"))
-        if "\\u" in text:  # an escaped lone surrogate is valid JSON and not valid text
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
+        return strict_json(text)
     except BadRow as bad:
         return bad
-    except UnicodeEncodeError:
-        return BadRow("the line escapes half a surrogate pair (like \\ud800), which is no character; remove it")
     except json.JSONDecodeError as error:
         return BadRow(f"not JSON at column {error.colno} ({error.msg[:1].lower()}{error.msg[1:]}); each line must be one whole object")
+
+
+def strict_json(text: str) -> object:
+    """The value of a JSON text. BadRow, with the reason, for one that the standard or this program does not take; JSONDecodeError for
+    what is no JSON."""
+    try:
+        value: object = _DECODER.decode(text.strip(" \t\r\n"))
+        if "\\u" in text:  # an escaped lone surrogate is valid JSON and not valid text
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadRow("the line escapes half a surrogate pair (like \\ud800), which is no character; remove it") from error
+    except json.JSONDecodeError:
+        raise
     except (RecursionError, ValueError) as error:
-        return BadRow(f"not usable as JSON ({'nested too deeply' if isinstance(error, RecursionError) else 'a number is too long'})")
-    return value  # type: ignore[no-any-return]
+        deep = isinstance(error, RecursionError)
+        raise BadRow(f"not usable as JSON ({'nested too deeply' if deep else 'a number is too long'})") from error
+    return value
 
 
 def _constant(name: str) -> Any:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.config.model import DataSource
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import DataSet, collect, resized
-from rlcore.data.jsonl import read_jsonl
 from rlcore.data.rows import Routes
-from rlcore.data.tables import HUB_PREFIX, read_hub, read_parquet, read_saved
-from rlcore.errors import DataError
-from rlcore.specs import RewardSpec
-from rlcore.types import Message, Prompt
+from rlcore.data.sources import read_rows, stem_of
+from rlcore.host.registry import Registry
 
 if TYPE_CHECKING:
     from rlcore.config import RunConfig
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "with_system_prompt"]
 
 
-def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec]) -> DataSet:
+def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
     """The training prompts of a run: one data set, or several one after the other, each as many times as its ratio says.
 
     Every row is checked before anything is returned. ``DataError``: one sentence with ``file:line`` of the first bad row.
@@ -28,18 +29,19 @@ def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec]) -> DataS
     sources = config.data.sources
     if not sources:
         raise DataError("no training data is named; name at least one file with -d/--dataset")
-    stems = _stems([source.path for source in sources])
+    stems = _stems(sources, registry)
     routes = Routes(tuple(reward_specs))
     prompts: list[Prompt] = []
     for source, stem in zip(sources, stems, strict=True):
-        prompts += resized(collect(_read(source.path), name=source.path, stem=stem, routes=routes), source.ratio)
+        prompts += resized(collect(read_rows(source, registry), name=source.path, stem=stem, routes=routes), source.ratio)
     return DataSet.made_of(prompts)
 
 
-def load_eval(path: str | Path, reward_specs: Sequence[RewardSpec]) -> DataSet:
+def load_eval(path: str | Path, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
     """One evaluation task; the same formats and rules as for training."""
-    name = str(path)
-    return DataSet.made_of(collect(_read(name), name=name, stem=_stem(name), routes=Routes(tuple(reward_specs))))
+    source = DataSource(path=str(path))
+    stem, routes = stem_of(source, registry), Routes(tuple(reward_specs))
+    return DataSet.made_of(collect(read_rows(source, registry), name=source.path, stem=stem, routes=routes))
 
 
 def with_system_prompt(messages: Sequence[Message], system_prompt: str | None) -> tuple[Message, ...]:
@@ -62,24 +64,7 @@ def check_prompt_lengths(prompts: Sequence[Prompt], token_counts: Sequence[int],
     )
 
 
-def _stem(name: str) -> str:
-    return name if name.startswith(HUB_PREFIX) else Path(name).stem
-
-
-def _stems(names: Sequence[str]) -> list[str]:
-    """What default ids begin with: the file's stem, or the path where two files have one stem."""
-    stems = [_stem(name) for name in names]
-    return [name if stems.count(stem) > 1 else stem for name, stem in zip(names, stems, strict=True)]
-
-
-def _read(name: str) -> Iterator[tuple[int, object]]:
-    if name.startswith(HUB_PREFIX):
-        return read_hub(name)
-    path = Path(name)
-    if path.is_dir():
-        return read_saved(path, name)
-    if not path.exists():
-        raise DataError(f"{name}: no such data file; check the path given with -d/--dataset or -ed/--eval-dataset")
-    if path.suffix == ".parquet":
-        return read_parquet(path, name)
-    return read_jsonl(path, name)
+def _stems(sources: Sequence[DataSource], registry: Registry) -> list[str]:
+    """What default ids begin with: the file's stem, or the path if two files have one stem."""
+    stems = [stem_of(source, registry) for source in sources]
+    return [source.path if stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)]

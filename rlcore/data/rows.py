@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.specs import RewardSpec
-from rlcore.types import Message, Prompt
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Message, Prompt
 
 __all__ = ["ROLES", "BadRow", "Routes", "parse_row"]
 

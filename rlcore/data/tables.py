@@ -7,11 +7,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import DataError
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.interfaces import RowSource
+from rlcore.host.install import install_line
 
-__all__ = ["HUB_PREFIX", "read_hub", "read_parquet", "read_saved"]
+__all__ = ["HubRows", "ParquetFile", "read_hub", "read_parquet", "read_saved"]
 
-HUB_PREFIX = "hf:"
+_PREFIX = "hf:"
+
+
+class ParquetFile(RowSource):
+    """The data source ``parquet``."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """See RowSource."""
+        return read_parquet(Path(path), path)
+
+
+class HubRows(RowSource):
+    """The data source ``hub``: data sets of the Hugging Face hub, and folders that its library has saved."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """See RowSource."""
+        return read_hub(path) if path.startswith(_PREFIX) else read_saved(Path(path), path)
 
 
 def read_parquet(path: Path, name: str) -> Iterator[tuple[int, object]]:
@@ -31,7 +49,7 @@ def read_parquet(path: Path, name: str) -> Iterator[tuple[int, object]]:
 def read_hub(name: str) -> Iterator[tuple[int, object]]:
     """Rows of ``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is ``train`` where none is named."""
     datasets = _optional("datasets", name)
-    parts = name.removeprefix(HUB_PREFIX).split(":")
+    parts = name.removeprefix(_PREFIX).split(":")
     if not all(parts) or len(parts) > 3:
         raise DataError(f"{name}: write hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT, for example hf:openai/gsm8k:main:train")
     split = parts[-1] if len(parts) > 1 else "train"
@@ -64,7 +82,7 @@ def _optional(module: str, name: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         reason = "" if isinstance(error, ModuleNotFoundError) else f" ({_first_line(error)})"
-        raise DataError(f"{name}: reading this needs the package {missing}{reason}; type: pip install 'rlcore[datasets]'") from error
+        raise DataError(f"{name}: reading this needs the package {missing}{reason}; type: {install_line('rlcore[datasets]')}") from error
 
 
 def _first_line(error: BaseException) -> str:

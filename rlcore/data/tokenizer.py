@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.errors import ConfigError, DataError
-from rlcore.interfaces import Tokenizer
-from rlcore.types import Message
+from rlcore.contracts.errors import ConfigError, DataError
+from rlcore.contracts.interfaces import Tokenizer
+from rlcore.contracts.types import Message
 
 __all__ = ["ChatTokenizer", "load_tokenizer"]
 

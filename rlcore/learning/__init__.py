@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from rlcore.learning.collation import MicroBatch, collate
     from rlcore.learning.correction import Correction, Mismatch
     from rlcore.learning.kl import Kl, bounded_exp, kl_estimate, kl_penalty
+    from rlcore.learning.loss_options import ClippedOptions
     from rlcore.learning.losses import ClippedSurrogate, policy_ratio
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
     from rlcore.learning.objective import PolicyObjective
-    from rlcore.learning.options import ClippedOptions
     from rlcore.learning.projection import token_logprobs
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 _HOME = {
     "BatchSettings": "assemble",
-    "ClippedOptions": "options",
+    "ClippedOptions": "loss_options",
     "ClippedSurrogate": "losses",
     "Correction": "correction",
     "GroupMean": "advantages",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore.batches import RewardBatch
-from rlcore.interfaces import AdvantageEstimator
+from rlcore.contracts.batches import RewardBatch
+from rlcore.contracts.interfaces import AdvantageEstimator
 
 __all__ = ["GroupMean", "GroupNorm", "group_mean", "group_size", "group_std", "group_sum"]
 

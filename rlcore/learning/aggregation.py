@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from rlcore.batches import Normalisers
+from rlcore.contracts.batches import Normalisers
 
 __all__ = ["Variation", "count", "token_weights"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from rlcore.batches import RewardBatch, TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.batches import RewardBatch, TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
 from rlcore.learning.aggregation import Variation, count, token_weights
 from rlcore.learning.needs import undeclared
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
-from rlcore.types import Finish, Group, Kind, Rollout, Score
 
 __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split"]
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlcore.batches import LossBatch, TrainBatch, token_index
-from rlcore.errors import RunError
+from rlcore.contracts.batches import LossBatch, TrainBatch, token_index
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.types import Segment
 from rlcore.learning.micro_batches import shared_rows
-from rlcore.types import Segment
 
 __all__ = ["MicroBatch", "collate"]
 
@@ -57,7 +57,6 @@ class MicroBatch:
             rollout_logprobs=tensor(share.rollout_logprobs),
             weights=tensor(share.weights),
             reference_logprobs=None if share.reference_logprobs is None else tensor(share.reference_logprobs),
-            proximal_logprobs=None if share.proximal_logprobs is None else tensor(share.proximal_logprobs),
             entropy=entropy,
             extras={name: tensor(values) for name, values in share.extras.items()},
             normalisers=share.normalisers,

@@ -17,7 +17,7 @@ from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING
 
-from rlcore.batches import LossBatch
+from rlcore.contracts.batches import LossBatch
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
 
 if TYPE_CHECKING:

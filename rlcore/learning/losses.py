@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rlcore.batches import LossBatch
-from rlcore.interfaces import Loss
+from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.interfaces import Loss
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
-from rlcore.learning.options import ClippedOptions
+from rlcore.learning.loss_options import ClippedOptions
 
 if TYPE_CHECKING:
     import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlcore.interfaces import OptimizerSettings
+from rlcore.contracts.interfaces import OptimizerSettings
 
 __all__ = ["learning_rate"]
 

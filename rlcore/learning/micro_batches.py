@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlcore.batches import TrainBatch
+from rlcore.contracts.batches import TrainBatch
 
 __all__ = ["plan_micro_batches", "shared_rows"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.interfaces import Need
+from rlcore.contracts.interfaces import Need
 
 __all__ = ["undeclared"]
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from rlcore.batches import LossBatch
-from rlcore.errors import RlcoreError, RunError
-from rlcore.interfaces import Loss, Need
+from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.errors import RlcoreError, RunError
+from rlcore.contracts.interfaces import Loss, Need
 from rlcore.learning.correction import Correction
 from rlcore.learning.kl import Kl, kl_estimate, kl_penalty
 from rlcore.learning.needs import undeclared
@@ -118,7 +118,6 @@ class PolicyObjective:
         given = {
             Need.OLD: batch.old_logprobs,
             Need.REFERENCE: batch.reference_logprobs,
-            Need.PROXIMAL: batch.proximal_logprobs,
             Need.ENTROPY: batch.entropy,
         }
         if self.correction is not None and not batch.rollout_logprobs.isfinite().all():

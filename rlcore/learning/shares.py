@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlcore.batches import TrainBatch, token_index
-from rlcore.errors import RunError
+from rlcore.contracts.batches import TrainBatch, token_index
+from rlcore.contracts.errors import RunError
 
 __all__ = ["cut_shares", "joined"]
 

@@ -3,8 +3,9 @@
 ``Judge`` is what the rest of rlcore uses: groups go in, groups of scores come out. Beneath it ``RewardPool`` keeps the processes.
 """
 
-from rlcore.rewards.entry import RewardEntry
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.pool import RewardPool
+from rlcore.rewards.reward_entry import RewardEntry
+from rlcore.rewards.verdict_counts import VerdictCounts
 
-__all__ = ["Judge", "RewardEntry", "RewardPool"]
+__all__ = ["Judge", "RewardEntry", "RewardPool", "VerdictCounts"]

@@ -13,13 +13,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from rlcore.rewards.entry import Traits
-from rlcore.rewards.inbox import Inbox, Result
+from rlcore.contracts.types import Outcome
 from rlcore.rewards.process import State, WorkerProcess
 from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, encode
-from rlcore.rewards.queueing import Item, TaskQueue
+from rlcore.rewards.queueing import QueuedTask, TaskQueue
+from rlcore.rewards.result_inbox import Result, ResultInbox
+from rlcore.rewards.reward_entry import Traits
 from rlcore.rewards.verdict import failed
-from rlcore.types import Outcome
 
 __all__ = ["UNASKED", "Dispatcher"]
 
@@ -43,7 +43,7 @@ class Dispatcher:
     hosting = False
     _sparing = True
 
-    def __init__(self, setup: bytes, *, workers: int, inbox: Inbox, start_seconds: float) -> None:
+    def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float) -> None:
         self._setup, self._target, self._inbox, self._start_seconds = setup, workers, inbox, start_seconds
         self._lock = threading.Lock()
         self._queue = TaskQueue(workers)
@@ -68,7 +68,7 @@ class Dispatcher:
     def submit(self, tasks: Sequence[tuple[Task, bytes]]) -> None:
         """Queue tasks with their pickles."""
         with self._lock:
-            self._queue.extend(Item(task, payload) for task, payload in tasks)
+            self._queue.extend(QueuedTask(task, payload) for task, payload in tasks)
         self._wake()
 
     def cancel(self, task_ids: set[int]) -> None:
@@ -274,7 +274,7 @@ class Dispatcher:
         if more:
             self._send(worker, encode([(item.task.task_id, item.payload) for item in more]))
 
-    def _answered(self, worker: WorkerProcess, item: Item, done: Done) -> None:
+    def _answered(self, worker: WorkerProcess, item: QueuedTask, done: Done) -> None:
         """An answer arrived: a result, or an accident of the machine that deserves one more attempt."""
         worker.served, self._failed_starts = True, 0
         with self._lock:
@@ -284,7 +284,7 @@ class Dispatcher:
         else:
             self._finish(item, done)
 
-    def _failed_once(self, item: Item, done: Done) -> None:
+    def _failed_once(self, item: QueuedTask, done: Done) -> None:
         """Once more and alone, at the end of the queue; the second time it is the verdict."""
         with self._lock:
             again = self._queue.retry(item)
@@ -296,7 +296,7 @@ class Dispatcher:
             self._queue.put_back(worker.job)
             worker.job.clear()
 
-    def _suspect(self, worker: WorkerProcess, culprits: Sequence[Item], outcome: Outcome, reason: str) -> None:
+    def _suspect(self, worker: WorkerProcess, culprits: Sequence[QueuedTask], outcome: Outcome, reason: str) -> None:
         """Those brought the worker down, or may have; what else it had goes back to the queue.
 
         Where that happens it will happen again, so from now on a spare worker stands by: a start takes longer than many a deadline.
@@ -310,7 +310,7 @@ class Dispatcher:
             seconds = item.task.deadline if outcome is Outcome.TIMEOUT else 0.0
             self._failed_once(item, failed(item.task.task_id, len(item.task.items), outcome, reason, seconds))
 
-    def _finish(self, item: Item, done: Done) -> None:
+    def _finish(self, item: QueuedTask, done: Done) -> None:
         with self._lock:
             if not self._queue.answer(item):
                 return
@@ -360,7 +360,7 @@ class Dispatcher:
             patience = _KILLED_STARTS if worker.killed else None
             self._not_started(f"a reward worker ended before it was asked anything ({how})", patience=patience)
 
-    def _culprits(self, worker: WorkerProcess) -> list[Item]:
+    def _culprits(self, worker: WorkerProcess) -> list[QueuedTask]:
         return list(worker.job)[:1]
 
     def _remove(self, worker: WorkerProcess) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 
+from rlcore.contracts.types import Outcome
 from rlcore.rewards.dispatch import UNASKED, Dispatcher
 from rlcore.rewards.hosting import BEAT_SECONDS
-from rlcore.rewards.inbox import Inbox
 from rlcore.rewards.process import State, WorkerProcess
 from rlcore.rewards.protocol import Done, encode
-from rlcore.rewards.queueing import Item
-from rlcore.types import Outcome
+from rlcore.rewards.queueing import QueuedTask
+from rlcore.rewards.result_inbox import ResultInbox
 
 __all__ = ["HostDispatcher"]
 
@@ -25,7 +25,7 @@ class HostDispatcher(Dispatcher):
     hosting = True
     _sparing = False
 
-    def __init__(self, setup: bytes, *, concurrency: int, inbox: Inbox, start_seconds: float) -> None:
+    def __init__(self, setup: bytes, *, concurrency: int, inbox: ResultInbox, start_seconds: float) -> None:
         super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds)
         self._concurrency = concurrency
         self._leaving: WorkerProcess | None = None
@@ -33,7 +33,7 @@ class HostDispatcher(Dispatcher):
 
     def _assign(self) -> None:
         for worker in [w for w in self._workers if w.state in (State.IDLE, State.BUSY) and w is not self._leaving]:
-            job: list[Item] = []
+            job: list[QueuedTask] = []
             with self._lock:
                 while len(worker.job) + len(job) < self._concurrency and (one := self._queue.next_job(alone=True)):
                     job += one
@@ -77,7 +77,7 @@ class HostDispatcher(Dispatcher):
         self._remove(worker)
         self._suspect(worker, culprits, Outcome.TIMEOUT, f"the event loop was blocked for {shortest:g} s, twice")
 
-    def _culprits(self, worker: WorkerProcess) -> list[Item]:
+    def _culprits(self, worker: WorkerProcess) -> list[QueuedTask]:
         """Who had the loop; everything in flight where nobody had it."""
         current = worker.panel.current() if worker.panel is not None else None
         found = [item for item in worker.job if item.task.task_id == current]

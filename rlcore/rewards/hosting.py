@@ -16,13 +16,13 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from rlcore.errors import InfrastructureError
-from rlcore.interfaces import AsyncReward, Reward
-from rlcore.rewards.entry import RewardRecipe
+from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.panel import Panel
 from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Task, encode, end_fork, retiring
+from rlcore.rewards.reward_entry import RewardRecipe
 from rlcore.rewards.verdict import accident, checked, describe, failed
-from rlcore.types import Outcome, RewardInput, Score
 
 __all__ = ["BEAT_SECONDS", "Host", "Pace"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.types import Outcome, Score
+from rlcore.contracts.types import Outcome, Score
 
 __all__ = ["mix"]
 

@@ -10,12 +10,12 @@ import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 
-from rlcore.errors import PluginError, RunError
+from rlcore.contracts.errors import PluginError, RunError
 from rlcore.rewards.dispatch import Dispatcher
-from rlcore.rewards.entry import RewardEntry, Traits
 from rlcore.rewards.host_dispatch import HostDispatcher
-from rlcore.rewards.inbox import Inbox, Result
 from rlcore.rewards.protocol import Setup, Task, encode
+from rlcore.rewards.result_inbox import Result, ResultInbox
+from rlcore.rewards.reward_entry import RewardEntry, Traits
 
 __all__ = ["MAX_GROWTH", "MAX_ITEMS", "RewardPool"]
 
@@ -49,7 +49,7 @@ class RewardPool:
         if workers < 1:
             raise ValueError(f"workers is {workers}; a reward pool needs at least 1")
         setup = Setup(recipes=tuple(entry.recipe() for entry in entries), max_items=max_items, max_growth=max_growth)
-        self._inbox = Inbox()
+        self._inbox = ResultInbox()
         self._running: list[tuple[Dispatcher, threading.Thread]] = []
         self._finalizer = weakref.finalize(self, _stop, self._running)
         self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)

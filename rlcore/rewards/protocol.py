@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from rlcore.rewards.entry import RewardRecipe, Traits
-from rlcore.types import Outcome, RewardInput, Score
+from rlcore.contracts.types import Outcome, RewardInput, Score
+from rlcore.rewards.reward_entry import RewardRecipe, Traits
 
 __all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "end_fork", "retiring"]
 

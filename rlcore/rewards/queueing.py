@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rlcore.rewards.protocol import Task
 
-__all__ = ["Item", "TaskQueue"]
+__all__ = ["QueuedTask", "TaskQueue"]
 
 _JOB = 16  # tasks sent to a worker at once, at most: enough to hide the way there and back
 _JOB_SECONDS = 0.02  # and no more than take about that long together, so that little stands behind one that hangs
@@ -20,7 +20,7 @@ _MEMORY = 0.02  # weight of the newest task in the mean duration
 
 
 @dataclass(slots=True, eq=False)
-class Item:
+class QueuedTask:
     """A task on its way. ``copies``: how many places hold it, the queue and jobs of workers; ``retried``: its last attempt is next."""
 
     task: Task
@@ -35,14 +35,14 @@ class TaskQueue:
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        self._waiting: deque[Item] = deque()
+        self._waiting: deque[QueuedTask] = deque()
         self._mean: float | None = None
 
-    def extend(self, items: Iterable[Item]) -> None:
+    def extend(self, items: Iterable[QueuedTask]) -> None:
         """New tasks, at the end."""
         self._waiting.extend(items)
 
-    def cancel(self, task_ids: set[int], running: Iterable[Item]) -> None:
+    def cancel(self, task_ids: set[int], running: Iterable[QueuedTask]) -> None:
         """Drop those that wait, and the answers of those that are ``running``."""
         for item in (*self._waiting, *running):
             if item.task.task_id in task_ids:
@@ -57,11 +57,11 @@ class TaskQueue:
         """Seconds that so many tasks may take; 0 where nothing is known yet."""
         return count * (self._mean or 0.0)
 
-    def next_job(self, *, alone: bool = False, suspects: bool = True) -> list[Item]:
+    def next_job(self, *, alone: bool = False, suspects: bool = True) -> list[QueuedTask]:
         """The head of the queue: one item where it is a suspect or is wanted ``alone``, else a share that shrinks as the queue does, so
         that workers end together. ``suspects`` False: nothing where the head is one, for a job that others stand before."""
         size = 1 if alone else max(1, min(_JOB, len(self._waiting) // (2 * self._workers), self._affordable()))
-        job: list[Item] = []
+        job: list[QueuedTask] = []
         while len(job) < size and (item := self._head()) is not None and not ((job or not suspects) and item.retried):
             job.append(self._waiting.popleft())
             if item.retried:
@@ -71,19 +71,19 @@ class TaskQueue:
     def _affordable(self) -> int:
         return 1 if self._mean is None else int(_JOB_SECONDS / max(self._mean, 1e-6))
 
-    def _head(self) -> Item | None:
+    def _head(self) -> QueuedTask | None:
         while self._waiting and self._waiting[0].closed:
             self._waiting.popleft()
         return self._waiting[0] if self._waiting else None
 
-    def lend(self, items: Sequence[Item]) -> None:
+    def lend(self, items: Sequence[QueuedTask]) -> None:
         """What stands behind a slow task is offered to other workers too."""
         lent = [item for item in items if not item.closed and item.copies == 1]
         for item in lent:
             item.copies += 1
         self._waiting.extendleft(reversed(lent))
 
-    def put_back(self, items: Iterable[Item]) -> None:
+    def put_back(self, items: Iterable[QueuedTask]) -> None:
         """A worker is gone: what it had not begun is again at the head of the queue, unless another place holds it."""
         homeless = []
         for item in items:
@@ -93,7 +93,7 @@ class TaskQueue:
                 homeless.append(item)
         self._waiting.extendleft(reversed(homeless))
 
-    def retry(self, item: Item) -> bool:
+    def retry(self, item: QueuedTask) -> bool:
         """Once more, alone, at the end of the queue; False where it had its last attempt, or nobody waits for it."""
         item.copies -= 1
         if item.retried or item.closed:
@@ -103,7 +103,7 @@ class TaskQueue:
         self._waiting.append(item)
         return True
 
-    def answer(self, item: Item) -> bool:
+    def answer(self, item: QueuedTask) -> bool:
         """An end of the task; False where it had one, or was cancelled."""
         first, item.closed = not item.closed, True
         return first

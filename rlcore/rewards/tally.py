@@ -1,4 +1,4 @@
-"""Counts what became of judging: metrics since the last look, and the budgets for failures."""
+"""Counts what became of judging since the last look, and keeps the budgets for failures."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from rlcore.errors import RewardBudgetError
-from rlcore.types import Outcome, Score
+from rlcore.contracts.errors import RewardBudgetError
+from rlcore.contracts.types import Outcome, Score
+from rlcore.rewards.verdict_counts import RewardCounts, VerdictCounts
 
 __all__ = ["Tally"]
 
@@ -83,35 +82,15 @@ class Tally:
                     f"raise {outcome.value} in budget of its [[rewards]]"
                 )
 
-    def metrics(self) -> dict[str, float]:
-        """Figures since the last call: shares of outcomes of the final scores, seconds per verdict, timeouts; per reward where several."""
-        total = sum(self._mixed.values())
-        figures = {f"reward/outcome/{outcome.value}": count / total for outcome, count in sorted(self._mixed.items())}
-        figures.update(self._latency("reward", [second for name in self._names for second in self._seconds[name]]))
-        figures["reward/timeouts"] = float(sum(counts[Outcome.TIMEOUT] for counts in self._outcomes.values()))
-        if len(self._names) > 1:
-            for name in self._names:
-                figures.update(self._of_one(name))
+    def take(self) -> VerdictCounts:
+        """What was counted since the last call."""
+        rewards = {name: RewardCounts(self._outcomes[name].copy(), tuple(self._seconds[name])) for name in self._names}
+        counts = VerdictCounts(rewards, self._mixed.copy())
         for name in self._names:
             self._seconds[name].clear()
             self._outcomes[name].clear()
         self._mixed.clear()
-        return figures
-
-    def _of_one(self, name: str) -> dict[str, float]:
-        counts = self._outcomes[name]
-        total = sum(counts.values())
-        figures = {f"reward/{name}/outcome/{outcome.value}": count / total for outcome, count in sorted(counts.items())}
-        figures.update(self._latency(f"reward/{name}", self._seconds[name]))
-        figures[f"reward/{name}/timeouts"] = float(counts[Outcome.TIMEOUT])
-        return figures
-
-    @staticmethod
-    def _latency(prefix: str, seconds: Sequence[float]) -> dict[str, float]:
-        if not seconds:
-            return {}
-        median, high = np.percentile(np.asarray(seconds), [50, 99])
-        return {f"{prefix}/latency_p50": float(median), f"{prefix}/latency_p99": float(high)}
+        return counts
 
 
 def _exceeds(failed: int, seen: int, budget: float) -> bool:

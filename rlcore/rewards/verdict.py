@@ -7,9 +7,9 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from rlcore.errors import InfrastructureError
+from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.protocol import Done
-from rlcore.types import Outcome, Score
 
 __all__ = ["accident", "checked", "describe", "failed"]
 

@@ -16,14 +16,14 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlcore.errors import InfrastructureError
-from rlcore.interfaces import AsyncReward, Reward
-from rlcore.rewards.entry import RewardRecipe, Traits
+from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.types import Score
 from rlcore.rewards.hosting import Host
 from rlcore.rewards.panel import Panel
 from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode, end_fork, retiring
+from rlcore.rewards.reward_entry import RewardRecipe, Traits
 from rlcore.rewards.verdict import accident, checked, describe
-from rlcore.types import Score
 
 __all__ = ["main", "run_task"]
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from rlcore.batches import TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
+from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.types import Group
+from rlcore.host.blame import blaming
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.reward_kl import reward_kl
 from rlcore.learning.shares import cut_shares, joined
-from rlcore.roles.blame import blaming
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.snapshots import Probe, Snapshot
-from rlcore.types import Group
 
 __all__ = ["Algorithm", "Consumer"]
 
@@ -132,8 +132,6 @@ class Consumer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
             elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs:
                 batch = replace(batch, old_logprobs=self._logprobs(batch, Which.POLICY))
-            if Need.PROXIMAL in algorithm.needs:
-                batch = replace(batch, proximal_logprobs=self._logprobs(batch, Which.POLICY))
         return batch
 
     def _logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:

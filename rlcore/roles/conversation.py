@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlcore.types import Completion, Sampling, Segment
+from rlcore.contracts.types import Completion, Sampling, Segment
 
 __all__ = ["Conversation", "Turn", "single_turn"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.roles.producer import Job, Produced
-from rlcore.types import Prompt, Sampling
+from rlcore.contracts.types import Prompt, Sampling
+from rlcore.roles.producer import GroupJob, Produced
 
 __all__ = ["Evaluation", "Evaluator", "TaskReport"]
 
@@ -23,7 +23,6 @@ class TaskReport:
     task: str
     accuracy: float | None
     reward: float | None
-    response_length: float | None
     rows: tuple[Mapping[str, Any], ...]
     failed: int = 0
 
@@ -43,11 +42,11 @@ class Evaluator:
         """A fresh round; its jobs take the keys from ``first_key`` downwards."""
         return Evaluation(dict(self._jobs(first_key)))
 
-    def _jobs(self, key: int) -> Iterator[tuple[int, tuple[str, Job]]]:
+    def _jobs(self, key: int) -> Iterator[tuple[int, tuple[str, GroupJob]]]:
         for number, (task, prompts) in enumerate(self._tasks.items()):
             for prompt in prompts:
                 noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
-                job = Job(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)
+                job = GroupJob(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)
                 yield key, (task, job)
                 key -= 1
 
@@ -55,12 +54,12 @@ class Evaluator:
 class Evaluation:
     """One round under way."""
 
-    def __init__(self, jobs: dict[int, tuple[str, Job]]) -> None:
+    def __init__(self, jobs: dict[int, tuple[str, GroupJob]]) -> None:
         self._jobs = jobs
         self._results: dict[int, Produced] = {}
 
     @property
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[GroupJob]:
         """What a producer must make."""
         return [job for _, job in self._jobs.values()]
 
@@ -91,7 +90,6 @@ def _report(task: str, results: list[Produced]) -> TaskReport:
         task=task,
         accuracy=_mean(accuracies),
         reward=_mean([score.value for score, _ in judged]),
-        response_length=_mean([rollout.length for _, rollout in judged]),
         rows=tuple(_row(produced) for produced in results),
         failed=len(results) - len(judged),
     )

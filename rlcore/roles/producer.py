@@ -13,16 +13,16 @@ from typing import Protocol
 
 import numpy as np
 
-from rlcore.errors import RunError, WeightsError
-from rlcore.interfaces import InferenceBackend, Tokenizer
-from rlcore.roles.blame import blaming
+from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, Segment
+from rlcore.host.blame import blaming
 from rlcore.roles.conversation import Conversation, Turn, single_turn
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.snapshots import Snapshot
-from rlcore.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, Segment
 from rlcore.weights import check_probe
 
-__all__ = ["Job", "JudgeLike", "Produced", "Producer"]
+__all__ = ["GroupJob", "JudgeLike", "Produced", "Producer"]
 
 
 _EMPTY_POLLS = 20
@@ -37,7 +37,7 @@ class JudgeLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class GroupJob:
     """One group to make: a sampling per rollout, and the noise key without its last number, which is the rollout's."""
 
     key: int
@@ -52,7 +52,7 @@ class Job:
 class Produced:
     """A finished job: rollouts in order, one score each."""
 
-    job: Job
+    job: GroupJob
     rollouts: tuple[Rollout, ...]
     scores: tuple[Score, ...]
 
@@ -61,7 +61,7 @@ class Produced:
 class _Open:
     """A job under way: what has been answered so far."""
 
-    job: Job
+    job: GroupJob
     rollouts: list[Rollout | None] = field(default_factory=list)
 
     @property
@@ -137,7 +137,7 @@ class Producer:
         """Books the time inside to a wait whose reason only the runtime knows."""
         return self._account.span(activity)
 
-    def accept(self, jobs: Sequence[Job]) -> None:
+    def accept(self, jobs: Sequence[GroupJob]) -> None:
         """Start jobs; their prompts are rendered here, once per group."""
         requests = []
         with self._account.span(self.booking or "generation"):

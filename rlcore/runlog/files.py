@@ -26,18 +26,18 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """One JSON document, readable."""
-    write_text(path, json.dumps(_plain(value), indent=2, ensure_ascii=False, sort_keys=True) + "\n")
+    write_text(path, json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False, sort_keys=True) + "\n")
 
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """A JSONL file, whole or not at all."""
-    write_text(path, "".join(json.dumps(_plain(row), ensure_ascii=False) + "\n" for row in rows))
+    write_text(path, "".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
 
 
 def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of a log, written in a single call so that a reader never meets half a line."""
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+        file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def sync_folder(folder: Path) -> None:

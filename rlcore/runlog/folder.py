@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
 from rlcore.runlog.files import append_json_line, write_json, write_json_lines, write_text
 
 __all__ = ["RunFolder"]
@@ -45,10 +45,11 @@ class RunFolder:
         try:
             for path in (root, folder.checkpoints, folder.evaluations, folder.rollouts):
                 path.mkdir(parents=True, exist_ok=path != root)
-                made.append(path)
+                if path not in made:  # two of them may be moved to one place
+                    made.append(path)
         except (OSError, ValueError) as error:
-            for path in reversed(made):
-                path.rmdir()
+            for empty in reversed(made):
+                empty.rmdir()
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"{path}: the folder cannot be made ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"

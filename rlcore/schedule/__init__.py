@@ -5,11 +5,11 @@ Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Ru
 
 from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.ledger import Ledger, Tally
+from rlcore.schedule.deliveries import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.ledger import EpisodeTally, Ledger
 from rlcore.schedule.lengths import LengthKind, Lengths
 from rlcore.schedule.order import episode_order
-from rlcore.schedule.records import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
-from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.schedule_settings import ScheduleSettings
 from rlcore.schedule.time_shares import Category, TimeShares
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Category",
     "Coordinator",
     "Delivery",
+    "EpisodeTally",
     "Ledger",
     "LengthKind",
     "Lengths",
@@ -25,7 +26,6 @@ __all__ = [
     "ScheduleSettings",
     "Span",
     "Status",
-    "Tally",
     "TimeAccount",
     "TimeShares",
     "Timeline",

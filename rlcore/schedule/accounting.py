@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock, get_ident
@@ -132,27 +132,41 @@ class TimeAccount:
         with self._lock:
             if self._open and self._thread != get_ident():
                 raise ValueError(f"span {activity!r}: another thread is inside {self._open[-1]!r}; one account is for one thread at a time")
-            self._book()
+            self._book(self._clock())
             self._thread = get_ident()
             self._open.append(activity)
         try:
             yield
         finally:
             with self._lock:
-                self._book()
+                self._book(self._clock())
                 self._open.pop()
 
     def report(self, worker: str, role: Role) -> WorkerTime:
         """What happened since the last report, open spans up to now; they stay open."""
         with self._lock:
-            self._book()
-            timeline, self._timeline = self._timeline, Timeline()
-            seconds, self._seconds = self._seconds, {IDLE: 0.0}
-            return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
+            return self._report(worker, role, self._clock())
 
-    def _book(self) -> None:
+    @staticmethod
+    def report_together(accounts: Mapping[str, TimeAccount]) -> tuple[float, list[WorkerTime]]:
+        """Report all accounts up to one instant; returns (instant, reports). ``accounts`` are named by their roles.
+
+        Separate calls would end at different times on a busy machine. All accounts must share one clock.
+        """
+        with ExitStack() as locks:
+            for account in accounts.values():
+                locks.enter_context(account._lock)
+            now = next(iter(accounts.values()))._clock()
+            return now, [account._report(name, Role(name), now) for name, account in accounts.items()]
+
+    def _report(self, worker: str, role: Role, now: float) -> WorkerTime:
+        self._book(now)
+        timeline, self._timeline = self._timeline, Timeline()
+        seconds, self._seconds = self._seconds, {IDLE: 0.0}
+        return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
+
+    def _book(self, now: float) -> None:
         """Books the time since the last booking to the innermost open span."""
-        now = self._clock()
         activity = self._open[-1] if self._open else IDLE
         self._seconds[activity] = self._seconds.get(activity, 0.0) + now - self._since
         if activity != IDLE:

@@ -8,8 +8,8 @@ groups are asked for; ``must_wait`` keeps it when a batch leaves without those i
 
 from __future__ import annotations
 
-from rlcore.schedule.records import Admission
-from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.deliveries import Admission
+from rlcore.schedule.schedule_settings import ScheduleSettings
 
 __all__ = ["Ages", "must_wait", "room"]
 

@@ -15,13 +15,13 @@ from enum import Enum, auto
 from math import isfinite
 from typing import Any
 
+from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
+from rlcore.schedule.deliveries import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.ledger import Ledger
-from rlcore.schedule.order import Place, PromptLine
-from rlcore.schedule.records import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule.order import PromptLine, PromptPlace
 from rlcore.schedule.resume import read_state, write_state
-from rlcore.schedule.settings import ScheduleSettings
-from rlcore.types import Lease
+from rlcore.schedule.schedule_settings import ScheduleSettings
 
 __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
 
@@ -37,7 +37,7 @@ class _Phase(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    place: Place
+    place: PromptPlace
     worker: str
     version: int
     phase: _Phase = _Phase.IN_FLIGHT
@@ -213,8 +213,8 @@ class Coordinator:
     def upcoming(self) -> tuple[int, ...]:
         """The ready groups that the next batch would take first, as things stand; for whoever moves payloads ahead of it. Groups that are
         still under way may come before them."""
-        ready = [lease_id for _, lease_id in heapq.nsmallest(self.settings.train_batch_size, self._oldest)]
-        return tuple(lease_id for lease_id in ready if (held := self._held.get(lease_id)) is not None and held.phase is _Phase.READY)
+        oldest = heapq.nsmallest(self.settings.train_batch_size, self._oldest)
+        return tuple(lease_id for _, lease_id in oldest if lease_id in self._held)
 
     def waiting_for(self) -> WaitingFor:
         """Whether ``next_batch`` would give a batch now, or what it waits for."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from rlcore.contracts.types import Lease
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.types import Lease
 
 __all__ = ["LeaseQueue", "deal"]
 

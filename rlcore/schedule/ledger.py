@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Ledger", "Tally"]
+__all__ = ["EpisodeTally", "Ledger"]
 
 
 @dataclass(slots=True)
-class Tally:
+class EpisodeTally:
     """One episode's prompts: how many were asked for the first time, and how many of those have ended, by how."""
 
     issued: int = 0
@@ -34,7 +34,7 @@ class Ledger:
     def __init__(self, prompts: int) -> None:
         """``prompts``: the size of the data set, which every finished episode adds up to."""
         self.prompts = prompts
-        self.episodes: dict[int, Tally] = {}
+        self.episodes: dict[int, EpisodeTally] = {}
         self.reissued = 0
         self.trained = 0
         self.filtered = 0
@@ -42,7 +42,7 @@ class Ledger:
 
     def issue(self, episode: int) -> None:
         """A prompt of this episode is asked for, for the first time."""
-        tally = self.episodes.setdefault(episode, Tally())
+        tally = self.episodes.setdefault(episode, EpisodeTally())
         if tally.issued == self.prompts:
             raise ValueError(f"episode {episode} has {self.prompts} prompts and all of them were issued before")
         tally.issued += 1
@@ -67,7 +67,7 @@ class Ledger:
         failed[reason] = failed.get(reason, 0) + 1
         self.failed += 1
 
-    def _open(self, episode: int) -> Tally:
+    def _open(self, episode: int) -> EpisodeTally:
         tally = self.episodes.get(episode)
         if tally is None or tally.open <= 0:
             raise ValueError(f"episode {episode} has no open prompt that could end")
@@ -97,7 +97,7 @@ class Ledger:
         ledger = cls(prompts)
         ledger.reissued = int(state["reissued"])
         for episode, issued, trained, filtered, failed in state["episodes"]:
-            tally = Tally(
+            tally = EpisodeTally(
                 issued=int(issued), trained=int(trained), filtered=int(filtered), failed={str(k): int(v) for k, v in failed.items()}
             )
             if not 0 <= tally.ended <= tally.issued <= prompts:

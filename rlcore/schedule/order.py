@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.schedule_settings import ScheduleSettings
 
-__all__ = ["Place", "PromptLine", "episode_order"]
+__all__ = ["PromptLine", "PromptPlace", "episode_order"]
 
 
 def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
@@ -29,7 +29,7 @@ def episode_order(n: int, episode: int, seed: int, shuffle: bool) -> np.ndarray:
     return np.argsort(words, kind="stable").astype(np.int64)
 
 
-class Place(NamedTuple):
+class PromptPlace(NamedTuple):
     """One prompt of one episode; places compare in canonical order."""
 
     episode: int
@@ -46,12 +46,12 @@ class PromptLine:
         self._episode = episode
         self._position = position
         self._order = self._order_of(episode) if episode < settings.episodes else None
-        self._returned: list[Place] = []
+        self._returned: list[PromptPlace] = []
         orders: dict[int, np.ndarray] = {}
         for past, place in put_back:
             if past not in orders:
                 orders[past] = self._order_of(past)
-            self.put_back(Place(past, place, int(orders[past][place])))
+            self.put_back(PromptPlace(past, place, int(orders[past][place])))
 
     def _order_of(self, episode: int) -> np.ndarray:
         s = self._settings
@@ -67,20 +67,20 @@ class PromptLine:
         """Nothing left to hand out, unless something is put back."""
         return not self._returned and self._order is None
 
-    def take(self) -> Place:
+    def take(self) -> PromptPlace:
         """The next place. Raises ValueError when ``exhausted``."""
         if self._returned:
             return heapq.heappop(self._returned)
         if self._order is None:
             raise ValueError("every prompt of every episode has been handed out: ask `exhausted` before `take`")
-        place = Place(self._episode, self._position, int(self._order[self._position]))
+        place = PromptPlace(self._episode, self._position, int(self._order[self._position]))
         self._position += 1
         if self._position == self._settings.prompts:
             self._episode, self._position = self._episode + 1, 0
             self._order = self._order_of(self._episode) if self._episode < self._settings.episodes else None
         return place
 
-    def put_back(self, place: Place) -> None:
+    def put_back(self, place: PromptPlace) -> None:
         """The place will be handed out again, first in line."""
         heapq.heappush(self._returned, place)
 
@@ -88,6 +88,6 @@ class PromptLine:
         """(episode, position) of the first place never handed out."""
         return self._episode, self._position
 
-    def waiting(self) -> list[Place]:
+    def waiting(self) -> list[PromptPlace]:
         """The places put back, in canonical order."""
         return sorted(self._returned)

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.errors import ConfigError, UsageError
+from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.schedule.ledger import Ledger
-from rlcore.schedule.order import Place
-from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.order import PromptPlace
+from rlcore.schedule.schedule_settings import ScheduleSettings
 
 __all__ = ["Saved", "read_state", "write_state"]
 
@@ -35,7 +35,13 @@ class Saved:
 
 
 def write_state(
-    settings: ScheduleSettings, *, version: int, next_lease: int, cursor: tuple[int, int], open_places: Iterable[Place], ledger: Ledger
+    settings: ScheduleSettings,
+    *,
+    version: int,
+    next_lease: int,
+    cursor: tuple[int, int],
+    open_places: Iterable[PromptPlace],
+    ledger: Ledger,
 ) -> dict[str, Any]:
     """A dict of JSON values."""
     return {

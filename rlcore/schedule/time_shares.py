@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rlcore.schedule.accounting import IDLE, Role, WorkerTime, seconds_by_role
-from rlcore.schedule.records import Admission
+from rlcore.schedule.deliveries import Admission
 
 __all__ = ["Category", "TimeShares", "by_category", "step_figures", "waiting_activity", "worker_seconds"]
 

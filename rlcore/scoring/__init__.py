@@ -3,8 +3,8 @@
 Knows files, rewards and verdicts; knows nothing of models, tokens or training, and nothing of how a terminal looks.
 """
 
-from rlcore.scoring.choice import Choice, choose_rewards
-from rlcore.scoring.items import Item, Verdict
+from rlcore.scoring.choice import RewardChoice, choose_rewards
+from rlcore.scoring.items import Item, TextVerdict
 from rlcore.scoring.scorer import Scorer
 
-__all__ = ["Choice", "Item", "Scorer", "Verdict", "choose_rewards"]
+__all__ = ["Item", "RewardChoice", "Scorer", "TextVerdict", "choose_rewards"]

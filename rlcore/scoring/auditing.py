@@ -6,7 +6,6 @@ A finding is a verdict that contradicts what is right, or none in time. Accepted
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,14 +13,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rlcore.blame import reason
+from rlcore.contracts.errors import DataError, PluginError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import AuditCase, Outcome
 from rlcore.data.rows import Routes
-from rlcore.errors import DataError, PluginError
+from rlcore.host.blame import reason
+from rlcore.host.targets import load_target
 from rlcore.scoring.hostile import golds_of, plain_cases, spoiled_cases
-from rlcore.scoring.items import Item, Verdict, read_items
+from rlcore.scoring.items import Item, TextVerdict, read_items
 from rlcore.scoring.scorer import Scorer
-from rlcore.specs import RewardSpec
-from rlcore.types import AuditCase, Outcome
 
 __all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
 
@@ -63,7 +63,7 @@ class Tried:
 
     origin: str
     case: AuditCase
-    verdict: Verdict
+    verdict: TextVerdict
     answer: Answer
     finding: Finding | None
 
@@ -91,10 +91,10 @@ def cases_of(spec: RewardSpec) -> list[AuditCase]:
     """The plugin's own cases, [] where it has none; PluginError where what it declares is not a function that returns them."""
     if not spec.audit:
         return []
-    module, _, name = spec.audit.partition(":")
     label = f"reward {spec.name!r}: its audit {spec.audit!r}"
+    make = load_target(spec.audit, label)
     try:
-        cases = list(getattr(importlib.import_module(module), name)())
+        cases = list(make())
     except (Exception, SystemExit) as error:
         raise PluginError(f"{label} cannot be read: {reason(error)}") from error
     if wrong := [case for case in cases if not isinstance(case, AuditCase)]:
@@ -201,7 +201,7 @@ def fails_without_row(scorer: Scorer) -> str:
     return "" if verdict.score.outcome.judged else verdict.score.reason
 
 
-def _answer(verdict: Verdict) -> Answer:
+def _answer(verdict: TextVerdict) -> Answer:
     score = verdict.score
     if score.outcome is Outcome.INVALID:
         return Answer.INVALID

@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.config import Plan, Typed, plan_run
-from rlcore.errors import UsageError
-from rlcore.registry import Registry
+from rlcore.contracts.errors import UsageError
+from rlcore.contracts.specs import PluginKind, RewardSpec
+from rlcore.contracts.types import Outcome
+from rlcore.host.registry import Registry
+from rlcore.host.sandboxes import ship_sandboxes
 from rlcore.rewards import RewardEntry
-from rlcore.scoring.options import option_flags
-from rlcore.specs import PluginKind, RewardSpec
-from rlcore.types import Outcome
+from rlcore.scoring.option_flags import option_flags
 
-__all__ = ["Choice", "choose_rewards", "reward_entries"]
+__all__ = ["RewardChoice", "choose_rewards", "reward_entries"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class RewardChoice:
     """Rewards in order, and how many processes judge with them."""
 
     entries: tuple[RewardEntry, ...]
@@ -52,7 +53,7 @@ def choose_rewards(
     options: Sequence[str] = (),
     deadline: str | None = None,
     workers: str | None = None,
-) -> Choice:
+) -> RewardChoice:
     """``name`` as typed after ``--reward`` (registered, ``./my.py:fn``, ``package.module:Name``), else the rewards of the run file
     ``config``; ``options`` are ``key=value``; ``deadline`` and ``workers`` are still words. ConfigError and PluginError as in ``train``."""
     if name is None and config is None:
@@ -71,11 +72,12 @@ def choose_rewards(
     entries = reward_entries(plan)
     if not entries:
         raise UsageError(f"{config}: it has no [[rewards]]; add one, or type --reward NAME")
-    return Choice(entries=entries, workers=int(plan.config.schedule.reward_workers))
+    return RewardChoice(entries=entries, workers=int(plan.config.schedule.reward_workers))
 
 
 def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
-    """The rewards of a plan, as a run and ``rlcore score`` use them; PluginError, with what to install, where one is not here."""
+    """The rewards of a plan, as a run and ``rlcore score`` use them; PluginError, with what to install, if one of them, or a sandbox
+    that its options name, is not here."""
     specs: list[RewardSpec] = []
     for reward in plan.config.rewards:
         spec = plan.registry.spec(PluginKind.REWARD, reward.name)
@@ -90,6 +92,7 @@ def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
             options=options,
             payload=plan.registry.payload(PluginKind.REWARD, reward.name),
             attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
+            sandboxes=ship_sandboxes(options, plan.registry),
             policy={Outcome(outcome): action for outcome, action in reward.policy},
             budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
         )

@@ -8,12 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.types import Finish, Message, Score
 from rlcore.data.jsonl import read_jsonl
 from rlcore.data.rows import BadRow, Routes, parse_row
-from rlcore.errors import DataError
-from rlcore.types import Finish, Message, Score
 
-__all__ = ["Item", "Verdict", "read_items"]
+__all__ = ["Item", "TextVerdict", "read_items"]
 
 _FINISHES = (Finish.STOP.value, Finish.LENGTH.value)
 
@@ -38,7 +38,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TextVerdict:
     """The mixed score of one completion. ``seconds``: in the rewards, waiting excluded; None where none was asked. ``place``: of the
     completion in its row, from 0; None where the row has one. ``trace``: where the reward's own code raised, "" where it did not."""
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from rlcore.errors import UsageError
-from rlcore.scoring.items import Verdict
+from rlcore.contracts.errors import UsageError
+from rlcore.scoring.items import TextVerdict
 
 __all__ = ["ResultFile"]
 
@@ -36,7 +36,7 @@ class ResultFile:
         self._file = self.partial.open("w", encoding="utf-8")
         return self
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: TextVerdict) -> None:
         """One more row."""
         self._file.write(json.dumps(verdict.as_row(), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode() + "\n")
 

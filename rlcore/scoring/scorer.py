@@ -1,81 +1,67 @@
-"""Items through a pool of reward workers, verdicts out in the order of the items, with a bounded number on the way.
+"""Judges items of files: keeps a bounded number of texts at the reward workers and yields verdicts in the order of the items.
 
-Beside each score stands the time that its rewards took, which the engine measures around the reward itself.
+Each verdict carries the seconds that its rewards took, measured in the worker around the reward itself.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import pickle
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
-from rlcore.rewards import RewardEntry, RewardPool
-from rlcore.rewards.inbox import Result
-from rlcore.rewards.mixing import mix
+from rlcore.contracts.types import Outcome, RewardInput, Score
+from rlcore.rewards import RewardEntry
+from rlcore.rewards.books import OpenCase, RewardBooks
 from rlcore.rewards.protocol import Task
-from rlcore.rewards.tasks import check_task, score_tasks, seen_columns
-from rlcore.scoring.items import Item, Verdict
-from rlcore.types import Outcome, RewardInput, Score
+from rlcore.rewards.result_inbox import Result
+from rlcore.scoring.items import Item, TextVerdict
 
 __all__ = ["Scorer"]
 
-_TEXTS_PER_WORKER = 128  # texts out at once, for each worker: enough that none waits for the reader
-_BYTES = 64 << 20  # characters out at once: what bounds memory where texts are long
+_TEXTS_PER_WORKER = 128  # texts at the workers at once, for each worker: enough that no worker waits for the reader of the file
+_BYTES = 64 << 20  # characters at the workers at once: the bound of memory if texts are long
 _AHEAD = 1 << 16  # items judged or being judged while the first of them is not done
 _REMEMBERED = 4096  # rows whose check is remembered: completions of one prompt often stand together
 _WAIT_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class _Open:
-    """An item on its way. ``tasks``: what is out of it, each with (reward, places); ``done`` once its verdicts are known."""
+@dataclass(slots=True, kw_only=True)
+class ItemCase(OpenCase):
+    """An item on its way. ``checks``: the tasks that check its row, each with what the row is remembered by; ``seconds``: in the rewards,
+    by text; ``done`` once its verdicts are known."""
 
     item: Item
-    rewards: tuple[int, ...] = ()
     size: int = 0
-    tasks: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    scores: dict[tuple[int, int], Score] = field(default_factory=dict)
+    checks: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
     trace: str = ""
-    done: tuple[Verdict, ...] | None = None
+    done: tuple[TextVerdict, ...] | None = None
 
 
-class Scorer:
-    """Owns a ``RewardPool``. Not thread-safe. Several rewards are mixed as in training; a row's ``reward`` routes it to one of them.
+class Scorer(RewardBooks[ItemCase]):
+    """Not thread-safe. Several rewards are mixed as in training; a row's ``reward`` routes it to one of them.
 
-    :param entries: the rewards, names distinct.
+    :param entries: the rewards, at least one, names distinct.
     :param workers: worker processes.
     :raises PluginError: a reward cannot be built.
     """
 
     def __init__(self, entries: Sequence[RewardEntry], *, workers: int) -> None:
-        self._entries = tuple(entries)
-        self._index = {entry.name: number for number, entry in enumerate(self._entries)}
-        self._pool = RewardPool(self._entries, workers=workers)
+        super().__init__(entries, workers=workers)
         self._most_texts = _TEXTS_PER_WORKER * workers
-        self._ids = itertools.count()
-        self._of_task: dict[int, _Open] = {}
-        self._order: deque[_Open] = deque()
+        self._order: deque[ItemCase] = deque()
         self._texts = self._bytes = 0
         self._checked: OrderedDict[tuple[int, bytes], str] = OrderedDict()
-        self._check_keys: dict[int, tuple[int, bytes]] = {}
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """What the rewards say of how they judge on this machine, each with its name in front."""
-        return tuple(f"reward {self._entries[place].name}: {text}" for place, text in self._pool.notices)
 
     @property
     def group_level(self) -> bool:
         """Whether a reward judges the texts of an item against each other."""
         return any(traits.group_level for traits in self._pool.traits)
 
-    def run(self, items: Iterable[Item], *, scores: bool = True) -> Iterator[Verdict]:
+    def run(self, items: Iterable[Item], *, scores: bool = True) -> Iterator[TextVerdict]:
         """Verdicts in the order of the items and of their texts; an item that cannot be judged has one, ``invalid``.
 
         ``scores`` False: the rows are checked only, and just the invalid ones come out.
@@ -88,31 +74,21 @@ class Scorer:
             if more:
                 more = self._fill(source, scores)
             yield from self._ready()
-            if self._of_task:
+            if self._cases:
                 for result in self._pool.poll(_WAIT_SECONDS):
                     self._take(result)
                 yield from self._ready()
 
-    def finished(self) -> Iterator[Verdict]:
+    def finished(self) -> Iterator[TextVerdict]:
         """After an interrupt: what was judged already and waits for an earlier item that was not."""
         for opened in self._order:
             yield from opened.done or ()
         self._order.clear()
 
-    def close(self) -> None:
-        """Stop the workers and wait until they are gone. May be called twice."""
-        self._pool.close()
-
-    def __enter__(self) -> Scorer:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
     # --- out --------------------------------------------------------------------------------------------------------
 
     def _fill(self, source: Iterator[Item], scores: bool) -> bool:
-        """Send as many items as may be out at once; False where there are no more."""
+        """Send items until as many as allowed are at the workers; False if the source has no more."""
         batch: list[Task] = []
         more = True
         while self._texts < self._most_texts and self._bytes < _BYTES and len(self._order) < _AHEAD:
@@ -126,29 +102,30 @@ class Scorer:
         return more
 
     def _open(self, item: Item, scores: bool) -> list[Task]:
-        opened = _Open(item=item)
+        opened = ItemCase(item=item)
         self._order.append(opened)
         if item.refused:
-            opened.done = (Verdict(line=item.line, source=item.source, score=Score.failed(Outcome.INVALID, item.refused)),)
+            opened.done = (TextVerdict(line=item.line, source=item.source, score=Score.failed(Outcome.INVALID, item.refused)),)
             return []
-        opened.rewards = tuple(range(len(self._entries))) if item.reward is None else (self._index[item.reward],)
+        opened.rewards = self._routes(item.reward)
         opened.seconds = [0.0] * len(item.texts)
         opened.size = sum(map(len, item.texts))
         self._texts += len(item.texts)
         self._bytes += opened.size
         tasks = []
         for r in opened.rewards:
-            columns = seen_columns(self._entries[r], self._pool.traits[r], item.columns)
+            columns = self._seen(r, item.columns)
             tasks += self._check(opened, r, columns)
             if opened.done is not None:
                 return []
             if scores:
-                tasks += self._score(opened, r, columns)
+                tasks += self._score_tasks(opened, r, {place: _input(item, columns, text) for place, text in enumerate(item.texts)})
+        self._cases.update(dict.fromkeys(opened.missing, opened))
         if not tasks:
             self._finish(opened)
         return tasks
 
-    def _check(self, opened: _Open, r: int, columns: Mapping[str, Any]) -> list[Task]:
+    def _check(self, opened: ItemCase, r: int, columns: Mapping[str, Any]) -> list[Task]:
         if not self._pool.traits[r].checks:
             return []
         key = (r, hashlib.sha256(pickle.dumps(columns)).digest())
@@ -157,38 +134,20 @@ class Scorer:
             if self._checked[key]:
                 self._refuse(opened, r, self._checked[key])
             return []
-        item = RewardInput(messages=opened.item.messages, columns=columns, text="")
-        task = check_task(next(self._ids), r, self._entries[r], item)
-        self._check_keys[task.task_id] = key
-        self._book(opened, task, ())
+        task = self._check_task(r, RewardInput(messages=opened.item.messages, columns=columns, text=""))
+        opened.missing[task.task_id], opened.checks[task.task_id] = (), key
         return [task]
-
-    def _score(self, opened: _Open, r: int, columns: Mapping[str, Any]) -> list[Task]:
-        item = opened.item
-        items = {
-            place: RewardInput(messages=item.messages, columns=columns, text=text, finish=item.finish)
-            for place, text in enumerate(item.texts)
-        }
-        booked = score_tasks(self._ids, r, self._entries[r], self._pool.traits[r], items)
-        for task, places in booked:
-            self._book(opened, task, places)
-        return [task for task, _ in booked]
-
-    def _book(self, opened: _Open, task: Task, places: tuple[int, ...]) -> None:
-        opened.tasks[task.task_id] = (task.reward, places)
-        self._of_task[task.task_id] = opened
 
     # --- back -------------------------------------------------------------------------------------------------------
 
     def _take(self, result: Result) -> None:
-        task_id = result.task.task_id
-        key = self._check_keys.pop(task_id, None)
-        opened = self._of_task.pop(task_id, None)
+        task_id, r = result.task.task_id, result.task.reward
+        opened = self._cases.pop(task_id, None)
         if opened is None:
-            return  # of an item that was refused meanwhile
-        r, places = opened.tasks.pop(task_id)
+            return  # its item was refused meanwhile
+        places, key = opened.missing.pop(task_id), opened.checks.pop(task_id, None)
         if key is not None:
-            if result.failure is not None:  # of the check itself, which says nothing of the row
+            if result.failure is not None:  # the check itself failed, so nothing is known of the row
                 opened.trace = opened.trace or result.trace
                 self._give_up(opened, Score.failed(result.failure, f"{self._entries[r].name}: {result.complaint}"))
                 return
@@ -200,7 +159,7 @@ class Scorer:
         for place, score in zip(places, result.scores, strict=True):
             opened.scores[r, place] = score
             opened.seconds[place] += result.seconds / len(places)
-        if not opened.tasks:
+        if not opened.missing:
             self._finish(opened)
 
     def _remember(self, key: tuple[int, bytes], complaint: str) -> None:
@@ -208,26 +167,25 @@ class Scorer:
         if len(self._checked) > _REMEMBERED:
             self._checked.popitem(last=False)
 
-    def _refuse(self, opened: _Open, r: int, complaint: str) -> None:
+    def _refuse(self, opened: ItemCase, r: int, complaint: str) -> None:
         where = f"{opened.item.source}: " if opened.item.source else ""
         self._give_up(opened, Score.failed(Outcome.INVALID, f"{where}reward {self._entries[r].name} cannot judge this row: {complaint}"))
 
-    def _give_up(self, opened: _Open, score: Score) -> None:
-        """The whole item has this one verdict; what is out of it ends unheard."""
-        self._pool.cancel(opened.tasks)
-        for task_id in opened.tasks:
-            self._of_task.pop(task_id)
-            self._check_keys.pop(task_id, None)
-        opened.done = (Verdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace),)
+    def _give_up(self, opened: ItemCase, score: Score) -> None:
+        """Give the whole item this one verdict; the results of its other tasks are ignored."""
+        self._pool.cancel(opened.missing)
+        for task_id in opened.missing:
+            self._cases.pop(task_id, None)
+        opened.done = (TextVerdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace),)
         self._leave(opened)
 
-    def _finish(self, opened: _Open) -> None:
+    def _finish(self, opened: ItemCase) -> None:
         item = opened.item
         opened.done = tuple(
-            Verdict(
+            TextVerdict(
                 line=item.line,
                 source=item.source,
-                score=mix([(self._entries[r].name, self._entries[r].weight, opened.scores[r, place]) for r in opened.rewards]),
+                score=self._mixed(opened, place),
                 seconds=opened.seconds[place] or None,  # a worker that died took no time that anybody knows
                 place=place if item.several else None,
                 trace=opened.trace,
@@ -237,13 +195,17 @@ class Scorer:
         )
         self._leave(opened)
 
-    def _leave(self, opened: _Open) -> None:
-        """Its texts may go: only the verdicts wait for their turn."""
+    def _leave(self, opened: ItemCase) -> None:
+        """Free the texts of an item: only its verdicts wait for their turn."""
         self._texts -= len(opened.item.texts)
         self._bytes -= opened.size
         opened.item = Item(line=opened.item.line)
         opened.scores.clear()
 
-    def _ready(self) -> Iterator[Verdict]:
+    def _ready(self) -> Iterator[TextVerdict]:
         while self._order and self._order[0].done is not None:
             yield from self._order.popleft().done or ()
+
+
+def _input(item: Item, columns: Mapping[str, Any], text: str) -> RewardInput:
+    return RewardInput(messages=item.messages, columns=columns, text=text, finish=item.finish)

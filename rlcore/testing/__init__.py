@@ -10,28 +10,37 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcore.testing.algorithms import FakeEstimator, FakeLoss
+    from rlcore.testing.command_check import check_command
+    from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
+    from rlcore.testing.fake_rows import FakeRows, FakeTransfer
+    from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
+    from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
-    from rlcore.testing.inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.judging import FakeReward
     from rlcore.testing.pipeline import FakePipeline
-    from rlcore.testing.plugins import PluginFolder
+    from rlcore.testing.plugin_folder import PluginFolder
     from rlcore.testing.policy import FakePolicy
-    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_tokenizer
+    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_eval, load_tokenizer, make_plan
     from rlcore.testing.recipes import assert_option, recipe_numbers
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
+    from rlcore.testing.suites.data import DataSourceSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
     from rlcore.testing.suites.loss import LossSuite
     from rlcore.testing.suites.reward import RewardSuite
+    from rlcore.testing.suites.running import RuntimeSuite
+    from rlcore.testing.suites.sandbox import SandboxSuite
+    from rlcore.testing.suites.tracker import TrackerSuite
     from rlcore.testing.suites.training import TrainingBackendSuite
+    from rlcore.testing.suites.transfer import WeightTransferSuite
     from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
     from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
-    from rlcore.testing.training import FakeTraining, FakeTrainingOptions
 
 __all__ = [
     "AdvantageSuite",
     "ChatTokenizer",
+    "DataSourceSuite",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
@@ -39,11 +48,15 @@ __all__ = [
     "FakePipeline",
     "FakePolicy",
     "FakeReward",
+    "FakeRows",
+    "FakeSandbox",
+    "FakeSandboxOptions",
     "FakeTokenizer",
     "FakeTracker",
     "FakeTrackerOptions",
     "FakeTraining",
     "FakeTrainingOptions",
+    "FakeTransfer",
     "FaultyInference",
     "FaultyTraining",
     "InferenceBackendSuite",
@@ -55,10 +68,17 @@ __all__ = [
     "RewardSuite",
     "RunOutcome",
     "RunTester",
+    "RuntimeSuite",
+    "SandboxSuite",
+    "TrackerSuite",
     "TrainingBackendSuite",
+    "WeightTransferSuite",
     "assert_option",
+    "check_command",
+    "load_eval",
     "load_fake_tokenizer",
     "load_tokenizer",
+    "make_plan",
     "make_request",
     "make_reward_batch",
     "make_rollout",
@@ -70,33 +90,45 @@ __all__ = [
 _HOME = {
     "AdvantageSuite": "suites.advantage",
     "ChatTokenizer": "real",
+    "DataSourceSuite": "suites.data",
     "FakeEstimator": "algorithms",
-    "FakeInference": "inference",
-    "FakeInferenceOptions": "inference",
+    "FakeInference": "fake_inference",
+    "FakeInferenceOptions": "fake_inference",
     "FakeLoss": "algorithms",
     "FakePipeline": "pipeline",
     "FakePolicy": "policy",
     "FakeReward": "judging",
+    "FakeRows": "fake_rows",
+    "FakeSandbox": "fake_sandbox",
+    "FakeSandboxOptions": "fake_sandbox",
     "FakeTokenizer": "tokens",
     "FakeTracker": "tracking",
     "FakeTrackerOptions": "tracking",
-    "FakeTraining": "training",
-    "FakeTrainingOptions": "training",
+    "FakeTraining": "fake_training",
+    "FakeTrainingOptions": "fake_training",
+    "FakeTransfer": "fake_rows",
     "FaultyInference": "faulty",
     "FaultyTraining": "faulty",
     "InferenceBackendSuite": "suites.inference",
     "Judge": "real",
     "LossSuite": "suites.loss",
-    "PluginFolder": "plugins",
+    "PluginFolder": "plugin_folder",
     "Registry": "real",
     "RewardEntry": "real",
     "RewardSuite": "suites.reward",
     "RunOutcome": "run_tester",
     "RunTester": "run_tester",
+    "RuntimeSuite": "suites.running",
+    "SandboxSuite": "suites.sandbox",
+    "TrackerSuite": "suites.tracker",
     "TrainingBackendSuite": "suites.training",
+    "WeightTransferSuite": "suites.transfer",
     "assert_option": "recipes",
+    "check_command": "command_check",
+    "load_eval": "real",
     "load_fake_tokenizer": "tokens",
     "load_tokenizer": "real",
+    "make_plan": "real",
     "make_request": "records",
     "make_reward_batch": "records",
     "make_rollout": "records",

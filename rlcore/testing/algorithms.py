@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlcore.batches import LossBatch, RewardBatch
-from rlcore.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.batches import LossBatch, RewardBatch
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 
 if TYPE_CHECKING:
     import torch

@@ -1,16 +1,22 @@
-"""A plugin module that offers ``fake`` for every kind, and backends ``faulty`` and ``paced``. No entry point: only tests activate it."""
+"""A plugin module that offers ``fake`` for every kind but runtimes and commands, and backends ``faulty`` and ``paced``.
+
+It has no entry point: only tests activate it.
+"""
 
 from __future__ import annotations
 
-from rlcore.hookspecs import hookimpl
-from rlcore.specs import (
+from rlcore.contracts.hookspecs import hookimpl
+from rlcore.contracts.specs import (
     AdvantageSpec,
     AlgorithmSpec,
+    DataSourceSpec,
     InferenceBackendSpec,
     LossSpec,
     RewardSpec,
+    SandboxSpec,
     TrackerSpec,
     TrainingBackendSpec,
+    WeightTransferSpec,
 )
 
 rlcore_api = "1.0"
@@ -42,7 +48,7 @@ def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
             tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
         )
         for name, module, summary in (
-            ("fake", "inference", "A table of logits, in numpy."),
+            ("fake", "fake_inference", "A table of logits, in numpy."),
             ("faulty", "faulty", "The fake with one fault, chosen by option."),
             ("paced", "paced", "Sleeps as long as an engine of the given speed would take; computes nothing."),
         )
@@ -55,8 +61,8 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
     return [
         TrainingBackendSpec(
             name="fake",
-            target="rlcore.testing.training:FakeTraining",
-            config="rlcore.testing.training:FakeTrainingOptions",
+            target="rlcore.testing.fake_training:FakeTraining",
+            config="rlcore.testing.fake_training:FakeTrainingOptions",
             summary="The policy gradient of a table of logits, in numpy; takes no objective.",
         ),
         TrainingBackendSpec(
@@ -110,3 +116,37 @@ def rlcore_register_trackers() -> list[TrackerSpec]:
             summary="Keeps records in memory; raises on demand.",
         )
     ]
+
+
+@hookimpl
+def rlcore_register_sandboxes() -> list[SandboxSpec]:
+    """One sandbox."""
+    return [
+        SandboxSpec(
+            name="fake",
+            target="rlcore.testing.fake_sandbox:FakeSandbox",
+            config="rlcore.testing.fake_sandbox:FakeSandboxOptions",
+            summary="Runs nothing; answers as its options say.",
+            levels=("none",),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
+    """One transfer."""
+    return [
+        WeightTransferSpec(
+            name="fake",
+            target="rlcore.testing.fake_rows:FakeTransfer",
+            summary="Hands over the snapshot itself, as memory does.",
+            reach="process",
+            preference=-1,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """One data source."""
+    return [DataSourceSpec(name="fake", target="rlcore.testing.fake_rows:FakeRows", summary="fake:abc: one row a letter.", prefix="fake:")]

@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import InferenceContext, Objective, TrainingContext
-from rlcore.snapshots import Snapshot, Tensor
-from rlcore.testing.inference import FakeInference, FakeInferenceOptions
-from rlcore.testing.training import FakeTraining, FakeTrainingOptions
-from rlcore.types import Completion
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import InferenceContext, Objective, TrainingContext
+from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.types import Completion
+from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
+from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
 
 __all__ = ["FaultyInference", "FaultyInferenceOptions", "FaultyTraining", "FaultyTrainingOptions"]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.errors import InfrastructureError
-from rlcore.interfaces import Reward
-from rlcore.types import Outcome, RewardInput, Score
+from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.types import Outcome, RewardInput, Score
 
 __all__ = ["FakeReward", "FakeRewardOptions"]
 

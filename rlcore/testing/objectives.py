@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import torch
 
-from rlcore.batches import LossBatch
-from rlcore.interfaces import Need
+from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.interfaces import Need
 
 __all__ = ["PlainObjective"]
 

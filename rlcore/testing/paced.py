@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import (
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import (
     InferenceBackend,
     InferenceCapabilities,
     InferenceContext,
@@ -31,12 +31,12 @@ from rlcore.interfaces import (
     TrainingContext,
     Which,
 )
+from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.learning.lr_schedule import learning_rate
 from rlcore.schedule.lengths import LengthKind, Lengths
-from rlcore.snapshots import Snapshot, Tensor
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
-from rlcore.types import Completion, Finish, Request
 
 __all__ = ["PacedInference", "PacedInferenceOptions", "PacedTraining", "PacedTrainingOptions", "response_tokens"]
 

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rlcore.batches import TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.contracts.snapshots import Tensor
 from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches, token_logprobs
-from rlcore.snapshots import Tensor
 from rlcore.testing.policy import FakePolicy
 
 __all__ = ["FakePipeline", "one_forward_one_backward"]
@@ -65,7 +65,7 @@ class LastStage(torch.nn.Module):
 
 
 @dataclass
-class InFlight:
+class MicroInFlight:
     """A micro-batch between its forward on stage 0 and its backward: what stage 0 made, and the copy that crossed the boundary."""
 
     micro: MicroBatch
@@ -111,7 +111,7 @@ class FakePipeline(TrainingBackend):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One optimizer step: the schedule over the micro-batches, then clipping and AdamW."""
         plan = self._plan(batch)
-        flying: dict[int, InFlight] = {}
+        flying: dict[int, MicroInFlight] = {}
         metrics: Counter[str] = Counter()
         self.optimizer.zero_grad()
         for phase, place in one_forward_one_backward(len(plan)):
@@ -131,11 +131,11 @@ class FakePipeline(TrainingBackend):
             everything=everything,
         )
 
-    def _forward(self, micro: MicroBatch) -> InFlight:
+    def _forward(self, micro: MicroBatch) -> MicroInFlight:
         made = self.stages[0](micro.input_ids)
-        return InFlight(micro, made, made.detach().requires_grad_())
+        return MicroInFlight(micro, made, made.detach().requires_grad_())
 
-    def _backward(self, flight: InFlight, objective: Objective) -> dict[str, float]:
+    def _backward(self, flight: MicroInFlight, objective: Objective) -> dict[str, float]:
         """Stage 1 forward, objective and backward, then stage 0 backward from the boundary's gradient."""
         micro, last = flight.micro, self.stages[1]
         hidden = last(flight.crossed, micro.input_ids)

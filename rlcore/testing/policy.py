@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rlcore.errors import ConfigError, WeightsError
-from rlcore.snapshots import Tensor
+from rlcore.contracts.errors import ConfigError, WeightsError
+from rlcore.contracts.snapshots import Tensor
 
 __all__ = ["FakePolicy", "log_softmax"]
 

@@ -12,14 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from rlcore.errors import RlcoreError, RunError
+import numpy as np
 
-__all__ = ["free_rendezvous", "load_target", "run_ranks"]
+from rlcore.contracts.errors import RlcoreError, RunError
+from rlcore.host.targets import load_target
+from rlcore.testing.ranks import StarRanks
+
+__all__ = ["free_rendezvous", "next_rendezvous", "run_ranks"]
 
 _AFTER_AN_ERROR = 5.0
 """Seconds that the other ranks have, once one has failed, to fail for reasons of their own."""
@@ -55,7 +58,8 @@ def run_ranks(function: str, size: int, *arguments: Any, timeout: float = 120.0)
         failed = next((rank for rank, answer in enumerate(answers) if isinstance(answer, RlcoreError)), None)
         for rank in sorted((rank for rank, code in enumerate(codes) if code != 0), key=lambda rank: codes[rank] is None):
             if codes[rank] is None and failed is not None:
-                answers[rank] = RunError(f"rank {rank} of {size} was ended, for it still waited after rank {failed} had failed")
+                if not (folder / f"answer-{rank}").exists():  # else it had only not ended yet
+                    answers[rank] = RunError(f"rank {rank} of {size} was ended, for it still waited after rank {failed} had failed")
                 continue
             tail = (folder / f"said-{rank}").read_text(encoding="utf-8", errors="replace")[-2000:]
             how = f"gave no answer to {function} within {timeout:g} s"
@@ -72,10 +76,11 @@ def free_rendezvous() -> str:
         return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
-def load_target(target: str) -> Any:
-    """What ``module:name`` stands for."""
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+def next_rendezvous(ranks: StarRanks) -> str:
+    """``free_rendezvous`` of rank 0, on every rank, for a function that meets again: a port that was free at its start may be taken by
+    now."""
+    own = free_rendezvous() if ranks.rank == 0 else ""
+    return ranks.gather(np.frombuffer(own.encode(), np.uint8))[0].tobytes().decode()
 
 
 def _wait(processes: Sequence[subprocess.Popen[bytes]], answers: Sequence[Path], timeout: float) -> list[int | None]:
@@ -101,7 +106,7 @@ def _read(answer: Path) -> Any:
 def _answer(call: Path, answer: Path) -> None:
     function, arguments = pickle.loads(call.read_bytes())
     try:
-        result = load_target(function)(*arguments)
+        result = load_target(function, f"the function {function!r} of a rank")(*arguments)
     except RlcoreError as error:
         result = error
     partial = answer.with_suffix(".partial")

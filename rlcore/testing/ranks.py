@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from rlcore.errors import ConfigError, RunError
+from rlcore.contracts.errors import ConfigError, RunError
 
 __all__ = ["StarRanks"]
 

@@ -1,10 +1,12 @@
 """Real parts of the core that a plugin's tests run against: the judge with its worker processes, the tokenizer that engines are given,
-the registry. A plugin itself never needs them."""
+the registry, the plan of a run, the reader of data files. A plugin itself never needs them."""
 
 from __future__ import annotations
 
+from rlcore.data import load_eval
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
-from rlcore.registry import Registry
+from rlcore.entry import make_plan
+from rlcore.host.registry import Registry
 from rlcore.rewards import Judge, RewardEntry
 
-__all__ = ["ChatTokenizer", "Judge", "Registry", "RewardEntry", "load_tokenizer"]
+__all__ = ["ChatTokenizer", "Judge", "Registry", "RewardEntry", "load_eval", "load_tokenizer", "make_plan"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.specs import AlgorithmSpec
+from rlcore.contracts.specs import AlgorithmSpec
 
 __all__ = ["assert_option", "recipe_numbers"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rlcore.batches import Normalisers, RewardBatch, TrainBatch
-from rlcore.types import Finish, Request, Rollout, Sampling, Segment
+from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
+from rlcore.contracts.types import Finish, Request, Rollout, Sampling, Segment
 
 __all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch"]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import tomli_w
 
-from rlcore.testing.plugins import PluginFolder
+from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.tokens import write_fake_model
 
 __all__ = ["RunOutcome", "RunTester"]

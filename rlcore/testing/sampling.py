@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcore.contracts.types import Sampling
 from rlcore.testing.policy import log_softmax
-from rlcore.types import Sampling
 
 __all__ = ["draw", "noise_stream"]
 

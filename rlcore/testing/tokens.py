@@ -1,4 +1,4 @@
-"""A tokenizer of single characters with a chat template of role tokens, and the folder of a fake model around it."""
+"""A tokenizer of single characters (or of given texts) with a chat template of role tokens, and the folder of a fake model around it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.types import Message
 from rlcore.testing.policy import FakePolicy
-from rlcore.types import Message
 
 __all__ = ["FakeTokenizer", "load_fake_tokenizer", "write_fake_model"]
 
@@ -21,9 +21,12 @@ CHARACTERS = " 0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class FakeTokenizer:
-    """One token a character. Ids: 0 end, 1 unknown, 2 system, 3 user, 4 assistant, then the characters in their order."""
+    """One token a character. Ids: 0 end, 1 unknown, 2 system, 3 user, 4 assistant, then the characters in their order.
 
-    def __init__(self, characters: str = CHARACTERS) -> None:
+    ``characters`` may hold longer texts, too: a policy can write each with one token, and a prompt cannot hold them.
+    """
+
+    def __init__(self, characters: str | Sequence[str] = CHARACTERS) -> None:
         self.characters = characters
         self.stop_ids = frozenset({0})
         self._ids = {character: len(SPECIAL) + place for place, character in enumerate(characters)}
@@ -49,7 +52,7 @@ class FakeTokenizer:
 
     def fingerprint(self) -> str:
         """SHA-256 of the alphabet."""
-        return hashlib.sha256(self.characters.encode()).hexdigest()
+        return hashlib.sha256("".join(self.characters).encode()).hexdigest()
 
     def save(self, folder: Path) -> None:
         """Write it as one JSON file."""

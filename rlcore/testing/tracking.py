@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.interfaces import RunInfo, Tracker
+from rlcore.contracts.interfaces import RunInfo, Tracker
 
 __all__ = ["FakeTracker", "FakeTrackerOptions"]
 

@@ -1,7 +1,6 @@
 """Weights on their way from the trainer to those who generate: versioned snapshots, whole or not at all."""
 
-from rlcore.weights.channel import LocalChannel
 from rlcore.weights.probe import check_probe, mean_gap_tolerance, probe_tolerance
-from rlcore.weights.transport import OnFailure, Publisher, Receiver
+from rlcore.weights.transport import OnFailure, Publisher, Receiver, WeightTransfer
 
-__all__ = ["LocalChannel", "OnFailure", "Publisher", "Receiver", "check_probe", "mean_gap_tolerance", "probe_tolerance"]
+__all__ = ["OnFailure", "Publisher", "Receiver", "WeightTransfer", "check_probe", "mean_gap_tolerance", "probe_tolerance"]

@@ -6,8 +6,8 @@ import threading
 from abc import abstractmethod
 from collections.abc import Callable
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights.transport import OnFailure, Publisher, Receiver
 
 __all__ = ["BackgroundPublisher", "BackgroundReceiver"]

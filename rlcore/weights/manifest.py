@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import LateChecksums, Probe, Snapshot, Tensor, compare_checksums, tensor_hasher
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import LateChecksums, Probe, Snapshot, Tensor, compare_checksums, tensor_hasher
 
 __all__ = ["CHUNK", "Follower", "Manifest", "Place", "write_tensors"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Probe
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Probe
 
 __all__ = ["check_probe", "mean_gap_tolerance", "probe_tolerance"]
 

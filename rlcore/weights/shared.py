@@ -9,21 +9,23 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import xxhash
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights.background import BackgroundPublisher
 from rlcore.weights.manifest import Manifest, write_tensors
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Reader, Readers
+from rlcore.weights.shared_receiver import SharedReceiver
 from rlcore.weights.shared_wire import Kind, Message, SharedAddress
-from rlcore.weights.transport import OnFailure
+from rlcore.weights.transport import OnFailure, WeightTransfer
 
-__all__ = ["SharedPublisher"]
+__all__ = ["SharedPublisher", "SharedTransfer"]
 
 
 @dataclass(slots=True, eq=False)
@@ -155,3 +157,15 @@ class SharedPublisher(BackgroundPublisher):
             reader.line.say(transfer.progress())
         if transfer.end is not None:
             reader.line.say(transfer.end)
+
+
+class SharedTransfer(WeightTransfer):
+    """The transfer ``shared``: publisher and receivers are processes of one user on one host."""
+
+    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> SharedPublisher:
+        """See WeightTransfer. Snapshots are in host memory, so the device does not matter."""
+        return SharedPublisher(deadline, on_failure)
+
+    def receiver(self, *, name: str, address: SharedAddress, deadline: float, on_news: Callable[[], None]) -> SharedReceiver:
+        """See WeightTransfer."""
+        return SharedReceiver(name, address, deadline, on_news)

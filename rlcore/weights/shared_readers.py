@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rlcore.errors import WeightsError
+from rlcore.contracts.errors import WeightsError
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_wire import Kind, Line, Message, listen, peer_pid, receive
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import xxhash
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights.background import BackgroundReceiver
 from rlcore.weights.manifest import Follower, Manifest
 from rlcore.weights.shared_buffers import map_read_only

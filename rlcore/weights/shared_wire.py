@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
 
-from rlcore.errors import WeightsError
+from rlcore.contracts.errors import WeightsError
 
 __all__ = ["Kind", "Line", "Message", "SharedAddress", "connect", "listen", "peer_pid", "receive"]
 

@@ -1,7 +1,7 @@
-"""How snapshots travel between processes: one end offers the newest, the other holds it whole and verified, or not at all.
+"""How snapshots travel: one end offers the newest, the other holds it whole and verified, or not at all.
 
 Publishing never waits for a receiver; receiving never waits for a publisher; the newest version wins, and versions in between may never
-arrive. Transports that need more than one host's own means (Ray) stand with the runtime that uses them, behind the same two classes.
+arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that needs it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Snapshot
 
-__all__ = ["OnFailure", "Publisher", "Receiver"]
+__all__ = ["OnFailure", "Publisher", "Receiver", "WeightTransfer"]
 
 OnFailure = Callable[[WeightsError], None]
 """Told, in some thread, what ended a transfer that nobody waits for; the next ``publish`` raises the same."""
@@ -67,6 +67,32 @@ class Receiver(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free everything. May be called twice."""
+
+
+class WeightTransfer(ABC):
+    """Makes the two ends of a way for weights. The target of a ``WeightTransferSpec``; made with its options where the spec names a model.
+
+    Both ends of a run are made by the same plugin with the same options, so an address needs to be understood by its own receiver only.
+    """
+
+    @abstractmethod
+    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> Publisher:
+        """The trainer's end, in the process of rank 0.
+
+        :param deadline: seconds that a transfer may stand still.
+        :param device: where the trainer keeps its weights, ``cpu`` or ``cuda``; for transfers between devices.
+        :param on_failure: see ``Publisher``.
+        """
+
+    @abstractmethod
+    def receiver(self, *, name: str, address: Any, deadline: float, on_news: Callable[[], None]) -> Receiver:
+        """A producer's end, in the producer's process. WeightsError if the publisher cannot be reached.
+
+        :param name: of the producer; sentences name it.
+        :param address: what the publisher's ``address`` returned, after pickling.
+        :param deadline: seconds that a transfer may stand still.
+        :param on_news: see ``Receiver``.
+        """
 
 
 def _unheard(error: WeightsError) -> None:

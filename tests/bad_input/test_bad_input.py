@@ -18,7 +18,8 @@ rlcore_api = "1.0"
 
 @hookimpl
 def rlcore_register_inference_backends():
-    return [InferenceBackendSpec(name="plain", target="rlcore.testing.inference:FakeInference", summary="Reads Hugging Face checkpoints.")]
+    target = "rlcore.testing.fake_inference:FakeInference"
+    return [InferenceBackendSpec(name="plain", target=target, summary="Reads Hugging Face checkpoints.")]
 """
 
 

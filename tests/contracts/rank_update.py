@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from rlcore.api import Finish, Group, OptimizerSettings, Rollout, Score, Segment
 from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
+from rlcore.testing.rank_processes import next_rendezvous
+from rlcore.testing.ranks import StarRanks
 
 VOCABULARY = 100
 GROUPS = (5, 4, 1, 6, 5)
@@ -46,6 +49,16 @@ class ExactBackend(TorchBackend):
                 exact.weight.data.copy_(module.weight.data)
                 policy.model.set_submodule(name, exact)
         return policy
+
+
+KINDS = {"float64": "adamw", "float32": "sgd"}
+"""The runs of one session of ranks: dtype and optimizer."""
+
+
+def train_each(rank: int, size: int, rendezvous: str, model: str) -> dict[str, Trained]:
+    """Every kind of run, one after the other in the same processes: most of a rank's time goes into its imports."""
+    with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
+        return {dtype: train(rank, size, next_rendezvous(lobby), model, dtype, optimizer) for dtype, optimizer in KINDS.items()}
 
 
 def train(rank: int, size: int, rendezvous: str, model: str, dtype: str, optimizer: str) -> Trained:

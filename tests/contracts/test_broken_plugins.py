@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from rlcore.api import PluginError
-from rlcore.audit import audit
 from rlcore.cli.plugins import describe
-from rlcore.registry import Registry
-from rlcore.testing.plugins import PluginFolder
+from rlcore.host.install import install_line
+from rlcore.host.registry import Registry
+from rlcore.testing.plugin_folder import PluginFolder
 
 HEAD = 'from rlcore.api import *\nrlcore_api = "1.0"\n\n'
 
@@ -61,7 +61,7 @@ ZOO = {
         ("does not fit its specification", "rlcore_check_run", "settings"),
     ),
     "other_major": Broken('rlcore_api = "2.0"\n', ("written for API 2.0 and this rlcore offers 1.0",)),
-    "newer_minor": Broken('rlcore_api = "1.99"\n', ("written for API 1.99", "pip install -U rlcore")),
+    "newer_minor": Broken('rlcore_api = "1.99"\n', ("written for API 1.99", install_line("rlcore", upgrade=True))),
     "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "1.0"')),
     "junk_api": Broken("rlcore_api = 1\n", ("rlcore_api is 1", "major.minor")),
     "raises": Broken(_rewards("raise KeyError('x')"), ("rlcore_register_rewards raised KeyError", "line 6")),
@@ -75,6 +75,14 @@ ZOO = {
         ("returned a LossSpec in its list", "every item must be RewardSpec"),
     ),
     "bad_name": Broken(_rewards("return [" + _reward("Bad Name") + "]"), ("raised ValueError", "use lower-case letters")),
+    "letters": Broken(
+        _rewards('return [RewardSpec(name="x", target="a:b", summary="A reward", requires="gold")]'),
+        ("raised ValueError", "requires is 'gold', it must be a tuple of texts such as ('gold',)"),
+    ),
+    "place": Broken(
+        f"{HEAD}@hookimpl\ndef rlcore_register_commands():\n    return [CommandSpec(name='x', target='a:b', summary='', position='1')]\n",
+        ("raised ValueError", "position is '1', it must be a whole number"),
+    ),
     "half": Broken(
         _rewards(f"return [{_reward('half')}]") + "\n@hookimpl\ndef rlcore_register_losses():\n    return 3\n",
         ("rlcore_register_losses returned an int",),
@@ -169,10 +177,7 @@ def test_the_whole_zoo_at_once_through_the_command(folder: PluginFolder) -> None
     for name in ("twin_a", "twin_b"):
         folder.install(name, _rewards(f"return [{_reward('twin')}, {_reward(name)}]"))
     _check_sound(folder.discover())
-    code = (
-        "import argparse; from rlcore.cli import plugins; parser = argparse.ArgumentParser();"
-        "plugins.add_parser(parser.add_subparsers()); args = parser.parse_args(); raise SystemExit(args.func(args))"
-    )
+    code = "import sys; from rlcore.cli import main; sys.exit(main())"
     for flags in ([], ["--json"]):
         command = [sys.executable, "-c", code, "plugins", *flags]
         done = subprocess.run(command, env=folder.environment, capture_output=True, text=True, check=False)
@@ -225,4 +230,4 @@ def test_a_check_without_objection_says_nothing(folder: PluginFolder) -> None:
 def test_nothing_of_the_core_is_broken(folder: PluginFolder) -> None:
     registry = folder.discover()
     assert registry.problems() == []
-    assert {offer: problems for offer, problems in audit(registry).items() if problems} == {}
+    assert {offer: problems for offer, problems in registry.faults().items() if problems} == {}

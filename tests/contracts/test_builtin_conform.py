@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss
 from rlcore.learning import ClippedOptions, ClippedSurrogate, GroupMean, GroupNorm
 from rlcore.testing import AdvantageSuite, LossSuite
 

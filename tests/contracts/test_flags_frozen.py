@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import argparse
-from types import ModuleType
 
 import pytest
 
-from rlcore.cli import audit, score
+from rlcore.api.commands import Command
+from rlcore.cli.audit import AuditCommand
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
+from rlcore.cli.score import ScoreCommand
 from rlcore.config.settings import core_settings
 
 REFERENCE = {
@@ -70,7 +71,7 @@ inference.device training.name
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
-schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.reward_workers
+schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
 weights.transport weights.deadline weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
 log.trackers rewards.deadline
@@ -141,8 +142,8 @@ OF_SCORE = "--config --deadline --dry-run --dry_run --help --json --limit --opti
 OF_AUDIT = "--all --data --deadline --help --json --option --reward --reward-deadline --workers -h"
 
 
-@pytest.mark.parametrize(("name", "command", "flags"), [("score", score, OF_SCORE), ("audit", audit, OF_AUDIT)], ids=["score", "audit"])
-def test_the_flags_of_the_commands_about_rewards(name: str, command: ModuleType, flags: str) -> None:
-    commands = Parser(prog="rlcore").add_subparsers(parser_class=Parser)
-    command.add_parser(commands)
-    assert sorted(commands.choices[name]._option_string_actions) == flags.split()
+@pytest.mark.parametrize(("command", "flags"), [(ScoreCommand, OF_SCORE), (AuditCommand, OF_AUDIT)], ids=["score", "audit"])
+def test_the_flags_of_the_commands_about_rewards(command: type[Command], flags: str) -> None:
+    parser = Parser()
+    command().add_arguments(parser)
+    assert sorted(parser._option_string_actions) == flags.split()

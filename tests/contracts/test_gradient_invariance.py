@@ -12,8 +12,8 @@ from rlcore_plugin_torch.policy import CausalPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import Finish, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
+from rlcore.host.registry import Registry
 from rlcore.learning import BatchSettings, PolicyObjective, Variation, assemble_batch, prepare_loss, split
-from rlcore.registry import Registry
 
 VOCABULARY = 100
 REGISTRY = Registry.discover()
@@ -104,7 +104,6 @@ def make_batch(policy: CausalPolicy, settings: BatchSettings, loss: Loss) -> Tra
         advantages=np.repeat(rng.normal(size=len(batch)), batch.lengths).astype(np.float32),
         rollout_logprobs=own + noise[0],
         old_logprobs=own + noise[0],
-        proximal_logprobs=own + noise[1],
         reference_logprobs=own + noise[2],
     )
     return prepare_loss("loss", loss, batch)

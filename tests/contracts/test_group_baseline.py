@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rlcore.registry import Registry
-from rlcore.specs import AdvantageSpec, PluginKind
+from rlcore.contracts.specs import AdvantageSpec, PluginKind
+from rlcore.host.registry import Registry
 from rlcore.testing import make_reward_batch
 
 REGISTRY = Registry.discover()

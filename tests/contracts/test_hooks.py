@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rlcore import hookspecs
 from rlcore.api import RunInfo
-from rlcore.discovery import REGISTERING_HOOKS
-from rlcore.specs import SPEC_OF_KIND, PluginKind
-from rlcore.testing.plugins import PluginFolder
+from rlcore.contracts import hookspecs
+from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind
+from rlcore.host.discovery import REGISTERING_HOOKS
+from rlcore.testing.plugin_folder import PluginFolder
 
 HOOKS: dict[str, Callable[..., Any]] = {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcore_")}
 
@@ -58,6 +58,31 @@ def rlcore_register_algorithms():
 def rlcore_register_trackers():
     calls["rlcore_register_trackers"] = ()
     return [TrackerSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_runtimes():
+    calls["rlcore_register_runtimes"] = ()
+    return [RuntimeSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_weight_transfers():
+    calls["rlcore_register_weight_transfers"] = ()
+    return [WeightTransferSpec(name="all", target="a.b:C", summary="All", reach="host")]
+
+@hookimpl
+def rlcore_register_sandboxes():
+    calls["rlcore_register_sandboxes"] = ()
+    return [SandboxSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_commands():
+    calls["rlcore_register_commands"] = ()
+    return [CommandSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_data_sources():
+    calls["rlcore_register_data_sources"] = ()
+    return [DataSourceSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
 def rlcore_check_run(config):

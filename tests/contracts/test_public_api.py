@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 import rlcore.api
 
 FROZEN = """
-API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase Completion ConfigError DataError Finish Group InFlight
-InferenceBackend InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind Lease Loss LossBatch LossSpec
-Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardInput
-RewardSpec RlcoreError Rollout RunError RunInfo Sampling SandboxError Score Segment Snapshot Tensor Tokenizer Tracker TrackerSpec
-TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightsError Which hookimpl
+API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase CommandSpec Completion ConfigError DataError
+DataSourceSpec Finish Group InFlight InferenceBackend InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind
+Lease Loss LossBatch LossSpec Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request
+Reward RewardBatch RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Score
+Segment Snapshot Tensor Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext
+UsageError WeightTransferSpec WeightsError Which hookimpl
 """
 
 
@@ -28,4 +34,16 @@ def test_nothing_else_looks_public() -> None:
     import types
 
     extra = {name for name, value in vars(rlcore.api).items() if not name.startswith("_") and not isinstance(value, types.ModuleType)}
-    assert extra - set(rlcore.api.__all__) == {"annotations"}
+    assert extra - set(rlcore.api.__all__) == {"Any", "TYPE_CHECKING", "annotations", "import_module"}
+
+
+def test_a_spec_and_the_marker_of_hooks_load_no_numpy() -> None:
+    names = "API_VERSION, CommandSpec, PluginError, hookimpl"
+    code = f"import sys; from rlcore.api import {names}; print(sorted({{'numpy', 'asyncio'}} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_a_name_that_is_not_public_is_not_found() -> None:
+    for name in ("Spec", "annotations_", "numpy"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
+            getattr(rlcore.api, name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rlcore.testing.rank_processes import run_ranks
 pytestmark = pytest.mark.full
 
 STEPS = len(GROUPS) + 4
+RanksOf = Callable[[int, str], Trained]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +40,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def trained(model: str, size: int, dtype: str, optimizer: str) -> Trained:
-    """What rank 0 ended with, after every rank was found to hold the same bits."""
-    answers = run_ranks("rank_update:train", size, model, dtype, optimizer, timeout=240)
-    for other in answers[1:]:
-        assert other.metrics == answers[0].metrics
-        for mine, theirs in zip(held(other), held(answers[0]), strict=True):
-            assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
-    return answers[0]
+@pytest.fixture(scope="module")
+def trained(model: str) -> RanksOf:
+    """What rank 0 of a number of ranks ended with, after every rank was found to hold the same bits."""
+
+    @functools.cache
+    def session(size: int) -> list[dict[str, Trained]]:
+        return run_ranks("rank_update:train_each", size, model, timeout=240)
+
+    def end(size: int, dtype: str) -> Trained:
+        first, *others = (answer[dtype] for answer in session(size))
+        for other in others:
+            assert other.metrics == first.metrics
+            for mine, theirs in zip(held(other), held(first), strict=True):
+                assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
+        return first
+
+    return end
 
 
 def held(one: Trained) -> list[dict[str, np.ndarray]]:
@@ -60,18 +71,18 @@ def off(mine: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> flo
 
 
 @pytest.fixture(scope="module")
-def exact(model: str) -> Trained:
-    return trained(model, 1, "float64", "adamw")
+def exact(trained: RanksOf) -> Trained:
+    return trained(1, "float64")
 
 
 @pytest.fixture(scope="module")
-def single(model: str) -> Trained:
-    return trained(model, 1, "float32", "sgd")
+def single(trained: RanksOf) -> Trained:
+    return trained(1, "float32")
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_in_float64_gradients_and_weights_after_adamw_are_those_of_one_rank(model: str, exact: Trained, size: int) -> None:
-    ranks = trained(model, size, "float64", "adamw")
+def test_in_float64_gradients_and_weights_after_adamw_are_those_of_one_rank(trained: RanksOf, exact: Trained, size: int) -> None:
+    ranks = trained(size, "float64")
     assert len(ranks.gradients) == len(exact.gradients) == STEPS
     for mine, theirs in zip(ranks.gradients, exact.gradients, strict=True):
         assert off(mine, theirs) < 1e-9
@@ -82,8 +93,8 @@ def test_in_float64_gradients_and_weights_after_adamw_are_those_of_one_rank(mode
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_in_float32_each_gradient_loss_and_norm_are_those_of_one_rank(model: str, single: Trained, size: int) -> None:
-    ranks = trained(model, size, "float32", "sgd")
+def test_in_float32_each_gradient_loss_and_norm_are_those_of_one_rank(trained: RanksOf, single: Trained, size: int) -> None:
+    ranks = trained(size, "float32")
     for mine, theirs in zip(ranks.gradients, single.gradients, strict=True):
         # The gradient of a key's bias is zero but for rounding: softmax does not see what is added to all scores.
         for name in (name for name in theirs if not name.endswith("k_proj.bias")):

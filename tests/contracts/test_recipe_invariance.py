@@ -39,12 +39,12 @@ from tiny_update import (
 from rlcore.api import Finish, Group, Kind, LossBatch, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.config import plan_run
 from rlcore.config.model import AlgorithmSection
-from rlcore.interfaces import Loss, Objective
+from rlcore.contracts.interfaces import Loss, Objective
+from rlcore.contracts.specs import AdvantageSpec, AlgorithmSpec, LossSpec
+from rlcore.host.registry import Registry
 from rlcore.learning import PolicyObjective
-from rlcore.registry import Registry
 from rlcore.roles.consumer import Algorithm
-from rlcore.runtimes.algorithm import build_algorithm
-from rlcore.specs import AdvantageSpec, AlgorithmSpec, LossSpec
+from rlcore.runtime.algorithm import build_algorithm
 
 REGISTRY = Registry.discover()
 

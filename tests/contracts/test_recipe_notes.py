@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rlcore.config.settings import core_settings
+from rlcore.contracts.specs import AlgorithmSpec, PluginKind
 from rlcore.describe import describe
-from rlcore.registry import Registry
-from rlcore.specs import AlgorithmSpec, PluginKind
+from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
 
 REGISTRY = Registry.discover()

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from rlcore.api import Finish, Group, Kind, Need, Outcome, Rollout, Score, Segment, TrainBatch
-from rlcore.interfaces import Objective, Which
+from rlcore.contracts.interfaces import Objective, Which
 from rlcore.learning import collate, plan_micro_batches
 from rlcore.learning.collation import MicroBatch
 from rlcore.roles.consumer import Algorithm, Consumer
@@ -98,7 +98,7 @@ def who(rollout: Rollout) -> Who:
 @dataclass
 class Trainer:
     """Stands for a training backend. Its log probabilities are the policy's and noise fixed to the token, so that ratios leave every
-    clip and old, sampled, proximal and reference policy all differ. ``spoilt``: rollouts for which it answers NaN."""
+    clip and old, sampled and reference policy all differ. ``spoilt``: rollouts for which it answers NaN."""
 
     cut: Cut = WHOLE
     spoilt: frozenset[Who] = frozenset()

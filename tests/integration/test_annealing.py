@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
-from rlcore.runtimes.annealing import AnnealedSampling
-from rlcore.runtimes.delivery import JobMaker, group_of
+from rlcore.runtime.annealing import AnnealedSampling
+from rlcore.runtime.delivery import JobMaker, group_of
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
     FakeInference,
@@ -29,7 +30,6 @@ from rlcore.testing import (
     RunTester,
     write_fake_model,
 )
-from rlcore.types import Lease, Message, Prompt, Sampling, Score
 
 LETTERS = "abcdef"
 UPDATES = 21

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
-from rlcore.quickstart.assets import prepare
-from rlcore.runtimes import Summary
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.runtime import Summary
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
 
 SLEEPLESS = """

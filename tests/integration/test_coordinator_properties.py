@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from rlcore.contracts.types import Lease
 from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, TrainOrder, Verdict, WaitingFor, episode_order
-from rlcore.types import Lease
 
 WORKERS = ("a", "b", "c")
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.config.model import AlgorithmSection, RunConfig
+from rlcore.contracts.specs import PluginKind
+from rlcore.host.registry import Registry
 from rlcore.learning.correction import Mismatch
-from rlcore.quickstart.assets import prepare
-from rlcore.registry import Registry
-from rlcore.specs import PluginKind
 from rlcore.testing.run_tester import PROGRAM, QUIET
 
 ROOT = Path(__file__).parents[2]

@@ -18,11 +18,11 @@ import pytest
 
 from rlcore.api import Finish, Message, Outcome, Prompt, Rollout, Segment
 from rlcore.config.model import RewardBudget, RewardPolicy, ScheduleSection
-from rlcore.interfaces import AsyncReward, Reward
-from rlcore.registry import Registry
+from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.specs import RewardSpec
+from rlcore.host.registry import Registry
 from rlcore.rewards import Judge, RewardEntry, RewardPool
 from rlcore.rewards.pool import MAX_GROWTH, MAX_ITEMS
-from rlcore.specs import RewardSpec
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 

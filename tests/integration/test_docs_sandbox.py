@@ -33,6 +33,16 @@ def test_the_first_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "b'2\\n' 0 None\n"
 
 
+def test_a_sandbox_is_registered_as_the_page_says() -> None:
+    (text,) = re.findall(r"^```python\n(from rlcore.api import SandboxSpec.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(text, names)
+    stranger = (Path(__file__).parents[1] / "stranger" / "acme_rlcore" / "__init__.py").read_text(encoding="utf-8")
+    theirs: dict[str, Any] = {}
+    exec(compile(stranger, "acme", "exec", dont_inherit=True), theirs)
+    assert names["rlcore_register_sandboxes"]() == theirs["rlcore_register_sandboxes"]()
+
+
 def judged(text: str, finish: Finish = Finish.STOP) -> Score:
     assert SQL is not None
     names: dict[str, Any] = {}

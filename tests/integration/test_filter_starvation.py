@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.interfaces import OptimizerSettings
+from rlcore.contracts.interfaces import OptimizerSettings
 from rlcore.learning import learning_rate
 from rlcore.testing import RunOutcome, RunTester
 

@@ -73,7 +73,10 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     } <= names
     assert {"checkpoints/latest", "checkpoints/step-3/state.json", "checkpoints/step-3/model/fake_policy.npz"} <= names
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert {plugin["name"] for plugin in manifest["plugins"]} == {"fake"}
+    names_of = {plugin["kind"]: plugin["name"] for plugin in manifest["plugins"]}
+    built_in = {"runtime": "local", "transfer": "memory", "data": "jsonl"}
+    assert {kind: name for kind, name in names_of.items() if name != "fake"} == built_in
+    assert {"inference", "training", "algo", "estimator", "loss", "reward"} <= names_of.keys()
     assert manifest["origins"]["training.train_batch_size"].endswith("run.toml")
     assert tester.run("train", str(folder / "run.toml"), "--dry-run").assert_ok()
 
@@ -216,7 +219,7 @@ def test_the_seconds_of_each_worker_sum_to_those_of_the_loop(tmp_path: Path, sta
     done = tester.run("train", config, "--json").assert_ok().json
     for worker in ("producer", "trainer"):
         parts = {name: spent for name, spent in done["time"].items() if name.startswith(f"{worker}/") and name.count("/") == 1}
-        assert sum(parts.values()) == pytest.approx(done["train_seconds"], abs=0.02)
+        assert sum(parts.values()) == pytest.approx(done["train_seconds"], abs=0.0005 * (len(parts) + 1))  # each is rounded
 
 
 @pytest.mark.parametrize(("staleness", "roles"), [(0, {"trainer"}), (1, {"trainer", "producer"})])

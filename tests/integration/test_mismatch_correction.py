@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
-from rlcore.quickstart.assets import prepare
 
 pytestmark = pytest.mark.full
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_quickstart.assets import prepare
 from safetensors.numpy import load_file
 
 import rlcore
-from rlcore.quickstart.assets import prepare
-from rlcore.runtimes import Summary
+from rlcore.runtime import Summary
 
 STEPS = 4
 

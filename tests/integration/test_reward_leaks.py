@@ -17,6 +17,8 @@ import pytest
 from rlcore.api import AsyncReward, Finish, Message, Outcome, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.rewards import Judge, RewardEntry
 
+pytestmark = pytest.mark.serial  # it measures memory, descriptors and processes over minutes
+
 _MEGABYTE = 1 << 20
 _PROMPT = Prompt(prompt_id="p", index=0, messages=(Message(role="user", content="?"),))
 _SEGMENT = Segment(context_ids=[1], token_ids=[2], logprobs=[-0.1], versions=[0], policy_mask=[True])
@@ -91,7 +93,7 @@ def _settled(workers: int, before: set[int]) -> list[int]:
     """The children of the pool once there are as many as there should be, and for half a second the same: one that is just being started
     has descriptors in this process that go again."""
     last, same = set[int](), 0
-    for _ in range(1000):
+    for _ in range(6000):
         found = _children() - before
         same = same + 1 if found == last and len(found) == workers else 0
         if same > 25:

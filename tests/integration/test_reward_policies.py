@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.testing import RunTester
+from tests.ray_in_one_process import ray_in_one_process
 
 MINE = """
 from rlcore.api import Outcome, Reward, Score
@@ -20,6 +21,19 @@ class Mine(Reward):
         if item.text.startswith("b"):
             return {}["no such key"]
         return Score(value=1.0, accuracy=1.0, outcome=Outcome.OK)
+"""
+
+
+HELD_OUT = """
+from rlcore.api import Reward, Score
+
+class HeldOut(Reward):
+    requires = ("gt_answer",)
+
+    def score(self, item):
+        if item.columns["gt_answer"] == "z":
+            raise ValueError("cannot judge what is held out")
+        return Score(value=float(len(item.text)), accuracy=1.0)
 """
 
 
@@ -60,6 +74,25 @@ def test_a_budget_ends_the_run(tmp_path: Path) -> None:
     _, said = run_with(tmp_path, "budget = { error = 0.0 }\n")
     assert said.startswith("1 "), said
     assert "more than its budget = { error = 0 } allows" in said
+
+
+@pytest.mark.parametrize("runtime", ["local", "ray"])
+def test_an_evaluation_that_cannot_be_judged_spends_none_of_the_training_s_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str
+) -> None:
+    """On Ray whether a verdict counts travels from the producer through its node's judge."""
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.write("mine.py", HELD_OUT)
+    tester.write_jsonl("held.jsonl", [{"messages": {"role": "user", "content": "z"}, "gt_answer": "z"}] * 8)
+    tester.fake_run(eval={"eval_dataset": {"held": str(tmp_path / "held.jsonl")}, "eval_interval": 1})
+    tester.write("more.toml", '[schedule]\nreward_error_budget = 0.0\n[[rewards]]\nname = "./mine.py:HeldOut"\nbudget = { error = 0.0 }\n')
+    with ray_in_one_process(monkeypatch):
+        done = tester.run("train", "run.toml", "more.toml", "--json", "--runtime", runtime).assert_ok()
+    rows = [json.loads(line) for line in (tmp_path / done.json["run"] / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [row["eval/held/failed"] for row in rows if "eval/held/failed" in row] == [8.0] * 4
+    # On Ray the figures of a judge that answers late stand in a later row.
+    assert {row["reward/outcome/ok"] for row in rows if "reward/outcome/ok" in row} == {1.0}
+    assert done.json["ledger"] == {"trained": 9, "filtered": 0, "failed": 0}
 
 
 COUNTING = """

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.testing import FakePolicy, FakeTokenizer, write_fake_model
+from tests.integration.ray.small_cluster import short_folder
 
 TRANSPORTS = ("shared", "object_store", "collective")
 ACROSS_HOSTS = ("object_store", "collective")
@@ -64,15 +66,27 @@ FAULTS = {
 }
 
 
+def policy(version: int) -> FakePolicy:
+    """What a trainer has after so many updates."""
+    return FakePolicy.random(len(FakeTokenizer()), version, 0.5)
+
+
+def served(version: int, *, tensors_of: int) -> Snapshot:
+    """Weights that an engine can serve, whole and sealed, with the probe of their version; stale where the tensors are of another."""
+    ids = np.array([5, 6, 7, 3], np.int32)
+    probe = Probe(token_ids=ids, logprobs=policy(version).logprobs(ids).astype(np.float32), tolerance=1e-3)
+    return Snapshot.of(version, dict(policy(tensors_of).tensors()), probe)
+
+
 class Trainer:
     """An actor with a publisher."""
 
     def __init__(self, transport: str, deadline: float) -> None:
-        from rlcore.runtimes.cluster.weights_choice import make_publisher
+        from rlcore.host.registry import Registry
 
         self.failed = threading.Event()
         self.said = ""
-        self.publisher = make_publisher(transport, deadline, self.failure)
+        self.publisher = Registry.discover().load("transfer", transport)().publisher(deadline=deadline, on_failure=self.failure)
 
     def failure(self, error: WeightsError) -> None:
         self.said = str(error)
@@ -86,6 +100,9 @@ class Trainer:
 
     def publish_damaged(self, version: int, fault: str) -> None:
         self.publisher.publish(damaged(version, fault))
+
+    def publish_served(self, version: int, tensors_of: int) -> None:
+        self.publisher.publish(served(version, tensors_of=tensors_of))
 
     def left(self, name: str) -> None:
         self.publisher.left(name)
@@ -106,13 +123,14 @@ class Producer:
     """An actor with a receiver. ``stalls``: it reads the first piece of the first transfer and no more."""
 
     def __init__(self, transport: str, name: str, address: Any, deadline: float, stalls: bool = False) -> None:
-        from rlcore.runtimes.cluster.weights_choice import make_receiver
+        from rlcore.host.registry import Registry
 
         self.stalled = threading.Event()
         if stalls:
             self.stall()
         self.news = threading.Event()
-        self.receiver = make_receiver(transport, name, address, deadline, self.news.set)
+        transfer = Registry.discover().load("transfer", transport)()
+        self.receiver = transfer.receiver(name=name, address=address, deadline=deadline, on_news=self.news.set)
 
     def stall(self) -> None:
         from rlcore.weights.manifest import Follower
@@ -146,6 +164,28 @@ class Producer:
             self.receiver.release(version)
         return ", ".join(wrong)
 
+    def serve(self, model: str, version: int) -> str:
+        """Have an engine serve this version; what is wrong with it, "" for nothing."""
+        from rlcore.contracts.interfaces import InferenceContext
+        from rlcore.roles.producer import Producer as Role
+        from rlcore.schedule import TimeAccount
+        from rlcore.testing import FakeInference
+
+        context = InferenceContext(model=model, tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
+        role = Role(self.receiver.name, FakeInference(context), FakeTokenizer(), None, TimeAccount())  # type: ignore[arg-type]
+        while (got := self.receiver.newer_than(version - 1)) is None:
+            if not self.news.wait(60.0):
+                return "nothing came"
+            self.news.clear()
+        try:
+            role.load(got)
+        except WeightsError as error:
+            return str(error)
+        finally:
+            del got
+            self.receiver.release(version)
+        return ""
+
     def pid(self) -> int:
         return os.getpid()
 
@@ -157,15 +197,17 @@ class Producer:
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """A Ray of this machine, and nothing of it afterwards."""
-    ray = pytest.importorskip("ray", reason="Ray is not installed (extra dev)")
+    import ray
+
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers cannot import a test
     options = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
-    ray.init("local", num_cpus=2, object_store_memory=600_000_000, **options)
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-        ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    with short_folder() as folder:
+        ray.init("local", _temp_dir=str(folder), num_cpus=2, object_store_memory=600_000_000, **options)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+            ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 class Stage:
@@ -240,6 +282,16 @@ def test_wrong_weights_are_found_and_the_tensor_named(stage: Stage, transport: s
     said = stage.get(producer.take.remote(3))
     assert said.startswith("producer p7: ")
     assert FAULTS[fault] in said
+
+
+def test_stale_weights_arrive_whole_through_the_object_store_and_are_found_by_the_probe(stage: Stage, tmp_path: Path) -> None:
+    model = str(write_fake_model(tmp_path / "model"))
+    trainer, address = stage.trainer("object_store")
+    producer = stage.producer("object_store", "p7", address)
+    stage.get(trainer.publish_served.remote(3, tensors_of=3))
+    assert stage.get(producer.serve.remote(model, 3)) == ""
+    stage.get(trainer.publish_served.remote(4, tensors_of=3))
+    assert stage.get(producer.serve.remote(model, 4)).startswith("producer p7 does not serve version 4: its probe log probabilities differ")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "ray", "datasets", "math_verify")
+HEAVY = ("torch", "transformers", "ray", "datasets", "pyarrow", "pandas", "math_verify")
 
 PRINT_HEAVY = f"import sys; print(sorted(set(sys.modules) & set({HEAVY!r})))"
 RUN = """
@@ -27,7 +27,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         "import rlcore.learning",
         "import rlcore.testing",
         "import rlcore.config",
-        "from rlcore.registry import Registry; Registry.discover()",
+        "from rlcore.host.registry import Registry; Registry.discover()",
         RUN.format("['--help']"),
         RUN.format("['plugins']"),
         RUN.format("['show', 'loss', 'clipped']"),
@@ -39,6 +39,13 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 def test_loads_nothing_heavy(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"{code}\n{PRINT_HEAVY}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_the_list_of_commands_loads_no_numpy() -> None:
+    """With every plugin of this repository installed: their entry modules and their hook for commands are light."""
+    code = f"{RUN.format(['--help'])}\nprint(sorted({{'asyncio', 'numpy', 'pydantic', 'rich'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=True)
     assert done.stdout.strip().splitlines()[-1] == "[]"
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from rlcore.contracts.specs import RewardSpec
 from rlcore.data.prompts import load_eval
-from rlcore.registry import Registry
-from rlcore.specs import RewardSpec
+from rlcore.host.registry import Registry
 from rlcore.testing import RunOutcome, RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -111,7 +111,7 @@ def load_dataset(name, config=None, split=None):
     assert (name, config, split) == ("HuggingFaceH4/aime_2024", None, "train")
     return [{"id": 60, "problem": "Find the remainder.", "solution": "…", "answer": "025"}]
 '''
-"""A stand-in for the library `datasets`, which the tests do without."""
+"""A stand-in for the library `datasets`, which would ask the hub."""
 
 
 def dry_run(file: Path, folder: Path) -> RunOutcome:
@@ -183,7 +183,7 @@ def test_the_text_makes_data_that_the_recipes_take(tmp_path: Path) -> None:
     registry = Registry.discover()
     spec, boxed = registry.spec("reward", "boxed"), registry.load("reward", "boxed")()
     assert isinstance(spec, RewardSpec)
-    data = {path.stem: load_eval(path, [spec]).prompts for path in tmp_path.glob("*.jsonl")}
+    data = {path.stem: load_eval(path, [spec], registry).prompts for path in tmp_path.glob("*.jsonl")}
     assert {boxed.check(prompt.columns) for prompts in data.values() for prompt in prompts} == {None}
     rows = {name: [(prompt.messages[-1].content, prompt.columns["gt_answer"]) for prompt in prompts] for name, prompts in data.items()}
     assert rows.pop("gsm8k-train") == rows["gsm8k-test"] == [("How many apples are 500 and 600?", "1100"), ("And 2 less 5?", "-3")]

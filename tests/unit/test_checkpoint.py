@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.checkpoint import save_checkpoint
+from rlcore.runlog.checkpoint import save_checkpoint
 
 
 def fill(folder: Path) -> None:
@@ -39,3 +39,22 @@ def test_a_step_that_was_saved_is_left_alone(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, 7, fill, {"first": True})
     save_checkpoint(tmp_path, 7, fill, {"first": False})
     assert json.loads((tmp_path / "step-7" / "state.json").read_text()) == {"first": True}
+
+
+def test_every_byte_of_a_large_file_enters_its_digest(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 9000  # more than two blocks
+
+    def write(folder: Path) -> None:
+        (folder / "large").write_bytes(content)
+
+    saved = save_checkpoint(tmp_path, 7, write, {})
+    entry = json.loads((saved / "checkpoint.json").read_text())["files"]["large"]
+    assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_what_a_killed_attempt_left_is_not_in_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / ".step-7.partial" / "model").mkdir(parents=True)
+    (tmp_path / ".step-7.partial" / "old").write_text("half")
+    saved = save_checkpoint(tmp_path, 7, fill, {})
+    assert not (saved / "old").exists()
+    assert (saved / "model" / "weights").exists()

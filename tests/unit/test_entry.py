@@ -12,8 +12,8 @@ import pytest
 
 import rlcore
 from rlcore.config import RunConfig
+from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.entry import make_plan
-from rlcore.errors import ConfigError, UsageError
 from rlcore.testing import RunTester
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_override_gets_the_closest_match(run: str) -> None:
 
 
 def test_what_is_missing_is_refused_before_anything_is_written(run: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="pip install rlcore-plugin-vllm"):
+    with pytest.raises(UsageError, match="rlcore-plugin-vllm is not in this release"):
         rlcore.train(run, **{"inference.name": "vllm"})
     assert not (tmp_path / "runs").exists()
 

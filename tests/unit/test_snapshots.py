@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import xxhash
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import LateChecksums, Snapshot, Tensor, tensor_hasher
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import LateChecksums, Snapshot, Tensor, tensor_hasher
 
 
 def tensor(values: list[float], dtype: str = "float32") -> Tensor:

@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from rlcore.types import Completion, Finish, Group, Outcome, Request, Rollout, Sampling, Score, Segment
+from rlcore.contracts.types import Completion, Finish, Group, Outcome, Request, Rollout, Sampling, Score, Segment
 
 
 def segment(**changes: object) -> Segment:

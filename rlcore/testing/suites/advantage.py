@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlcore.batches import RewardBatch, token_index
-from rlcore.interfaces import AdvantageEstimator
+from rlcore.contracts.batches import RewardBatch, token_index
+from rlcore.contracts.interfaces import AdvantageEstimator
 from rlcore.testing.records import make_reward_batch
 
 __all__ = ["AdvantageSuite"]

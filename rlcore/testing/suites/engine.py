@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from rlcore.interfaces import InferenceBackend
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Completion, Request
 from rlcore.testing.records import make_request
-from rlcore.types import Completion, Request
 
 __all__ = ["EngineSuite"]
 
@@ -29,6 +29,9 @@ class EngineSuite(ABC):
     """``max_new_tokens`` of requests that should still run after one poll; some of eight samples must get beyond half of it."""
     tolerance: ClassVar[float] = 1e-4
     """Largest difference of two log probabilities of one token on one set of weights, by dtype."""
+    same_draws: ClassVar[bool] = True
+    """Whether equal noise gives equal tokens in any batch, for an engine that declares ``counter_noise``. Set False for low precisions,
+    where rounding changes with the batch shape."""
     patience: ClassVar[int] = 400
     """Polls of 0.05 s in a row that may return nothing while requests are open."""
 
@@ -60,6 +63,10 @@ class EngineSuite(ABC):
             make_request(f"r{n}", prompts[n % len(prompts)], noise=n, max_new_tokens=limit, temperature=temperature)
             for n in range(start, start + count)
         ]
+
+    def draws_alike(self, engine: InferenceBackend) -> bool:
+        """Whether two batches around one request must give it the same tokens."""
+        return self.same_draws and engine.capabilities.counter_noise
 
     def drain(self, engine: InferenceBackend, wanted: int) -> dict[str, Completion]:
         """Poll until ``wanted`` completions came, in the order of arrival; AssertionError for a repeated or a missing one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rlcore.testing.suites.generation import GenerationRules
 from rlcore.testing.suites.streaming import StreamingRules
-from rlcore.testing.suites.weights import WeightRules
+from rlcore.testing.suites.weight_rules import WeightRules
 
 __all__ = ["InferenceBackendSuite"]
 

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from rlcore.batches import LossBatch, TrainBatch, token_index
-from rlcore.interfaces import Loss, Need
+from rlcore.contracts.batches import LossBatch, TrainBatch, token_index
+from rlcore.contracts.interfaces import Loss, Need
 from rlcore.testing.records import make_rollout, make_train_batch
 
 __all__ = ["LossSuite"]
 
 LENGTHS = (3, 1, 5, 2, 4)
 EXTREMES = (-1e4, -200.0, -90.0, -30.0, -1.0, 0.0, 1.0, 30.0, 90.0, 200.0, 1e4)
-DECLARED = {Need.OLD: "old_logprobs", Need.REFERENCE: "reference_logprobs", Need.PROXIMAL: "proximal_logprobs"}
+DECLARED = {Need.OLD: "old_logprobs", Need.REFERENCE: "reference_logprobs"}
 """What ``prepare`` finds in its batch only where the loss declares it."""
 
 
@@ -47,7 +47,7 @@ class LossSuite(ABC):
         tokens = sum(LENGTHS)
         sampled = draw.uniform(-3.0, -0.1, tokens).astype(np.float32)
         batch = make_train_batch(rollouts, [1.5, -0.5, -1.0, 0.75, -2.0], group=[0, 0, 0, 1, 1])
-        off = [draw.normal(0, 0.3, tokens).astype(np.float32) for _ in range(3)]
+        off = [draw.normal(0, 0.3, tokens).astype(np.float32) for _ in DECLARED]
         given: dict[str, Any] = {name: sampled + moved for name, moved in zip(DECLARED.values(), off, strict=True)}
         return replace(batch, rollout_logprobs=sampled, **given)
 
@@ -127,7 +127,6 @@ class LossSuite(ABC):
             rollout_logprobs=flat(batch.rollout_logprobs),
             weights=flat(batch.weights),
             reference_logprobs=flat(batch.reference_logprobs) if Need.REFERENCE in needs else None,
-            proximal_logprobs=flat(batch.proximal_logprobs) if Need.PROXIMAL in needs else None,
             entropy=torch.linspace(0.5, 2.0, len(batch.advantages), dtype=dtype)[index] if Need.ENTROPY in needs else None,
             extras={name: torch.tensor(value[index], dtype=dtype) for name, value in prepared.items()},
             normalisers=batch.normalisers,

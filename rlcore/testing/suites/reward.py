@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rlcore.interfaces import Reward
-from rlcore.types import Finish, RewardInput, Score
+from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.types import Finish, RewardInput, Score
 
 __all__ = ["HOSTILE", "DeclaredColumns", "RewardSuite"]
 

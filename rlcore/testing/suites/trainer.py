@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import Objective, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import Objective, OptimizerSettings, TrainingBackend, TrainingContext, Which
 from rlcore.testing.records import make_rollout, make_train_batch
 
 __all__ = ["TrainerSuite"]
@@ -33,6 +33,8 @@ class TrainerSuite(ABC):
     learning_rate: ClassVar[float] = 1e-3
     """A rate at which the objective falls in five steps."""
     dtype: ClassVar[str] = "float32"
+    device: ClassVar[str] = "auto"
+    """``TrainingContext.device`` of every backend that the suite makes."""
     tolerance: ClassVar[float] = 1e-4
     """Largest difference of two log probabilities of one token, by dtype."""
 
@@ -73,6 +75,7 @@ class TrainerSuite(ABC):
             tokens_per_forward=65_536,
             prompts_per_slice=64,
             dtype=self.dtype,
+            device=self.device,
         )
         return replace(context, **changes)
 

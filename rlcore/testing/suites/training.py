@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcore.testing.suites.persistence import PersistenceRules
-from rlcore.testing.suites.ranks import RankRules
+from rlcore.testing.suites.rank_rules import RankRules
 from rlcore.testing.suites.updating import UpdateRules
 
 __all__ = ["TrainingBackendSuite"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import Need, TrainingBackend, TrainingCapabilities, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import Need, TrainingBackend, TrainingCapabilities, Which
 from rlcore.testing.suites.trainer import TrainerSuite
 
 __all__ = ["UpdateRules"]

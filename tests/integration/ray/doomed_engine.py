@@ -30,7 +30,7 @@ class SlowOptions(FakeInferenceOptions):
     slots: str = Field(default="", description="Folder of the slots.")
     doomed: tuple[int, ...] = Field(default=(), description="Slots whose producers die.")
     polls: int = Field(default=0, ge=0, description="Polls with work that a doomed producer lives.")
-    hangs: bool = Field(default=False, description="Whether it hangs for ever then, instead.")
+    hangs: bool = Field(default=False, description="Whether it hangs for ever then, instead; the one that takes its place does not.")
 
 
 class SlowInference(FakeInference):
@@ -42,7 +42,8 @@ class SlowInference(FakeInference):
         self._left = options.polls
         self._hangs = options.hangs
         self._slot, self._lock = _sit(Path(options.slots)) if options.slots else (-1, None)
-        self._doomed = self._slot in options.doomed
+        self._hung = Path(options.slots) / f"{self._slot}.hung"
+        self._doomed = self._slot in options.doomed and not self._hung.exists()
 
     def poll(self, timeout: float) -> list[Completion]:
         """One slow step."""
@@ -54,6 +55,7 @@ class SlowInference(FakeInference):
             self._left -= 1
             if self._doomed and self._left < 0:
                 if self._hangs:
+                    self._hung.touch()
                     threading.Event().wait()
                 os.kill(os.getpid(), signal.SIGKILL)
         return super().poll(0.0)

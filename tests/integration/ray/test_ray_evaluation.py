@@ -24,5 +24,4 @@ def test_an_evaluation_is_made_again_by_one_version(cluster: SmallCluster, teste
     evaluated = [row["step"] for row in outcome.rows("metrics.jsonl") if "eval/held" in row]
     assert evaluated[0] == 0
     assert evaluated[-1] == 12
-    assert evaluated == sorted(set(evaluated))
-    assert len(evaluated) == 5
+    assert evaluated == sorted(set(evaluated)), "a version was evaluated twice"

@@ -10,7 +10,7 @@ from rlcore.testing import RunTester
 
 
 @pytest.mark.full
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_two_producers_and_two_ranks_reach_the_accuracy_of_one_process(tmp_path: Path, ray_dir: Path) -> None:
     outcome = RunTester(tmp_path).run("quickstart", "demo", "-i", "2", "-t", "2", "--ray-dir", str(ray_dir), "--json", timeout=580)
     figures = outcome.assert_ok().json

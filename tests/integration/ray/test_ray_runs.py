@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 from pathlib import Path
 from typing import Any
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.conftest import SmallCluster
+from tests.integration.ray.faults import BackgroundRun
 
 EVALUATED = {"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2}
 
@@ -90,10 +93,18 @@ def test_parts_that_are_not_packaged_travel_and_observers_see_every_group(tester
 
 
 def test_an_own_cluster_is_started_for_the_run_and_profiles_are_written(tester: RunTester, ray_dir: Path) -> None:
-    config = tester.fake_run(run={"num_episodes": 1, "max_steps": 2})
-    outcome = tester.run("train", config, "--json", "--runtime", "ray", "--enable-profiling", "--ray-dir", str(ray_dir)).assert_ok()
-    assert "ashboard" in outcome.stderr
-    assert (run_folder(tester, outcome) / "profile-producer-0.prof").is_file()
+    config = tester.fake_run(run={"num_episodes": 10_000, "max_steps": 20_000}, log={"rollout_interval": 0})
+    with BackgroundRun(tester, ("train", config, "--runtime", "ray", "--enable-profiling", "--ray-dir", str(ray_dir)), ray_dir) as run:
+        run.said("Ray dashboard: ")
+        (address,) = [line.removeprefix("Ray dashboard: ") for line in run.stderr + run.stdout if line.startswith("Ray dashboard: ")]
+        with build_opener(ProxyHandler({})).open(f"{address}/api/authentication_mode") as answer:  # it asks for no token
+            assert json.load(answer)["authentication_mode"] in ("token", "disabled")
+        run.reach(1)
+        run.process.send_signal(signal.SIGINT)
+        outcome = run.outcome()
+    assert outcome.exit_code == 130, outcome
+    assert outcome.folder is not None
+    assert (outcome.folder / "profile-producer-0.prof").is_file()
 
 
 def test_a_row_that_no_reward_can_judge_is_refused_before_anything_is_written(tester: RunTester, cluster: SmallCluster) -> None:

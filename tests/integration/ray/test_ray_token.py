@@ -42,7 +42,7 @@ def head(ray_dir: Path, home: Path) -> Iterator[str]:
     finally:
         for process in processes_of(ray_dir):
             os.kill(process.pid, signal.SIGKILL)
-        until(lambda: not processes_of(ray_dir), "the head to end", 30.0)
+        until(lambda: not processes_of(ray_dir), "the head to end", 60.0)
 
 
 def test_the_token_at_home_is_sent(head: str, home: Path, tester: RunTester) -> None:

@@ -11,19 +11,22 @@ import pytest
 
 from benchmarks import algorithms, algorithms_plan
 from benchmarks.algorithms_plan import CONTROL, CORRECTED, OFF_POLICY, SEEDS, Row, Run, key_of, rows, runs_in_order
+from benchmarks.algorithms_source import Source
 from benchmarks.algorithms_table import append_result, lines_of, read_results, table_text, write_page
 from benchmarks.coin import coin
 from rlcore.api import Message, RewardInput
 from rlcore.config import plan_run
-from rlcore.errors import RunError, UsageError
-from rlcore.registry import Registry
+from rlcore.contracts.errors import RunError, UsageError
+from rlcore.host.registry import Registry
 
 RECIPES = ("grpo", "newcomer")
+SOURCE = Source("1234567890" * 4, "c0de")
+MADE_WITH = {"commit": SOURCE.commit, "code": SOURCE.code}
 
 
 def record(row: Row, seed: int, final: float, base: float = 0.4, **other: Any) -> dict[str, Any]:
     figures = {"base": base, "final": final, "steps": 100, "seconds": 9.0, "cpu_seconds": 11.0, "lag": 0.0, "learning_rate": 4e-4}
-    return {**Run(row, seed).identity(), **figures, "rlcore": "0", "date": "2026-01-01", **other}
+    return {**Run(row, seed).identity(), **figures, "rlcore": "0", "date": "2026-01-01", **MADE_WITH, **other}
 
 
 def verdicts(*records: dict[str, Any]) -> dict[str, str]:
@@ -150,6 +153,54 @@ def test_a_whole_line_that_is_no_result_is_named(tmp_path: Path, line: str) -> N
         read_results(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("final", "0.9"),
+        ("final", float("nan")),
+        ("lag", True),
+        pytest.param("cpu_seconds", 10**400, id="huge"),
+        ("seed", [0]),
+        ("recipe", ["grpo"]),
+        ("label", None),
+        ("overrides", []),
+        ("commit", None),
+        ("code", 7),
+        ("date", 2026),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_named_with_its_line(
+    command: Command, capsys: pytest.CaptureFixture[str], name: str, value: Any
+) -> None:
+    for damaged in (record(Row("grpo", "grpo"), 0, 0.8), {**record(Row("grpo", "grpo"), 1, 0.8), name: value}):
+        append_result(command.results, damaged)
+    assert command() == command("--table") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == told[1]
+    assert told[0].startswith(f"error: {command.results}, line 2: not a result of bench-algorithms ({name} is ")
+    assert command.made == []
+
+
+@pytest.mark.parametrize("name", ["base", "final", "lag", "learning_rate", "cpu_seconds", "overrides", "bench"])
+def test_a_value_that_is_absent_is_named_with_its_line(command: Command, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    append_result(command.results, {key: value for key, value in record(Row("grpo", "grpo"), 0, 0.8).items() if key != name})
+    assert command("--table") == 2
+    assert capsys.readouterr().err == (f"error: {command.results}, line 1: not a result of bench-algorithms (no {name}); remove the line\n")
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"\x00" * 20, b"[" * 100_000, b'{"bench": "1.1", "base": 0.4{"bench"'])
+def test_a_line_that_is_no_text_is_named(command: Command, capsys: pytest.CaptureFixture[str], line: bytes) -> None:
+    command.results.write_bytes(line + b"\n")
+    assert command("--table") == 2
+    assert f"{command.results}, line 1: not a result of bench-algorithms (no JSON)" in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_read_are_one_sentence(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    command.results.mkdir()
+    assert command() == 2
+    assert capsys.readouterr().err.endswith(f"error: {command.results} cannot be read (Is a directory); name another file with --results\n")
+
+
 # --- verdicts and the table
 
 
@@ -189,13 +240,13 @@ def test_the_table_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:
     decoupled = [record(Row("grpo + decoupled", "grpo", 2), 0, 0.8)]
     text = table_text(lines_of([*COIN, *decoupled, *rloo, *stale, *of_all_seeds(Row("grpo", "grpo"), 0.8, 0.8, 0.8)]))
     assert [line for line in text.splitlines() if line.startswith("|")] == [
-        "| recipe | max_staleness | mean lag | learning rate | base | final | gain | gain, min to max | CPU seconds | verdict |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|",
-        "| `grpo` | 0 | 0.0 | 0.0004 | 0.400 | 0.800 | +0.400 | +0.400 to +0.400 | 11 | passes |",
-        "| `grpo` | 2 | 1.3 | 0.0004 | 0.400 | 0.900 | +0.500 | +0.500 to +0.500 | 11 | passes |",
-        "| `rloo` | 0 | 0.0 | 0.0001 | 0.440 | 0.600 | +0.160 | +0.060 to +0.260 | 11 | passes |",
-        "| `grpo + decoupled` | 2 | 0.0 | 0.0004 | 0.400 | 0.800 | +0.400 | +0.400 to +0.400 | 11 | 1 of 3 seeds |",
-        "| *random reward* | 0 | 0.0 | 0.0004 | 0.400 | 0.300 | -0.100 | -0.100 to -0.100 | 11 | control |",
+        "| recipe | max_staleness | mean lag | learning rate | base | final | gain | gain, min to max | CPU seconds | verdict | commit |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|",
+        "| `grpo` | 0 | 0.0 | 0.0004 | 0.400 | 0.800 | +0.400 | +0.400 to +0.400 | 11 | passes | `1234567` |",
+        "| `grpo` | 2 | 1.3 | 0.0004 | 0.400 | 0.900 | +0.500 | +0.500 to +0.500 | 11 | passes | `1234567` |",
+        "| `rloo` | 0 | 0.0 | 0.0001 | 0.440 | 0.600 | +0.160 | +0.060 to +0.260 | 11 | passes | `1234567` |",
+        "| `grpo + decoupled` | 2 | 0.0 | 0.0004 | 0.400 | 0.800 | +0.400 | +0.400 to +0.400 | 11 | 1 of 3 seeds | `1234567` |",
+        "| *random reward* | 0 | 0.0 | 0.0004 | 0.400 | 0.300 | -0.100 | -0.100 to -0.100 | 11 | control | `1234567` |",
     ]
     assert text.endswith("\n\nLearning rate of `rloo`: it is a test.")
     assert "make bench-algorithms" in table_text([])
@@ -233,11 +284,13 @@ class Command:
     def __init__(self, folder: Path) -> None:
         self.results, self.page = folder / "results.jsonl", folder / "page.md"
         self.made: list[str] = []
+        self.source = SOURCE
         self.outcome: Callable[[Run], float] = lambda run: 0.3 if run.row.label == CONTROL else 0.9
 
-    def train(self, run: Run, children: Any) -> dict[str, Any]:
+    def train(self, run: Run, assets: Path, children: Any) -> dict[str, Any]:
         self.made.append(str(run))
-        return record(run.row, run.seed, self.outcome(run))
+        made = record(run.row, run.seed, self.outcome(run))
+        return {name: value for name, value in made.items() if name not in MADE_WITH}
 
     def __call__(self, *words: str) -> int:
         self.made.clear()
@@ -248,6 +301,8 @@ class Command:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     made = Command(tmp_path)
     monkeypatch.setattr(algorithms, "train", made.train)
+    monkeypatch.setattr(algorithms, "read_source", lambda root: made.source)
+    monkeypatch.setattr(algorithms, "refuse_foreign", lambda root, modules: None)  # other tests load plugins that they made
     monkeypatch.setattr(algorithms, "prepare", lambda folder, seed, report: None)
     monkeypatch.setattr(algorithms, "CACHE", tmp_path / "cache")
     monkeypatch.setattr(Registry, "names", lambda self, kind: list(RECIPES))
@@ -318,9 +373,20 @@ def test_a_weak_row_fails_the_command(command: Command) -> None:
 
 
 def test_table_runs_nothing(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    command("--only", CONTROL)
     assert command("--table") == 1
     assert command.made == []
-    assert [row["verdict"] for row in last_line(capsys)["rows"]] == ["not run"] * (5 + 2 * len(CORRECTED))
+    verdicts = [row["verdict"] for row in last_line(capsys)["rows"]]
+    assert verdicts == ["not run"] * (4 + 2 * len(CORRECTED)) + ["control"]
+
+
+def test_table_without_results_leaves_the_page(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    command("--only", CONTROL)
+    command.results.unlink()
+    page = command.page.read_bytes()
+    assert command("--table") == 2
+    assert f"{command.results} holds no results, so {command.page} is left as it is" in capsys.readouterr().err
+    assert command.page.read_bytes() == page
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_plan.simulated import Scenario
 
 from benchmarks.planning_plot import bars
 from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload, main
-from rlcore.runtimes.simulated import Scenario
 from rlcore.schedule.lengths import LengthKind
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 

@@ -13,7 +13,7 @@ from rlcore.roles.evaluator import TaskReport
 
 
 def report(accuracy: float | None, failed: int = 0) -> TaskReport:
-    return TaskReport(task="sort", accuracy=accuracy, reward=None, response_length=None, rows=({},) * 9, failed=failed)
+    return TaskReport(task="sort", accuracy=accuracy, reward=None, rows=({},) * 9, failed=failed)
 
 
 def shown(*, terminal: bool) -> str:

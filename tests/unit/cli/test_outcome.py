@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from rlcore.cli.outcome import json_line, show_outcome
-from rlcore.runtimes import Summary
+from rlcore.runtime import Summary
 
 
 def summary(**fields: Any) -> Summary:

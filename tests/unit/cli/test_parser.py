@@ -9,7 +9,7 @@ import pytest
 
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
-from rlcore.errors import UsageError
+from rlcore.contracts.errors import UsageError
 
 
 def parsed(*words: str) -> argparse.Namespace:

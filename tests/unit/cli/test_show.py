@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from rlcore.api import PluginError
-from rlcore.cli import plugins, show
-from rlcore.cli.parser import Parser
+from rlcore.cli.typed_command import run_command
+from rlcore.contracts.specs import PluginKind
 from rlcore.describe import describe
-from rlcore.registry import Registry
-from rlcore.specs import PluginKind
-from rlcore.testing.plugins import PluginFolder
+from rlcore.host.registry import Registry
+from rlcore.testing.plugin_folder import PluginFolder
 
 ACME = """
 from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
@@ -75,13 +74,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginFo
 
 
 def _run(*words: str) -> int:
-    parser = Parser(prog="rlcore")
-    commands = parser.add_subparsers()
-    plugins.add_parser(commands)
-    show.add_parser(commands)
-    args = parser.parse_args(words)
-    code: int = args.func(args)
-    return code
+    return run_command(words[0], words[1:])
 
 
 def _shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

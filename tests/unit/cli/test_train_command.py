@@ -56,9 +56,10 @@ def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str
 
 
 def test_without_ray_the_examples_say_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rlcore.config.plan.find_spec", lambda name: None)
+    monkeypatch.setattr("rlcore.config.chosen.find_spec", lambda name: None if name == "ray" else object())
     outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "--dry-run", "--json").assert_ok()
-    assert any("runtime ray needs Ray" in item["what"] and "rlcore[ray]" in item["command"] for item in outcome.json["missing"])
+    missing = {item["what"]: item["command"] for item in outcome.json["missing"]}
+    assert "plugins/runtimes/ray" in missing["runtime ray needs the module ray, which is not installed"]
 
 
 def test_a_dry_run_prints_the_plan_and_loads_nothing_heavy(tmp_path: Path) -> None:

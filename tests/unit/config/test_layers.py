@@ -9,8 +9,8 @@ import pytest
 from rlcore.config.layers import Origin, Typed, combine, file_layer, flag_layer, python_layer, recipe_layer, spoken
 from rlcore.config.settings import core_settings
 from rlcore.config.toml_text import line_of
-from rlcore.errors import ConfigError
-from rlcore.specs import AlgorithmSpec
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.specs import AlgorithmSpec
 
 RECIPE = AlgorithmSpec(
     name="dapo",

@@ -31,7 +31,6 @@ def test_defaults_are_valid() -> None:
         ("sampling", {"temperature": 0}),
         ("sampling", {"temperature_end": 0}),
         ("run", {"seed": -1}),
-        ("run", {"runtime": "cloud"}),
         ("run", {"nothing": 1}),
         ("eval", {"eval_dataset": {"a": 3}}),
         ("data", {"shuffle": "yes"}),

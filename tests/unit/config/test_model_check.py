@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
 
 CONFIG = {"model_type": "qwen2", "max_position_embeddings": 256}
 

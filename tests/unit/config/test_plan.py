@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
-from rlcore.errors import ConfigError, PluginError
-from rlcore.registry import Registry
-from rlcore.specs import RewardSpec
+from rlcore.config.chosen import several_runtime
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.specs import RewardSpec, RuntimeSpec
+from rlcore.host.install import install_line
+from rlcore.host.registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
-from rlcore.api import AlgorithmSpec, InferenceBackendSpec, LossSpec, RewardSpec, hookimpl
+from rlcore.api import AlgorithmSpec, InferenceBackendSpec, LossSpec, RewardSpec, RuntimeSpec, hookimpl
 rlcore_api = "1.0"
 
 @hookimpl
@@ -53,6 +56,13 @@ def rlcore_register_inference_backends():
         InferenceBackendSpec(name="here", target="x:y", config="rlcore_plugin_acme.models:Here", summary=""),
         InferenceBackendSpec(name="there", target="x:y", summary="", requires_module="no_such_engine"),
     ]
+
+@hookimpl
+def rlcore_register_runtimes():
+    return [
+        RuntimeSpec(name="acme", target="x:y", summary="", several=True),
+        RuntimeSpec(name="threads", target="x:y", config="rlcore_plugin_acme.models:Short", summary=""),
+    ]
 """
 MODELS = """
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -86,7 +96,7 @@ class Here(Strict):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE, files={"models.py": MODELS})
-        yield folder.discover()
+        yield Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-ray")])
 
 
 def flags(text: str) -> dict[str, Any]:
@@ -200,6 +210,31 @@ def test_flags_for_options_of_rewards(registry: Registry) -> None:
         plan(registry, "rewards.options.scale=--scale 5", rewards=[{"name": "long"}, {"name": "short"}])
 
 
+def test_a_runtime_that_nobody_offers_is_refused_by_name(registry: Registry) -> None:
+    with pytest.raises(PluginError, match=r"--runtime: there is no runtime 'cloud' \(installed: acme, local, ray, threads\)"):
+        plan(registry, "run.runtime=--runtime cloud")
+
+
+def test_auto_takes_the_runtime_that_is_installed_for_several(registry: Registry) -> None:
+    """rlcore's own before a stranger's; the stranger's if rlcore's own is not there."""
+    assert plan(registry, num_trainers=2).config.run.runtime == "ray"
+    alone = Registry([])
+    alone.add("runtime", RuntimeSpec(name="one", target="builtins:object", summary="s"))
+    assert several_runtime(alone) == "ray", "what is to be installed"
+    alone.add("runtime", RuntimeSpec(name="theirs", target="builtins:object", summary="s", several=True))
+    assert several_runtime(alone) == "theirs"
+
+
+def test_the_options_of_a_runtime_are_validated_by_its_own_model(registry: Registry) -> None:
+    found = plan(registry, "run.options.scale=--scale 2", runtime="threads")
+    assert found.runtime_options is not None
+    assert found.runtime_options.model_dump() == {"scale": 2.0}
+    assert found.config.run.options == {"scale": 2.0}
+    assert "[run.options]" in found.to_toml()
+    with pytest.raises(ConfigError, match=r"options\.nothing"):
+        plan(registry, run={"options": {"nothing": 1}, "runtime": "threads"})
+
+
 def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> None:
     found = plan(registry, "training.train_batch_size=-tbs 16; sampling.max_new_tokens=-mnt 100; schedule.max_staleness=--max-staleness 2")
     config = found.config
@@ -249,12 +284,12 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
         dataset="absent.jsonl",
     )
     assert found.missing == (
-        Missing("algorithm DAPO is not installed", "pip install rlcore-plugin-dapo"),
+        Missing("algorithm DAPO is not installed", install_line("rlcore-plugin-dapo")),
         Missing(
             "inference backend there needs the module no_such_engine, which is not installed", "pip install rlcore-plugin-acme[engine]"
         ),
-        Missing("training backend torch is not installed", "pip install rlcore-plugin-torch"),
-        Missing("tracker wandb is not installed", "pip install rlcore-plugin-wandb"),
+        Missing("training backend torch is not installed", install_line("rlcore-plugin-torch")),
+        Missing("tracker wandb is not installed", "rlcore-plugin-wandb is not in this release"),
         Missing("model ./absent is not found here", "type -m and the folder of a checkpoint, or a hub name org/name"),
         Missing("data set absent.jsonl is not found here", "type -d and the path of a file that is"),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import distribution, distributions
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 
 from rlcore.config import Plan, plan_run
 from rlcore.config.rules import RULES
-from rlcore.errors import ConfigError
-from rlcore.registry import Registry
+from rlcore.contracts.errors import ConfigError
+from rlcore.host.registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
@@ -61,7 +62,7 @@ def rlcore_check_run(config):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE)
-        yield folder.discover()
+        yield Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-ray")])
 
 
 def plan(registry: Registry, values: dict[str, Any], *rewards: str) -> Plan:
@@ -115,6 +116,11 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"train_batch_size": 2, "updates_per_batch": 3, "algorithm.name": "many"}, (), "type --updates-per-batch 2"),
     ({"runtime": "local", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
     ({"runtime": "local", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
+    (
+        {"runtime": "local", "ray_dir": "/tmp/r"},
+        (),
+        "has no use for ray_dir = /tmp/r (Python); type --runtime ray",
+    ),
     ({"transport": "shared"}, (), "type --transport auto or --runtime ray"),
     ({"transport": "memory", "runtime": "ray"}, (), "type --transport auto or --runtime local"),
     ({"transport": "memory", "num_inferencer": 2}, (), "transport = memory"),
@@ -220,6 +226,7 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the Ray cluster that is joined"),
         ({"producer_restarts": 1}, "producer_restarts = 1 (Python) is not used"),
         ({"producer_deadline": 9.0}, "producer_deadline = 9.0 (Python) is not used"),
+        ({"producer_load_deadline": 9.0}, "producer_load_deadline = 9.0 (Python) is not used"),
     ],
 )
 def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:

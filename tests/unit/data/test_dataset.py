@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.config.model import DataSection, RunConfig
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Message, Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_prompts, with_system_prompt
 from rlcore.data.dataset import resized
-from rlcore.errors import DataError
-from rlcore.specs import RewardSpec
-from rlcore.types import Message, Prompt
+from rlcore.host.registry import Registry
 
+REGISTRY = Registry.discover()
 BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",))
 
 
@@ -34,7 +36,7 @@ def file(path: Path, answers: Sequence[str]) -> Path:
 
 
 def load(dataset: object) -> DataSet:
-    return load_prompts(RunConfig(data=DataSection.model_validate({"dataset": dataset})), [BOXED])
+    return load_prompts(RunConfig(data=DataSection.model_validate({"dataset": dataset})), [BOXED], REGISTRY)
 
 
 def golds(data: DataSet) -> list[str]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from pathlib import Path
 
 import pytest
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.specs import RewardSpec
 from rlcore.data import load_eval
-from rlcore.errors import DataError
-from rlcore.specs import RewardSpec
+from rlcore.host.install import install_line
+from rlcore.host.registry import Registry
 
+REGISTRY = Registry.discover()
 BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",))
 GOOD = '{"messages": {"role": "user", "content": "é"}, "gt_answer": "3"}'
 
@@ -20,7 +24,7 @@ def refused(folder: Path, content: bytes | str) -> str:
     path = folder / "train.jsonl"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(DataError) as caught:
-        load_eval(path, [BOXED])
+        load_eval(path, [BOXED], REGISTRY)
     assert caught.value.exit_code == 2
     assert "\n" not in str(caught.value)
     return str(caught.value).replace(str(folder) + "/", "")
@@ -29,7 +33,7 @@ def refused(folder: Path, content: bytes | str) -> str:
 def test_blank_lines_windows_ends_and_a_byte_order_mark_are_fine(tmp_path: Path) -> None:
     path = tmp_path / "train.jsonl"
     path.write_bytes(codecs.BOM_UTF8 + f"{GOOD}\r\n\r\n  \n{GOOD}".encode())
-    data = load_eval(path, [BOXED])
+    data = load_eval(path, [BOXED], REGISTRY)
     assert [prompt.prompt_id for prompt in data.prompts] == ["train:1", "train:4"]
     assert [prompt.index for prompt in data.prompts] == [0, 1]
     assert data.prompts[1].source == f"{path}:4"
@@ -73,9 +77,9 @@ def test_ids_must_be_unique(tmp_path: Path) -> None:
 
 def test_a_folder_and_an_absent_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a folder, but not a saved `datasets` data set"):
-        load_eval(tmp_path, [BOXED])
+        load_eval(tmp_path, [BOXED], REGISTRY)
     with pytest.raises(DataError, match=r"nothing\.jsonl: no such data file; check the path given with -d"):
-        load_eval(tmp_path / "nothing.jsonl", [BOXED])
+        load_eval(tmp_path / "nothing.jsonl", [BOXED], REGISTRY)
 
 
 def test_what_needs_an_absent_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,5 +89,5 @@ def test_what_needs_an_absent_package_says_how_to_install_it(tmp_path: Path, mon
         monkeypatch.setitem(sys.modules, module, None)
     (tmp_path / "train.parquet").write_bytes(b"PAR1")
     for path in (str(tmp_path / "train.parquet"), "hf:openai/gsm8k:main:train"):
-        with pytest.raises(DataError, match=r"type: pip install 'rlcore\[datasets\]'"):
-            load_eval(path, [BOXED])
+        with pytest.raises(DataError, match=re.escape("type: " + install_line("rlcore[datasets]"))):
+            load_eval(path, [BOXED], REGISTRY)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Message, Prompt
 from rlcore.data.rows import BadRow, Routes, parse_row
-from rlcore.specs import RewardSpec
-from rlcore.types import Message, Prompt
 
 BOXED = RewardSpec(name="boxed", target="m:Boxed", summary="", requires=("gt_answer",), aliases=("box",))
 CODE = RewardSpec(name="code", target="m:Code", summary="", requires=("test_cases",))

@@ -9,11 +9,9 @@ import sys
 import numpy as np
 import pytest
 
+from rlcore.contracts.errors import ConfigError, DataError
+from rlcore.contracts.types import Message
 from rlcore.data.tokenizer import ChatTokenizer, load_tokenizer
-from rlcore.errors import ConfigError, DataError
-from rlcore.types import Message
-
-pytest.importorskip("transformers")
 
 WORDS = ["<pad>", "<eos>", "<user>", "<assistant>", "sort", "1", "2", "3", " ", ",", ".", "?", "é"]
 TEMPLATE = (

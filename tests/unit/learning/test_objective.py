@@ -162,13 +162,13 @@ def test_metrics_of_a_loss_carry_its_prefix() -> None:
     assert float(metrics["loss/two"]) == pytest.approx(2.0)
 
 
-class WantsProximal(ClippedSurrogate):
-    needs = frozenset({Need.PROXIMAL})
+class WantsOldAndReference(ClippedSurrogate):
+    needs = frozenset({Need.OLD, Need.REFERENCE})
 
 
 def test_needs_are_the_losses_and_the_penalties() -> None:
     assert PolicyObjective(loss=ClippedSurrogate()).needs == frozenset()
-    assert PolicyObjective(loss=WantsProximal(), kl_coeff=0.1, entropy_coeff=0.1).needs == set(Need) - {Need.OLD}
+    assert PolicyObjective(loss=WantsOldAndReference(), kl_coeff=0.1, entropy_coeff=0.1).needs == set(Need)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_needs_are_the_losses_and_the_penalties() -> None:
     [
         (PolicyObjective(loss=ClippedSurrogate(), kl_coeff=0.1), "reference"),
         (PolicyObjective(loss=ClippedSurrogate(), entropy_coeff=0.1), "entropy"),
-        (PolicyObjective(loss=WantsProximal()), "proximal"),
+        (PolicyObjective(loss=WantsOldAndReference()), "reference"),
     ],
 )
 def test_what_is_needed_and_missing_is_named(objective: PolicyObjective, missing: str) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.batches import LossBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import Loss
+from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import Loss
+from rlcore.host.blame import blaming
 from rlcore.learning import PolicyObjective, prepare_loss
-from rlcore.roles.blame import blaming
 from rlcore.testing.records import make_rollout, make_train_batch
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.batches import TrainBatch
-from rlcore.errors import RunError
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.testing import make_rollout, make_train_batch
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.api import RunInfo
-from rlcore.testing.plugins import PluginFolder
+from rlcore.testing.plugin_folder import PluginFolder
 
 GOOD = """
 from rlcore.api import hookimpl

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 from pydantic import BaseModel
 
 from rlcore.api import LossSpec, PluginError, PluginKind, Reward, RewardInput, RewardSpec, Score
-from rlcore.discovery import api_problem
-from rlcore.registry import NotInstalledError, Registry
-from rlcore.testing.plugins import PluginFolder
+from rlcore.host.discovery import api_problem
+from rlcore.host.install import install_line
+from rlcore.host.registry import NotInstalledError, Registry
+from rlcore.testing.plugin_folder import PluginFolder
 
 ONE_REWARD = """
 from rlcore.api import RewardSpec, hookimpl
@@ -120,25 +123,32 @@ def test_an_unknown_name_gets_the_closest_match_and_what_is_installed(folder: Pl
 @pytest.mark.parametrize(
     ("kind", "name", "distribution"),
     [
-        ("inference", "vllm", "rlcore-plugin-vllm"),
-        ("training", "colossalai", "rlcore-plugin-colossalai"),
         ("algo", "DAPO", "rlcore-plugin-dapo"),
         ("algo", "REINFORCE_PPB", "rlcore-plugin-reinforce"),
         ("reward", "code", "rlcore-plugin-code"),
-        ("tracker", "wandb", "rlcore-plugin-wandb"),
     ],
 )
 def test_a_known_name_that_is_not_installed_gets_its_pip_line(folder: PluginFolder, kind: str, name: str, distribution: str) -> None:
     with pytest.raises(NotInstalledError) as caught:
         folder.discover().spec(kind, name)
-    assert caught.value.pip == f"pip install {distribution}"
+    assert caught.value.pip == install_line(distribution)
     assert caught.value.pip in str(caught.value)
 
 
-def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: PluginFolder) -> None:
-    folder.install("vllm")
-    with pytest.raises(NotInstalledError, match=r"not in rlcore-plugin-vllm 1\.0 yet: pip install rlcore-plugin-vllm -U"):
-        folder.discover().spec("inference", "vllm")
+@pytest.mark.parametrize(
+    ("kind", "name"), [("inference", "vllm"), ("inference", "sglang"), ("training", "colossalai"), ("tracker", "wandb")]
+)
+def test_a_known_name_that_no_release_has_says_so(folder: PluginFolder, kind: str, name: str) -> None:
+    with pytest.raises(NotInstalledError, match=f"{name}' is not installed: rlcore-plugin-{name} is not in this release"):
+        folder.discover().spec(kind, name)
+
+
+def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "rlcore_plugin_dapo", raising=False)  # the real one, of another test
+    folder.install("dapo")
+    line = re.escape(install_line("rlcore-plugin-dapo", upgrade=True))
+    with pytest.raises(NotInstalledError, match=rf"not in rlcore-plugin-dapo 1\.0 yet: {line}"):
+        folder.discover().spec("algo", "dapo")
 
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder) -> None:
@@ -228,8 +238,8 @@ def test_a_recipe_has_no_code(folder: PluginFolder) -> None:
     [
         ("1.0", "1.0", ""),
         ("1.2", "1.3", ""),
-        ("1.4", "1.3", "pip install -U rlcore"),
-        ("2.0", "1.3", "pip install -U rlcore"),
+        ("1.4", "1.3", install_line("rlcore", upgrade=True)),
+        ("2.0", "1.3", install_line("rlcore", upgrade=True)),
         ("0.9", "1.3", "newer release of the plugin"),
         (None, "1.3", 'rlcore_api = "1.3"'),
         (1.0, "1.3", "must read"),

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from rlcore.api import AdvantageEstimator, Need, PluginError, Reward, RewardBatch, RewardInput, Score
-from rlcore.registry import Registry
-from rlcore.testing.plugins import PluginFolder
+from rlcore.host.registry import Registry
+from rlcore.testing.plugin_folder import PluginFolder
 
 MY = '''
 """Mine."""
@@ -143,7 +143,7 @@ def test_a_reward_function_that_returns_neither_score_nor_number_is_refused(my: 
 
 
 def test_an_annotation_counts_in_either_form_and_the_attribute_wins(tmp_path: Path, registry: Registry) -> None:
-    from rlcore.functions import gives_accuracy
+    from rlcore.host.functions import gives_accuracy
 
     def text(item: RewardInput) -> Score:
         return Score(value=0.0)

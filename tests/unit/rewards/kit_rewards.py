@@ -11,10 +11,10 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Finish, Message, Prompt, RewardInput, Rollout, Segment
 from rlcore.rewards import RewardEntry
 from rlcore.rewards.protocol import Call, Task
-from rlcore.specs import RewardSpec
-from rlcore.types import Finish, Message, Prompt, RewardInput, Rollout, Segment
 
 
 def rollout(text, finish=Finish.STOP, index=0):
@@ -55,7 +55,7 @@ def kill(pid):
 
 
 def wait_for(condition):
-    for _ in range(3000):
+    for _ in range(12_000):
         if condition():
             return
         threading.Event().wait(0.01)
@@ -76,7 +76,7 @@ def _no_verdicts():
     """A function of the text that returns what is no verdict, None where the text asks for none. Nested, so that it travels by value."""
 
     def no_verdict(text):
-        from rlcore.types import Score
+        from rlcore.contracts.types import Score
 
         made = {
             "nan": lambda: float("nan"),
@@ -104,7 +104,7 @@ def misbehaving(folder=None):
         import time
         from pathlib import Path
 
-        from rlcore.errors import InfrastructureError
+        from rlcore.contracts.errors import InfrastructureError
 
         class LibraryTimeout(BaseException):
             pass

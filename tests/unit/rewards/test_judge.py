@@ -6,10 +6,10 @@ import threading
 import pytest
 from kit_rewards import collect, entry, misbehaving, prompt, rollout
 
-from rlcore.errors import DataError, InfrastructureError, RewardBudgetError, RunError
-from rlcore.interfaces import Reward
+from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError, RunError
+from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.types import Finish, Outcome, Score
 from rlcore.rewards import Judge
-from rlcore.types import Finish, Outcome, Score
 
 
 def length_reward():
@@ -154,6 +154,30 @@ def test_too_many_failures_stop_the_run():
     assert caught.value.exit_code == 1
 
 
+def test_what_fails_in_an_evaluation_spends_no_budget_and_enters_no_figure():
+    strict = entry(misbehaving(), budget={Outcome.ERROR: 0.0})
+    with Judge([strict], workers=1, error_budget=0.0) as judge:
+        judge.submit(1, prompt(), [rollout("raise")] * 9, counted=False)
+        assert {score.outcome for score in collect(judge, [1])[1]} == {Outcome.ERROR}
+        judge.submit(2, prompt(), [rollout("fine")])
+        collect(judge, [2])
+        figures = judge.metrics()
+        assert figures["reward/outcome/ok"] == 1.0, figures
+        assert "reward/outcome/error" not in figures
+        judge.submit(3, prompt(), [rollout("raise")])
+        with pytest.raises(RewardBudgetError, match=r"1 of the last 2 "):  # the one of the evaluation is not among them
+            collect(judge, [3])
+
+
+def test_a_timeout_is_booked_with_the_seconds_that_it_was_given():
+    with Judge([entry(misbehaving(), deadline=0.4)], workers=1, error_budget=1.0) as judge:
+        judge.submit(1, prompt(), [rollout("hang")])
+        (score,) = collect(judge, [1])[1]
+        figures = judge.metrics()
+    assert score.outcome is Outcome.TIMEOUT
+    assert (figures["reward/latency_p50"], figures["reward/timeouts"]) == (0.4, 1.0)
+
+
 def test_rows_that_cannot_be_judged_are_named_before_training():
     with Judge([entry(column_reward(), "columns"), entry(length_reward(), "length")], workers=2) as judge:
         judge.check([prompt(n, gold="a") for n in range(50)])
@@ -167,25 +191,32 @@ def test_rows_that_cannot_be_judged_are_named_before_training():
             judge.check([prompt(0)])
 
 
-def test_a_cancelled_group_does_not_come_back(no_leak):
-    with Judge([entry(misbehaving())], workers=1) as judge:
-        judge.submit(1, prompt(), [rollout("slow")] * 3)
-        judge.submit(2, prompt(), [rollout("slow")] * 3)
-        judge.submit(3, prompt(), [rollout("fine")])
-        judge.cancel(1)
-        judge.cancel(2)
-        judge.cancel(99)
-        assert set(collect(judge, [3])) == {3}
-        assert judge.pending == 0
-        judge.submit(1, prompt(), [rollout("fine")])  # the key is free again
-        assert collect(judge, [1])[1][0].value == 4.0
+def test_a_handful_of_bad_rows_is_enough_to_say_so_and_the_rest_is_dropped():
+    class Checking(Reward):
+        def check(self, columns):
+            import time
+
+            time.sleep(600 if columns["gold"] == "hang" else 0)
+            return "gold is empty"
+
+        def score(self, item):
+            raise NotImplementedError
+
+    rows = [prompt(n, gold="" if n < 10 else "hang") for n in range(40)]
+    with Judge([entry(Checking, requires=("gold",), deadline=600.0)], workers=1) as judge:
+        with pytest.raises(DataError, match=r"train.jsonl:3: .*; and 7 more rows"):
+            judge.check(rows)
+        assert [list(dispatcher._queue._waiting) for dispatcher in judge._pool._dispatchers] == [[]], "still to be checked"
 
 
 def test_a_key_in_use_is_refused():
     with Judge([entry(misbehaving())], workers=1) as judge:
         judge.submit(1, prompt(), [rollout("slow")])
-        with pytest.raises(ValueError, match="group 1 is being judged already"):
-            judge.submit(1, prompt(), [rollout("slow")])
+        judge.submit(2, prompt(), [])  # judged at once, and not yet fetched
+        for key in (1, 2):
+            with pytest.raises(ValueError, match=f"group {key} is being judged already"):
+                judge.submit(key, prompt(), [rollout("slow")])
+        assert judge.pending == 2
 
 
 def test_many_threads_and_an_event_loop_share_one_judge(no_leak):
@@ -240,7 +271,7 @@ def outcomes():
     """The outcome that the text names."""
 
     def reward(item):
-        from rlcore.types import Outcome, Score
+        from rlcore.contracts.types import Outcome, Score
 
         if item.text == "raise":
             raise ValueError("at fault")
@@ -310,7 +341,7 @@ def test_a_check_without_its_machine_blames_no_row():
             raise NotImplementedError
 
         def check(self, columns):
-            from rlcore.errors import SandboxError
+            from rlcore.contracts.errors import SandboxError
 
             raise SandboxError("no sandbox")
 

@@ -5,11 +5,11 @@ import os
 import pytest
 from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 
-from rlcore.errors import PluginError
-from rlcore.interfaces import AsyncReward, Reward
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards import RewardPool
 from rlcore.rewards.process import WorkerProcess
-from rlcore.types import Outcome, Score
 
 
 def forking(end):
@@ -20,7 +20,7 @@ def forking(end):
         import sys
         import time
 
-        from rlcore.types import Score
+        from rlcore.contracts.types import Score
 
         if item.text != "fork":
             return float(len(item.text))
@@ -103,8 +103,8 @@ def forge(task_id):
     import stat
     from pathlib import Path
 
+    from rlcore.contracts.types import Score
     from rlcore.rewards.protocol import Done, encode
-    from rlcore.types import Score
 
     for path in Path("/proc/self/fd").iterdir():
         descriptor = int(path.name)

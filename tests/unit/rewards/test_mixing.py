@@ -2,8 +2,8 @@
 
 import pytest
 
+from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.mixing import mix
-from rlcore.types import Outcome, Score
 
 
 def test_one_reward_keeps_its_verdict():

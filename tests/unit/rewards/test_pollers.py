@@ -5,9 +5,9 @@ import threading
 import pytest
 from kit_rewards import entry, prompt, rollout
 
-from rlcore.interfaces import Reward
+from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.types import Finish, Score
 from rlcore.rewards import Judge
-from rlcore.types import Finish, Score
 
 
 @pytest.fixture

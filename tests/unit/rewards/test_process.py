@@ -11,8 +11,8 @@ START = """
     import os, signal, sys
     import cloudpickle
     from rlcore.rewards import Judge, RewardEntry
-    from rlcore.specs import RewardSpec
-    from rlcore.types import Finish, Message, Prompt, Rollout, Segment
+    from rlcore.contracts.specs import RewardSpec
+    from rlcore.contracts.types import Finish, Message, Prompt, Rollout, Segment
 
     def mine(item):
         if item.text == "hang":

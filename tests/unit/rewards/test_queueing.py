@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit_rewards import task
 
-from rlcore.rewards.queueing import Item, TaskQueue
+from rlcore.rewards.queueing import QueuedTask, TaskQueue
 
 
 def queue_of(count, workers=1, mean=1e-5):
     queue = TaskQueue(workers)
-    queue.extend(Item(task(number), b"") for number in range(count))
+    queue.extend(QueuedTask(task(number), b"") for number in range(count))
     queue.observe(mean)
     return queue
 
@@ -25,7 +25,7 @@ def test_a_job_is_small_where_tasks_are_slow_or_few():
     assert len(queue_of(100, mean=1.0).next_job()) == 1
     assert len(queue_of(100).next_job(alone=True)) == 1
     fresh = TaskQueue(1)
-    fresh.extend(Item(task(number), b"") for number in range(100))
+    fresh.extend(QueuedTask(task(number), b"") for number in range(100))
     assert len(fresh.next_job()) == 1, "nothing is known of their duration yet"
 
 
@@ -33,13 +33,13 @@ def test_a_suspect_is_judged_alone():
     queue = queue_of(20)
     suspect = queue.next_job()[0]
     queue.retry(suspect)
-    queue.extend(Item(task(number), b"") for number in range(100, 140))
+    queue.extend(QueuedTask(task(number), b"") for number in range(100, 140))
     assert queue.next_job(suspects=False), "others stand before it"
     jobs = []
     while job := queue.next_job():
         jobs.append(job)
     assert [suspect] in jobs
-    queue.retry(only := Item(task(999), b""))
+    queue.retry(only := QueuedTask(task(999), b""))
     assert queue.next_job(suspects=False) == []
     assert queue.next_job() == [only]
     assert sum(suspect in job for job in jobs) == 1

@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlcore.errors import RewardBudgetError
+from rlcore.contracts.errors import RewardBudgetError
+from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards.tally import Tally
-from rlcore.types import Outcome, Score
 
 FINE = Score(value=1.0)
 WRONG = Score(value=0.0, outcome=Outcome.WRONG)
@@ -30,6 +30,35 @@ def test_the_budget_speaks_from_fifty_verdicts_on_or_from_eight_where_all_failed
         tally.check_budget()
 
 
+@pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA])
+def test_whatever_the_judge_or_the_machine_did_wrong_is_a_failure(outcome):
+    tally = Tally(["a"], 0.0)
+    tally.verdict("a", [FINE, Score.failed(outcome, "at fault")], 0.1)
+    with pytest.raises(RewardBudgetError, match=rf"1 of the last 2 .*\(1 {outcome.value}\).*reward a: {outcome.value}, at fault"):
+        tally.check_budget()
+
+
+def test_a_budget_of_everything_allows_everything():
+    tally = Tally(["a"], 1.0)
+    tally.verdict("a", [HUNG] * 2000, 0.1)
+    tally.check_budget()
+
+
+def test_the_first_failure_is_said_once(caplog):
+    tally = Tally(["a"], 1.0)
+    for _ in range(3):
+        tally.verdict("a", [FINE, HUNG], 0.1)
+    assert [record.getMessage() for record in caplog.records] == ["first failed verdict: reward a: timeout, no verdict"]
+
+
+def test_what_was_taken_is_not_counted_again():
+    tally = Tally(["a", "b"], 1.0)
+    tally.verdict("a", [FINE, HUNG], 0.1)
+    tally.mixed([FINE, HUNG])
+    tally.take()
+    assert tally.take().figures() == {"reward/timeouts": 0.0, "reward/a/timeouts": 0.0, "reward/b/timeouts": 0.0}
+
+
 def test_a_long_good_past_does_not_hide_a_broken_judge():
     tally = Tally(["a"], 0.1)
     tally.verdict("a", [FINE] * 100_000, 0.1)
@@ -43,7 +72,7 @@ def test_figures():
     for seconds in range(101):
         tally.verdict("a", [HUNG if seconds == 7 else FINE], float(seconds))
     tally.mixed([FINE, FINE, WRONG, HUNG])
-    figures = tally.metrics()
+    figures = tally.take().figures()
     assert figures["reward/outcome/ok"] == 0.5
     assert (figures["reward/outcome/wrong"], figures["reward/outcome/timeout"]) == (0.25, 0.25)
     assert (figures["reward/latency_p50"], figures["reward/latency_p99"]) == (50.0, 99.0)
@@ -75,7 +104,7 @@ def test_figures_of_several_rewards():
     tally = Tally(["a", "b"], 1.0)
     tally.verdict("a", [FINE, WRONG], 2.0)
     tally.verdict("b", [HUNG, HUNG], 4.0)
-    figures = tally.metrics()
+    figures = tally.take().figures()
     assert {name: value for name, value in figures.items() if name.startswith("reward/a/")} == {
         "reward/a/outcome/ok": 0.5,
         "reward/a/outcome/wrong": 0.5,

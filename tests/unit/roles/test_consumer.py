@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.batches import RewardBatch, TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import AdvantageEstimator, Need, Objective, TrainingCapabilities, Which
+from rlcore.contracts.batches import RewardBatch, TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, TrainingCapabilities, Which
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
-from rlcore.schedule import TimeAccount
+from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeLoss, FakeTraining
-from rlcore.types import Finish, Group, Kind, Rollout, Score, Segment
 
 
 @dataclass
@@ -100,6 +101,23 @@ def test_several_optimizer_steps_take_old_log_probabilities_once_before_the_firs
     assert metrics["skipped_rollouts"] == 4.0
 
 
+def test_figures_of_an_update_are_means_over_its_steps_and_counts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = iter([{"loss": 1.0, "skipped_rollouts": 2.0}, {"loss": 3.0, "clipped": 0.5, "skipped_rollouts": 0.0}, {"loss": 8.0}])
+    trainer = RecordingTrainer()
+    monkeypatch.setattr(trainer, "update", lambda batch, objective: next(steps))
+    metrics = consumer(trainer, Seeing(), updates_per_batch=3).update([group(number) for number in range(3)], (), 0)
+    assert (metrics["loss"], metrics["skipped_rollouts"], metrics["optimizer_steps"]) == (4.0, 2.0, 3.0)
+    assert metrics["clipped"] == 0.5  # of the one step that gave it
+
+
+def test_an_update_says_how_much_it_trained_on() -> None:
+    trainer, estimator = RecordingTrainer(), Seeing()
+    metrics = consumer(trainer, estimator).update([group(0), group(1)], {1}, 0)
+    # Rewards 0, 1, 10, 11 less their mean 5.5; rollouts of 2 and 3 tokens; the second group trains nothing.
+    assert (metrics["tokens"], metrics["rollouts_in_loss"]) == (5.0, 2.0)
+    assert metrics["advantage_abs_mean"] == pytest.approx((2 * 5.5 + 3 * 4.5) / 5)
+
+
 def test_the_samplers_own_are_used_where_the_run_says_so() -> None:
     trainer = RecordingTrainer()
     consumer(trainer, Seeing(), old_from_trainer=False, updates_per_batch=2).update([group(0), group(1)], (), 0)
@@ -107,14 +125,15 @@ def test_the_samplers_own_are_used_where_the_run_says_so() -> None:
     assert all(batch.old_logprobs is not None and (batch.old_logprobs == -0.5).all() for batch in trainer.batches)
 
 
-def test_a_penalty_in_the_reward_reaches_the_estimator_per_token() -> None:
+@pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125)])
+def test_a_penalty_in_the_reward_reaches_the_estimator_per_token(kind: str, value: float) -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
-    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind="k1").update([group(0)], (), 0)
+    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=kind).update([group(0)], (), 0)
     assert trainer.asked == [Which.REFERENCE, Which.POLICY]
     (seen,) = estimator.seen
     assert seen.kl_coeff == 0.1
     assert seen.kl is not None
-    np.testing.assert_allclose(seen.kl, [0.5] * 5)  # log p - log ref = -1 + 1.5 at each of 2 + 3 tokens
+    np.testing.assert_allclose(seen.kl, [value] * 5)  # log p - log ref = -1 + 1.5 at each of 2 + 3 tokens
 
 
 def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() -> None:
@@ -146,12 +165,11 @@ def test_a_batch_carries_the_seed_and_the_version_that_key_its_choices() -> None
     assert [(batch.seed, batch.version) for batch in trainer.batches] == [(7, 3)]
 
 
-def test_reference_and_proximal_are_asked_for_only_where_declared() -> None:
+def test_reference_ones_are_asked_for_only_where_declared() -> None:
     trainer = RecordingTrainer()
-    needs = NoObjective(frozenset({Need.REFERENCE, Need.PROXIMAL}))
+    needs = NoObjective(frozenset({Need.REFERENCE}))
     consumer(trainer, Seeing(), objective=needs).update([group(0)], (), 0)
-    assert sorted(trainer.asked) == [Which.POLICY, Which.REFERENCE]
-    assert trainer.batches[0].proximal_logprobs is not None
+    assert trainer.asked == [Which.REFERENCE]
     assert trainer.batches[0].reference_logprobs is not None
 
 
@@ -165,6 +183,12 @@ def test_a_greedy_rollout_lends_its_reward_and_never_trains() -> None:
     assert len(trainer.batches[0]) == 4
 
 
+def test_an_estimator_that_needs_no_greedy_reward_gets_none() -> None:
+    estimator = Seeing()
+    consumer(RecordingTrainer(), estimator).update([group(0, greedy=True)], (), 0)
+    assert estimator.seen[0].greedy is None
+
+
 def test_where_nothing_can_train_no_step_is_taken() -> None:
     trainer = RecordingTrainer()
     metrics = consumer(trainer, Seeing()).update([group(0, in_loss=False)], (), 0)
@@ -176,7 +200,58 @@ def test_masked_groups_stay_in_the_statistics_and_leave_the_loss() -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
     consumer(trainer, estimator).update([group(0), group(1)], {1}, 0)
     assert estimator.seen[0].in_statistics.all()
+    assert estimator.seen[0].in_loss.tolist() == [True, True, False, False]
     assert trainer.batches[0].in_loss.tolist() == [True, True, False, False]
+
+
+def test_what_a_loss_prepares_over_the_whole_batch_reaches_every_step() -> None:
+    class Counting(FakeLoss):
+        def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+            return {"place": np.arange(batch.offsets[-1])}
+
+    trainer = RecordingTrainer()
+    consumer(trainer, Seeing(), loss=Counting(), updates_per_batch=2).update([group(0), group(1)], (), 0)
+    places = [place for batch in trainer.batches for place in batch.extras["place"].tolist()]
+    assert sorted(places) == list(range(10))
+
+
+def test_seconds_are_booked_by_what_the_trainer_does_and_its_own_parts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = RecordingTrainer()
+    now = [0.0]
+
+    def taking(seconds: float, method: Any) -> Any:
+        def timed(*arguments: Any) -> Any:
+            now[0] += seconds
+            return method(*arguments)
+
+        return timed
+
+    parts = iter([{"forward": 100.0}, {"forward": 1.0}, {"forward": 200.0}, {"forward": 2.0, "backward": 0.5}])
+    monkeypatch.setattr(trainer, "logprobs", taking(3.0, trainer.logprobs))
+    monkeypatch.setattr(trainer, "update", taking(7.0, trainer.update))
+    monkeypatch.setattr(trainer, "iter_weights", taking(11.0, lambda: iter(())))
+    monkeypatch.setattr(trainer, "timings", lambda: next(parts))
+    made = consumer(trainer, Seeing(), updates_per_batch=2)
+    made._account = TimeAccount(lambda: now[0])
+    made.update([group(0), group(1)], (), 0)
+    made.snapshot(1, None, 0.1)
+    seconds = made._account.report("trainer", Role.TRAINER).seconds
+    assert seconds == {"idle": 0.0, "log probabilities": 3.0, "training": 14.0, "weights": 11.0}
+    assert made.timings == {"forward": 3.0, "backward": 0.5}  # what passed between two steps belongs to none
+
+
+def test_a_snapshot_is_sealed_as_the_run_asks() -> None:
+    trainer = RecordingTrainer()
+    sealed: list[int] = []
+
+    def seal(version: int, *parts: Any) -> Snapshot:
+        sealed.append(version)
+        return Snapshot.of(version, {})
+
+    trainer.iter_weights = lambda: iter(())  # type: ignore[method-assign]
+    made = consumer(trainer, Seeing())
+    Consumer(trainer, made._algorithm, TimeAccount(), seal).snapshot(5, None, 0.1)
+    assert sealed == [5]
 
 
 def test_an_update_without_metrics_is_blamed_on_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.batches import TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import Need, Objective, OptimizerSettings, TrainingContext, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import Need, Objective, OptimizerSettings, TrainingContext, Which
+from rlcore.contracts.types import Group, Score
 from rlcore.learning.advantages import GroupNorm
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeLoss, FakeTraining, FakeTrainingOptions, make_rollout, write_fake_model
 from rlcore.testing.rank_processes import free_rendezvous
-from rlcore.types import Group, Score
 
 
 class NoObjective:
@@ -161,6 +161,7 @@ def test_the_others_attend_a_snapshot_with_the_same_calls(folder: Path) -> None:
 
     (snapshot, calls), *others = on_ranks(folder, 3, act)
     snapshot.verify()
+    assert (snapshot.version, snapshot.probe.token_ids.tolist(), snapshot.probe.tolerance) == (3, ids.tolist(), 1e-4)
     assert calls[0] == "probe"
     assert len(calls) == 1 + len(snapshot.tensors)
     assert others == [(None, calls)] * 2

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.errors import RunError, WeightsError
-from rlcore.interfaces import InferenceContext, InFlight
+from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.interfaces import InferenceContext, InFlight
+from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
-from rlcore.roles.producer import Job, Produced, Producer
+from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.schedule import TimeAccount
-from rlcore.snapshots import Probe, Snapshot
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
-from rlcore.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
 
 
 class LengthJudge:
@@ -25,8 +25,10 @@ class LengthJudge:
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, tuple[Score, ...]]] = []
+        self.counted: dict[int, bool] = {}
 
     def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
+        self.counted[key] = counted
         scores = tuple(Score(value=float(len(r.text)), accuracy=float(len(r.text) % 2), outcome=Outcome.OK) for r in rollouts)
         self._waiting.append((key, scores))
 
@@ -42,9 +44,9 @@ def producer(tmp_path: Path, *, in_flight: InFlight = InFlight.RESUME, steps_per
     return Producer("p0", engine, FakeTokenizer(), LengthJudge(), TimeAccount())
 
 
-def job(key: int, n: int = 3, **sampling: float) -> Job:
+def job(key: int, n: int = 3, **sampling: float) -> GroupJob:
     prompt = Prompt(prompt_id=f"q{key}", index=key, messages=(Message(role="user", content=f"say {key}"),))
-    return Job(key=key, prompt=prompt, samplings=(Sampling(max_new_tokens=12, **sampling),) * n, noise=(0, 0, key))  # type: ignore[arg-type]
+    return GroupJob(key=key, prompt=prompt, samplings=(Sampling(max_new_tokens=12, **sampling),) * n, noise=(0, 0, key))  # type: ignore[arg-type]
 
 
 def drain(made: Producer) -> dict[int, Produced]:
@@ -159,6 +161,8 @@ def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alo
     evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
     made.accept([*evaluation.jobs, job(7)])
     results = drain(made)
+    assert isinstance(made._judge, LengthJudge)
+    assert made._judge.counted == {-1: False, -2: False, -3: False, 7: True}, "an evaluation spends no budget of the training"
     assert not evaluation.collect(results.pop(7))
     for count, result in enumerate(results.values(), start=1):
         assert not evaluation.whole

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcore.errors import RunError
-from rlcore.interfaces import InferenceContext
-from rlcore.roles.producer import Job, Producer
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import InferenceContext
+from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.types import Message, Outcome, Prompt, Rollout, Sampling, Score
+from rlcore.roles.producer import GroupJob, Producer
 from rlcore.schedule import Role, TimeAccount
-from rlcore.snapshots import Probe, Snapshot
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, write_fake_model
-from rlcore.types import Message, Outcome, Prompt, Rollout, Sampling, Score
 
 
 class Clock:
@@ -85,7 +85,7 @@ def snapshot(version: int) -> Snapshot:
     return Snapshot.of(version, dict(policy.tensors()), probe)
 
 
-JOB = Job(
+JOB = GroupJob(
     key=0,
     prompt=Prompt(prompt_id="q", index=0, messages=(Message(role="user", content="say a"),)),
     samplings=(Sampling(max_new_tokens=4),),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from rlcore.runlog import RunFolder
+import rlcore
+from rlcore.contracts.errors import ConfigError
+from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.files import append_json_line, write_json, write_text
 
 
@@ -28,15 +32,80 @@ def test_figures_that_are_not_numbers_become_null(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": None, "y": [None], "p": "q"}
 
 
+def strict(text: str) -> object:
+    """What a parser reads that knows no NaN and no Infinity, as most do."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+ODD = {"loss": float("nan"), "list": [float("inf"), {"deep": -float("inf")}], "fine": 1.5}
+PLAIN = {"loss": None, "list": [None, {"deep": None}], "fine": 1.5}
+
+
+def test_every_line_of_every_log_is_strict_json(tmp_path: Path) -> None:
+    made = folder(tmp_path)
+    made.log_metrics(ODD)
+    made.log_failure(ODD)
+    made.log_reward_error(ODD)
+    made.write_rollouts(1, [ODD])
+    made.write_evaluation("task", 1, [ODD])
+    made.write_summary(ODD)
+    made.write_manifest(ODD)
+    names = ("metrics.jsonl", "failures.jsonl", "reward_errors.jsonl", "rollouts/step-1.jsonl", "eval/task/step-1.jsonl", "summary.json")
+    assert [strict((made.root / name).read_text()) for name in (*names, "manifest.json")] == [PLAIN] * 7
+    made.log_times({"producer-0": {"compute": float("nan")}}, 1)
+    assert strict((made.root / "times.jsonl").read_text()) == {"step": 1, "workers": {"producer-0": {"compute": None}}}
+
+
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
     assert folder(tmp_path).root != folder(tmp_path).root
 
 
+def test_a_folder_that_is_there_already_is_never_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 6)
+    monkeypatch.setattr("time.strftime", lambda form: "now")
+    first = folder(tmp_path)
+    with pytest.raises(ConfigError, match=rf"{first.root}: the folder cannot be made \(File exists\)"):
+        folder(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_leaves_none_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"file/.*: the folder cannot be made \(Not a directory\); choose others with --run-dir, -p, -sd"):
+        folder(tmp_path, rollout_save_dir=tmp_path / "file")
+    assert list((tmp_path / "runs" / "project").iterdir()) == []
+
+
+def test_folders_that_are_moved_to_one_place_are_removed_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    same = tmp_path / "same"
+    with pytest.raises(ConfigError, match=r"file/.*: the folder cannot be made \(Not a directory\)"):
+        folder(tmp_path, save_dir=same, eval_save_dir=same, rollout_save_dir=tmp_path / "file")
+    assert [*same.iterdir(), *(tmp_path / "runs" / "project").iterdir()] == []
+
+
+def test_the_manifest_says_what_the_run_was_made_of() -> None:
+    made = build_manifest(seed=7, data={"train": "abc"}, attestations=[], origins={"run.seed": "flag"}, command=["rlcore", "train"])
+    assert (made["seed"], made["data"], made["plugins"], made["origins"]) == (7, {"train": "abc"}, [], {"run.seed": "flag"})
+    assert (made["rlcore"], made["packages"]["numpy"]) == (rlcore.__version__, version("numpy"))
+    assert made["command"] == ["rlcore", "train"]
+    assert build_manifest(seed=0, data={}, attestations=[], origins={})["command"] == sys.argv
+
+
+def test_a_file_is_readable_and_its_folder_made(tmp_path: Path) -> None:
+    write_json(tmp_path / "a" / "b" / "c.json", {"z": 1, "a": "é"})
+    assert (tmp_path / "a" / "b" / "c.json").read_text(encoding="utf-8") == '{\n  "a": "é",\n  "z": 1\n}\n'
+
+
 def test_moved_parts_go_to_a_sub_folder_named_like_the_run(tmp_path: Path) -> None:
-    made = folder(tmp_path, save_dir=tmp_path / "saved", rollout_save_dir=tmp_path / "rolled")
+    made = folder(tmp_path, save_dir=tmp_path / "saved", eval_save_dir=tmp_path / "held", rollout_save_dir=tmp_path / "rolled")
     assert made.checkpoints == tmp_path / "saved" / made.root.name
     assert made.rollouts == tmp_path / "rolled" / made.root.name
-    assert made.evaluations == made.root / "eval"
+    assert made.evaluations == tmp_path / "held" / made.root.name
+    assert folder(tmp_path).evaluations.name == "eval"
 
 
 def test_logs_and_tables_land_where_the_architecture_says(tmp_path: Path) -> None:

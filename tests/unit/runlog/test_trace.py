@@ -50,6 +50,13 @@ def test_every_worker_is_a_named_track_of_its_role(tmp_path: Path) -> None:
     assert len({tid for _, tid in workers}) == len(workers)
 
 
+def test_work_and_waiting_have_colours_of_their_own_and_what_is_unknown_has_none(tmp_path: Path) -> None:
+    rows: list[TraceRow] = [
+        ("w", "trainer", name, NOW + number, 1.0) for number, name in enumerate(("training", "waiting for data", "new"))
+    ]
+    assert [event.get("cname") for event in slices(written(tmp_path, rows))] == ["good", "terrible", None]
+
+
 def test_slices_count_in_microseconds_from_the_first_one(tmp_path: Path) -> None:
     document = written(tmp_path, ROWS)
     assert document["otherData"] == {"origin_seconds_since_1970": NOW, "slices_left_out": 0}

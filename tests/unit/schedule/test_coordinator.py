@@ -6,9 +6,9 @@ import pickle
 
 import pytest
 
+from rlcore.contracts.types import Lease
 from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, Verdict, WaitingFor
 from rlcore.schedule.coordinator import NO_ACCURACY
-from rlcore.types import Lease
 
 
 class Watched(Coordinator):
@@ -126,6 +126,33 @@ def test_the_oldest_tokens_train_first_and_the_order_is_canonical() -> None:
     order = c.next_batch()
     assert order is not None
     assert (order.lease_ids, order.versions, order.staleness) == ((2, 3), (1, 0), 1)
+
+
+def test_upcoming_are_the_groups_of_the_next_batch_as_far_as_they_are_there() -> None:
+    c = coordinator(max_staleness=2)
+    assert c.upcoming() == ()
+    lease(c)
+    arrive(c, 5, 1, 9)
+    assert set(c.upcoming()) == {1, 5, 9}
+    arrive(c, 0, 2, 3)
+    assert set(c.upcoming()) == {0, 1, 2, 3}  # a batch is 4, and the oldest come first
+    c.group_lost(2)
+    assert set(c.upcoming()) <= {0, 1, 3, 5}
+    assert len(c.upcoming()) >= 3
+    order = c.next_batch()
+    assert order is not None
+    assert order.lease_ids == (0, 1, 3, 5)
+    assert c.upcoming() == (9,)
+
+
+def test_upcoming_after_a_void_batch_names_what_is_left_of_it() -> None:
+    c = coordinator()
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    assert c.upcoming() == ()
+    c.group_lost(1)
+    assert set(c.upcoming()) == {0, 2, 3}
 
 
 def test_the_buffer_bounds_what_is_in_flight_and_ready() -> None:
@@ -270,6 +297,85 @@ def test_nothing_is_kept_of_what_has_ended() -> None:
         train(c)
         sizes.append(len(pickle.dumps(c)))
     assert max(sizes[50:]) < 1.1 * max(sizes[5:20])
+
+
+def test_a_group_that_arrives_while_its_batch_s_update_is_open_counts_as_of_the_version_before() -> None:
+    """Tokens of version 1 exist before the update to it is booked; were they counted as 1, the order would say that nothing is stale."""
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    arrive(c, 4, version=1)
+    c.updated()
+    arrive(c, 5, 6, 7)
+    order = c.next_batch()
+    assert order is not None
+    assert order.versions == (0, 0, 0, 0)
+
+
+def test_a_group_without_an_accuracy_is_not_filtered_where_no_filter_is() -> None:
+    c = coordinator(dynamic_batching=True)
+    lease(c)
+    assert arrive(c, 0, 1, 2, 3, accuracy=None) == [Verdict.KEPT] * 4
+    order = c.next_batch()
+    assert order is not None
+    assert order.masked == frozenset()
+
+
+def test_what_is_in_flight_is_waited_for_after_the_last_prompt_was_asked_for() -> None:
+    c = coordinator(prompts=4)
+    lease(c)
+    arrive(c, 0, 1)
+    assert c.waiting_for() is WaitingFor.GROUPS
+    assert c.next_batch() is None
+
+
+def test_leases_of_a_lost_worker_end_in_their_order() -> None:
+    c = coordinator(train_batch_size=9)
+    lease(c, 7, "a")
+    assert lease(c, 2, "b") == [7, 8]  # a set of these two begins with 8
+    assert c.worker_lost("b") == (7, 8)
+
+
+def test_stragglers_are_named_oldest_first_whatever_the_order_of_their_leases() -> None:
+    c = coordinator(max_staleness=1, train_batch_size=2)
+    lease(c)
+    arrive(c, 0, 1, 2)
+    train(c)
+    c.group_lost(2)
+    assert (lease(c, 1), lease(c, 1, "v", serving=0), lease(c, 1)) == ([4], [5], [6])
+    arrive(c, 3, 6)
+    status = c.status()
+    assert (status.waiting_for, status.stragglers) == (WaitingFor.STRAGGLERS, (5, 4))
+
+
+def test_withdrawing_names_only_what_was_in_flight() -> None:
+    c = coordinator(max_staleness=1)
+    lease(c)
+    arrive(c, 0, 1, 2, 3, 4)
+    c.next_batch()
+    assert c.withdraw([0, 4, 5, 99]) == (5,)
+    assert c.updated() == 1
+    assert c.status().buffered == 1
+
+
+def test_a_group_that_is_lost_on_its_way_is_asked_for_again() -> None:
+    c = coordinator()
+    lease(c)
+    assert c.group_lost(2) is False
+    assert [x.prompt_index for x in c.lease("other", 9)] == [2]
+    assert (c.status().in_flight, c.ledger.reissued) == (4, 1)
+
+
+def test_a_group_of_a_void_batch_that_is_lost_too_frees_no_second_place() -> None:
+    c = coordinator(max_staleness=1, buffer_limit=4)
+    lease(c)
+    arrive(c, 0, 1, 2, 3)
+    c.next_batch()
+    c.group_lost(0)
+    c.group_lost(1)
+    status = c.status()
+    assert (status.set_aside, status.buffered, status.given_back) == (2, 0, 2)
 
 
 def test_the_last_batch_is_short_and_ends_the_run() -> None:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlcore.contracts.types import Lease
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings
 from rlcore.schedule.dealing import LeaseQueue, deal
-from rlcore.types import Lease
 
 NEWEST = 2**30
 ASKS = st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), st.integers(0, 6), max_size=6)

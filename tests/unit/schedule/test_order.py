@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.schedule.order import Place, PromptLine, episode_order
-from rlcore.schedule.settings import ScheduleSettings
+from rlcore.schedule.order import PromptLine, PromptPlace, episode_order
+from rlcore.schedule.schedule_settings import ScheduleSettings
 
 MASK = 2**64 - 1
 
@@ -57,7 +57,7 @@ def line(prompts: int = 3, episodes: int = 2, **where: object) -> PromptLine:
 def test_a_line_hands_out_each_place_of_each_episode_once() -> None:
     prompts = line()
     places = [prompts.take() for _ in range(6)]
-    assert places == [Place(e, p, p) for e in range(2) for p in range(3)]
+    assert places == [PromptPlace(e, p, p) for e in range(2) for p in range(3)]
     assert prompts.exhausted
     with pytest.raises(ValueError, match="handed out"):
         prompts.take()
@@ -69,13 +69,13 @@ def test_places_put_back_go_first_in_canonical_order() -> None:
     for place in (fourth, second):
         prompts.put_back(place)
     assert (prompts.returned, prompts.waiting()) == (2, [second, fourth])
-    assert [prompts.take() for _ in range(3)] == [second, fourth, Place(1, 1, 1)]
+    assert [prompts.take() for _ in range(3)] == [second, fourth, PromptPlace(1, 1, 1)]
     assert first < third
 
 
 def test_a_line_goes_on_from_a_cursor_also_from_the_end() -> None:
     prompts = line(episode=1, position=2, put_back=[(0, 1)])
-    assert [prompts.take(), prompts.take()] == [Place(0, 1, 1), Place(1, 2, 2)]
+    assert [prompts.take(), prompts.take()] == [PromptPlace(0, 1, 1), PromptPlace(1, 2, 2)]
     assert prompts.cursor() == (2, 0)
     assert line(episode=2).exhausted
-    assert line(episode=2, episodes=3).take() == Place(2, 0, 0)
+    assert line(episode=2, episodes=3).take() == PromptPlace(2, 0, 0)

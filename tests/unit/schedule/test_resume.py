@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.errors import ConfigError, UsageError
+from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
 
 SETTINGS = ScheduleSettings(prompts=7, episodes=2, train_batch_size=2, n_sampled=4, buffer_limit=20, max_staleness=1, seed=5)

@@ -13,13 +13,13 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from rlcore.errors import DataError, PluginError
+from rlcore.contracts.errors import DataError, PluginError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import AuditCase, Finish, Outcome, Score
 from rlcore.rewards import RewardEntry
 from rlcore.scoring import Scorer
 from rlcore.scoring.auditing import Answer, Finding, Material, Tried, audit_reward, cases_of, fails_without_row, material_of
 from rlcore.scoring.hostile import golds_of, plain_cases, spoiled_cases
-from rlcore.specs import RewardSpec
-from rlcore.types import AuditCase, Finish, Outcome, Score
 
 HONEST = AuditCase(name="honest", columns={"gold": "41", "id": "9"}, text="I think <41>", accept=True)
 SPEC = RewardSpec(name="probe", target="nowhere:at_all", summary="", requires=("gold",), audit="audited_probe:cases")
@@ -40,7 +40,7 @@ def careful(item):
     """Right is one number in angle brackets, at the end."""
     import re
 
-    from rlcore.types import Finish, Outcome, Score
+    from rlcore.contracts.types import Finish, Outcome, Score
 
     found = re.fullmatch(r"[^<>]{0,5000}<([^<>]*)>", item.text)
     right = found is not None and item.finish is Finish.STOP and found[1] == item.columns["gold"]
@@ -112,8 +112,8 @@ def test_cases_of_the_plugin_come_first_and_keep_their_verdicts(own_cases: list[
 @pytest.mark.parametrize(
     ("audit", "said"),
     [
-        ("nowhere_at_all:cases", "cannot be read"),
-        ("audited_probe:absent", "cannot be read"),
+        ("nowhere_at_all:cases", "cannot be imported"),
+        ("audited_probe:absent", "does not exist"),
         ("audited_probe:cases", "must return a list of AuditCase"),
     ],
 )

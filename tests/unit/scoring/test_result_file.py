@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.errors import DataError, RunError, UsageError
-from rlcore.scoring import Verdict
+from rlcore.contracts.errors import DataError, RunError, UsageError
+from rlcore.contracts.types import Score
+from rlcore.scoring import TextVerdict
 from rlcore.scoring.results import ResultFile
-from rlcore.types import Score
 
 
 def write(folder: Path, error: BaseException | None = None) -> None:
     with ResultFile(folder / "out.jsonl", folder / "in.jsonl") as results:
-        results.add(Verdict(line=1, source="f:1", score=Score(value=1.0, reason="\ud800")))
+        results.add(TextVerdict(line=1, source="f:1", score=Score(value=1.0, reason="\ud800")))
         assert not (folder / "out.jsonl").exists() or (folder / "out.jsonl").read_text() == "old"
         if error is not None:
             raise error

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Outcome
 from rlcore.rewards import RewardEntry
-from rlcore.scoring import Item, Scorer, Verdict
-from rlcore.specs import RewardSpec
-from rlcore.types import Outcome
+from rlcore.scoring import Item, Scorer, TextVerdict
 
 
 def entry(target: Any, name: str = "first", *, weight: float = 1.0, deadline: float = 30.0) -> RewardEntry:
@@ -81,7 +82,7 @@ def scorer() -> Iterator[Scorer]:
         yield made
 
 
-def outcomes(verdicts: list[Verdict]) -> list[tuple[int, str]]:
+def outcomes(verdicts: list[TextVerdict]) -> list[tuple[int, str]]:
     return [(verdict.line, verdict.score.outcome.value) for verdict in verdicts]
 
 
@@ -151,20 +152,63 @@ def test_a_reward_of_groups_sees_the_group() -> None:
     assert [verdict.score.value for verdict in verdicts] == [3.0, 2.0, 1.0, 1.0]
 
 
-def test_no_more_is_read_than_the_workers_need() -> None:
-    read = 0
+class Counted:
+    """Rows without end for a scorer, and how many of them were read and judged; each is one task of the pool."""
 
-    def rows() -> Iterator[Item]:
-        nonlocal read
+    def __init__(self, scorer: Scorer, first: str = "x") -> None:
+        self.read = self.judged = 0
+        self.out: list[int] = []
+        """How many rows were read and not judged, each time that the scorer had read and waited for the workers."""
+        self._first, self._pool, self._poll = first, scorer._pool, scorer._pool.poll
+        scorer._pool.poll = self.poll  # type: ignore[method-assign]
+
+    def __iter__(self) -> Iterator[Item]:
         for line in itertools.count(1):
-            read += 1
-            yield item(line, "x")
+            self.read += 1
+            yield item(line, self._first if line == 1 else "x")
 
-    with Scorer([entry(kind())], workers=2) as scorer:
-        verdicts = scorer.run(rows())
+    def poll(self, timeout: float) -> Any:
+        self.out.append(self.read - self.judged)
+        results = self._poll(timeout)
+        self.judged += len(results)
+        return results
+
+
+def test_no_more_is_read_than_the_workers_need() -> None:
+    with Scorer([entry(lambda item: 1.0)], workers=2) as scorer:
+        rows = Counted(scorer)
+        verdicts = scorer.run(rows)
         for _ in range(1000):
             next(verdicts)
-    assert 1000 <= read <= 1000 + 2 * 2 * 128
+    assert max(rows.out) == 2 * 128
+    assert rows.judged >= 1000
+
+
+def test_rows_that_wait_for_the_first_one_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The verdict of the first row is made only after every other row that may be read was judged."""
+    monkeypatch.setattr("rlcore.scoring.scorer._AHEAD", 300)
+    go = tmp_path / "go"
+
+    def patient(item: Any) -> float:
+        import time
+
+        while item.text == "first" and not go.exists():
+            time.sleep(0.01)
+        return 1.0
+
+    with Scorer([entry(patient)], workers=2) as scorer:
+        rows = Counted(scorer, "first")
+        read = []
+
+        def poll(timeout: float) -> Any:
+            read.append(rows.read)
+            if rows.judged == 299:
+                go.touch()
+            return rows.poll(timeout)
+
+        scorer._pool.poll = poll  # type: ignore[method-assign]
+        next(scorer.run(rows))
+    assert (max(read), rows.judged) == (300, 300)
 
 
 def test_after_an_interrupt_what_was_judged_is_there() -> None:
@@ -177,7 +221,7 @@ def test_after_an_interrupt_what_was_judged_is_there() -> None:
             return real(0.02)
 
         scorer._pool.poll = poll  # type: ignore[method-assign]
-        before: list[Verdict] = []
+        before: list[TextVerdict] = []
         with pytest.raises(KeyboardInterrupt):
             before.extend(scorer.run([item(1, "sleep 60"), *(item(line, "x") for line in range(2, 20))]))
         late = list(scorer.finished())

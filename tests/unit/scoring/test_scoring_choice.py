@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.errors import RlcoreError, UsageError
-from rlcore.registry import Registry
-from rlcore.scoring import Choice, choose_rewards
-from rlcore.specs import RewardSpec
-from rlcore.types import Outcome
+from rlcore.contracts.errors import RlcoreError, UsageError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Outcome
+from rlcore.host.registry import Registry
+from rlcore.scoring import RewardChoice, choose_rewards
 
 SOURCE = """
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -58,7 +58,7 @@ def name(tmp_path: Path) -> str:
     return f"{tmp_path / 'mine.py'}:Mine"
 
 
-def chosen(name: str, *options: str) -> Choice:
+def chosen(name: str, *options: str) -> RewardChoice:
     return choose_rewards(name, Registry.discover([]), options=options)
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.types import Finish, Outcome, Score
 from rlcore.data.rows import Routes
-from rlcore.errors import DataError
-from rlcore.scoring.items import Item, Verdict, read_items
-from rlcore.specs import RewardSpec
-from rlcore.types import Finish, Outcome, Score
+from rlcore.scoring.items import Item, TextVerdict, read_items
 
 ROUTES = Routes((RewardSpec(name="spelling", target="nowhere:at_all", summary="", requires=("gt_answer",)),))
 ROW = {"messages": {"role": "user", "content": "1 + 2?"}, "gt_answer": "3", "completion": "3"}
@@ -77,14 +77,14 @@ def test_a_file_that_cannot_be_read_is_refused(name: str, said: str, tmp_path: P
 
 
 def test_a_result_row_has_no_value_where_nothing_was_judged() -> None:
-    failed = Verdict(line=3, source="f:3", score=Score.failed(Outcome.TIMEOUT, "no verdict"), seconds=2.0).as_row()
+    failed = TextVerdict(line=3, source="f:3", score=Score.failed(Outcome.TIMEOUT, "no verdict"), seconds=2.0).as_row()
     assert (failed["value"], failed["outcome"], failed["reason"], failed["seconds"]) == (None, "timeout", "no verdict", 2.0)
     assert "completion" not in failed
 
 
 def test_a_result_row_says_everything() -> None:
     score = Score(value=2.0, accuracy=1.0, format_ok=True, parts={"a": 2.0}, parsed="3")
-    assert Verdict(line=3, source="f:3", score=score, seconds=0.25, place=1).as_row() == {
+    assert TextVerdict(line=3, source="f:3", score=score, seconds=0.25, place=1).as_row() == {
         "line": 3,
         "completion": 1,
         "value": 2.0,

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from rlcore.scoring import Verdict
-from rlcore.scoring.summary import Summary
-from rlcore.types import Outcome, Score
+from rlcore.contracts.types import Outcome, Score
+from rlcore.scoring import TextVerdict
+from rlcore.scoring.score_summary import ScoreSummary
 
 
-def verdict(line: int, score: Score, seconds: float | None) -> Verdict:
-    return Verdict(line=line, source=f"f:{line}", score=score, seconds=seconds)
+def verdict(line: int, score: Score, seconds: float | None) -> TextVerdict:
+    return TextVerdict(line=line, source=f"f:{line}", score=score, seconds=seconds)
 
 
-def summary() -> Summary:
-    made = Summary(workers=2)
+def summary() -> ScoreSummary:
+    made = ScoreSummary(workers=2)
     made.add(verdict(1, Score(value=3.0, accuracy=1.0), 0.1))
     made.add(verdict(2, Score(value=1.0, accuracy=0.5), 0.3))
     made.add(verdict(3, Score(value=0.0, accuracy=0.0, outcome=Outcome.WRONG), 0.2))
@@ -48,7 +48,7 @@ def test_figures_of_each_outcome() -> None:
 
 
 def test_nothing_judged_has_no_figures_and_is_still_json() -> None:
-    made = Summary(workers=1)
+    made = ScoreSummary(workers=1)
     made.add(verdict(1, Score.failed(Outcome.ERROR, "broken"), 0.1))
     figures = json.loads(json.dumps(made.as_json(), allow_nan=False))
     assert (figures["mean_value"], figures["accuracy"], figures["judged"]) == (None, None, 0)

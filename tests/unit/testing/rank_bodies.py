@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlcore.errors import ConfigError
+from rlcore.contracts.errors import ConfigError
 from rlcore.testing.ranks import StarRanks
 
 
@@ -31,10 +33,12 @@ def one_dies(rank: int, size: int, rendezvous: str, dead: int) -> None:
 
 
 def one_is_silent(rank: int, size: int, rendezvous: str) -> None:
-    ranks = StarRanks(rank, size, rendezvous, deadline=0.5)
+    """Rank 2 stays until the others have given up; only for what it does not send their patience is short."""
+    ranks = StarRanks(rank, size, rendezvous)
+    ranks.gather(np.zeros(1))
     if rank == 2:
-        time.sleep(3.0)
-        return
+        ranks._receive(0, time.monotonic() + ranks.deadline)
+    ranks.deadline = 0.5
     ranks.gather(np.zeros(1))
 
 
@@ -52,8 +56,23 @@ def refuses(rank: int, size: int, rendezvous: str) -> None:
     time.sleep(600)
 
 
-def hangs(rank: int, size: int, rendezvous: str) -> int:
+def ends_late(rank: int, size: int, rendezvous: str, sign: str) -> None:
+    """Both fail; rank 0 has answered long before its process ends, and rank 1 comes after that."""
+
+    def linger() -> None:
+        Path(sign).touch()
+        time.sleep(600)
+
+    if rank == 0:
+        atexit.register(linger)
+    while rank == 1 and not Path(sign).exists():
+        time.sleep(0.01)
+    raise ConfigError(f"planted on rank {rank}")
+
+
+def hangs(rank: int, size: int, rendezvous: str, sign: str) -> int:
     if rank == 1:
         print("hanging", os.getpid(), flush=True)
+        Path(sign).touch()
         time.sleep(600)
     return os.getpid()

@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 
-from rlcore.interfaces import InferenceBackend, InferenceContext, InFlight, TrainingBackend, TrainingContext
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, InFlight, TrainingBackend, TrainingContext
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Message, RewardInput
 from rlcore.testing import (
     AdvantageSuite,
     FakeEstimator,
@@ -28,7 +29,6 @@ from rlcore.testing import (
     write_fake_model,
 )
 from rlcore.testing.judging import FakeRewardOptions
-from rlcore.types import Message, RewardInput
 
 CHARACTERS = "abcdefgh"
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcore.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingContext
+from rlcore.contracts.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingContext
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Completion, Group, Message, Prompt, Request, RewardInput, Rollout, Sampling, Segment
 from rlcore.learning import BatchSettings, assemble_batch, assemble_rewards, run_estimator
-from rlcore.snapshots import Snapshot
 from rlcore.testing import (
     FakeEstimator,
     FakeInference,
@@ -21,7 +22,6 @@ from rlcore.testing import (
     load_fake_tokenizer,
     write_fake_model,
 )
-from rlcore.types import Completion, Group, Message, Prompt, Request, RewardInput, Rollout, Sampling, Segment
 
 LETTERS = "abcd"
 SAMPLES = 8

@@ -9,8 +9,8 @@ import pytest
 from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
 from zoo_backends import HandsOutOnRankZero
 
-from rlcore.interfaces import InferenceContext, InFlight, TrainingBackend, TrainingContext
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.interfaces import InferenceContext, InFlight, TrainingBackend, TrainingContext
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.testing import (
     AdvantageSuite,
     FakeInference,

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcore.batches import TrainBatch
-from rlcore.errors import RunError
-from rlcore.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.schedule import LengthKind
-from rlcore.snapshots import Snapshot
 from rlcore.testing import FakePolicy, FakeTokenizer, RunTester, make_request, make_rollout, make_train_batch, paced, write_fake_model
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.paced import PacedInference, PacedInferenceOptions, PacedTraining, PacedTrainingOptions, response_tokens
-from rlcore.types import Completion, Finish, Request
 
 CHARACTERS = "abcdefgh"
 VOCABULARY = len(FakeTokenizer(CHARACTERS))

@@ -11,8 +11,9 @@ import pytest
 import torch
 from suites_of_fakes import FakeTrainerSuite
 
-from rlcore.batches import LossBatch, TrainBatch
-from rlcore.interfaces import Need, OptimizerSettings, TrainingContext
+from rlcore.contracts.batches import LossBatch, TrainBatch
+from rlcore.contracts.interfaces import Need, OptimizerSettings, TrainingContext
+from rlcore.contracts.types import Group, Outcome, Score
 from rlcore.learning import BatchSettings, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
@@ -21,7 +22,6 @@ from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.pipeline import one_forward_one_backward
 from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import make_rollout
-from rlcore.types import Group, Outcome, Score
 
 
 def set_up(backend: FakePipeline | FakeTraining, folder: Path, **changes: object) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from rlcore.errors import ConfigError, RunError
+from rlcore.contracts.errors import ConfigError, RunError
+from rlcore.testing import rank_processes
 from rlcore.testing.rank_processes import free_rendezvous, run_ranks
 from rlcore.testing.ranks import StarRanks
 
@@ -48,9 +53,27 @@ def test_the_error_of_one_rank_is_told_though_the_other_waits_for_it() -> None:
     assert "rank 1 of 2 was ended, for it still waited after rank 0 had failed" in str(second)
 
 
-def test_a_process_that_hangs_is_ended() -> None:
-    with pytest.raises(RunError, match=r"rank 1 of 2 gave no answer .* within 6 s") as caught:
-        run_ranks("rank_bodies:hangs", 2, timeout=6)
+def test_a_rank_that_has_answered_and_not_ended_yet_keeps_its_answer(tmp_path: Path) -> None:
+    answers = run_ranks("rank_bodies:ends_late", 2, str(tmp_path / "answered"))
+    assert [str(answer) for answer in answers] == ["planted on rank 0", "planted on rank 1"]
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time is over by the clock of ``run_ranks`` as soon as the one hangs and the other has answered."""
+    sign, real, ended = tmp_path / "hangs", time.monotonic, list[int]()
+    late = SimpleNamespace(monotonic=lambda: real() + (3600.0 if ended else 0.0), sleep=time.sleep)
+    poll = subprocess.Popen.poll
+
+    def noted(process: subprocess.Popen[bytes]) -> int | None:
+        code = poll(process)
+        if code == 0 and sign.exists():
+            ended.append(process.pid)
+        return code
+
+    monkeypatch.setattr(rank_processes, "time", late)
+    monkeypatch.setattr(subprocess.Popen, "poll", noted)
+    with pytest.raises(RunError, match=r"rank 1 of 2 gave no answer .* within 120 s") as caught:
+        run_ranks("rank_bodies:hangs", 2, str(sign))
     said = re.search(r"hanging (\d+)", str(caught.value))
     assert said is not None
     with pytest.raises(ProcessLookupError):

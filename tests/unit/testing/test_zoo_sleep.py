@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from suites_of_fakes import FakeEngineSuite
 
-from rlcore.errors import RunError
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.testing import FakeInference
 
 

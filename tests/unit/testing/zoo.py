@@ -94,7 +94,7 @@ from zoo_methods import (
     WritesAroundTheFlag,
 )
 
-from rlcore.interfaces import InFlight, Reward
+from rlcore.contracts.interfaces import InFlight, Reward
 from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from suites_of_fakes import FakeEngineSuite
 
-from rlcore.batches import TrainBatch
-from rlcore.interfaces import Objective, Which
-from rlcore.snapshots import Snapshot, Tensor
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import Objective, Which
+from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
 from rlcore.testing.faulty import FaultyInferenceOptions
 from rlcore.testing.sampling import noise_stream
-from rlcore.types import Completion, Finish, Request
 
 # --- inference ---------------------------------------------------------------------------------------------------------
 

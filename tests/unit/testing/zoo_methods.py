@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from rlcore.batches import LossBatch, RewardBatch, TrainBatch
-from rlcore.interfaces import Need
+from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.contracts.interfaces import Need
+from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.testing import FakeEstimator, FakeLoss, FakeReward
-from rlcore.types import Outcome, RewardInput, Score
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Snapshot, Tensor
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Snapshot, Tensor
 from rlcore.weights import Receiver
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_receiver import SharedReceiver

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kit_weights import tensor
 
-from rlcore.errors import WeightsError
-from rlcore.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.weights import manifest as module
 from rlcore.weights.manifest import Follower, Manifest, write_tensors
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from kit_weights import PATIENCE, Ends, News, holds_its_version, snapshot_of, wait_for
 
-from rlcore.errors import WeightsError
+from rlcore.contracts.errors import WeightsError
 from rlcore.weights import shared_readers
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_buffers import Buffer

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit_weights import Ends, holds_its_version, mappings, snapshot_of, wait_for
 
-from rlcore.snapshots import Snapshot
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights import manifest
 from rlcore.weights.shared_receiver import SharedReceiver
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
-from rlcore_plugin_torch.ranks import Ranks
+from rlcore_plugin_torch.random_state import random_state, restore_random
+from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.weights import save_checkpoint, tensors
 
 __all__ = ["TorchBackend"]
@@ -38,7 +40,7 @@ class TorchBackend(TrainingBackend):
 
     def __init__(self, context: TrainingContext | None = None, options: TorchOptions | None = None) -> None:
         self.options = options or TorchOptions()
-        self.ranks = Ranks()
+        self.ranks = TorchRanks()
         if context is not None:
             check_context(context)
 
@@ -54,7 +56,7 @@ class TorchBackend(TrainingBackend):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.dtype = getattr(torch, context.dtype)
-        self.ranks = Ranks(
+        self.ranks = TorchRanks(
             rank=context.rank,
             size=context.world_size,
             rendezvous=context.rendezvous,
@@ -72,7 +74,8 @@ class TorchBackend(TrainingBackend):
             prompts=context.prompts_per_slice,
             share_prompts=self._shared_row(),
         )
-        self.clock = Clock(torch.cuda.synchronize) if self.device.type == "cuda" else Clock()
+        # The device is named, since the current one belongs to a thread and updates may come from another than this.
+        self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
         self._reference_path = context.model
         self._reference: CausalPolicy | None = None
 
@@ -121,7 +124,7 @@ class TorchBackend(TrainingBackend):
         folder.mkdir(parents=True, exist_ok=True)
         state = {
             "optimizer": self.optimizer.state(),
-            "random": {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all() if self.device.type == "cuda" else []},
+            "random": random_state(self.device),
             "reference": self._reference_path,
             "weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(),
         }
@@ -129,13 +132,12 @@ class TorchBackend(TrainingBackend):
 
     def load(self, folder: Path) -> None:
         """After ``setup`` on the model that ``save_model`` wrote beside it. RunError where the state is of another model."""
-        state = torch.load(folder / _STATE, map_location=self.device, weights_only=True)
+        # Load to host memory first: loading to the device would hold the optimizer moments twice.
+        state = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
         self.optimizer.restore(state["optimizer"])
         if state["weights"] is not None:
             self.policy.model.load_state_dict(state["weights"])
-        torch.set_rng_state(state["random"]["cpu"].cpu())
-        if state["random"]["cuda"] and self.device.type == "cuda":
-            torch.cuda.set_rng_state_all([item.cpu() for item in state["random"]["cuda"]])
+        restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
         self.ranks.check_equal(self.policy.model)

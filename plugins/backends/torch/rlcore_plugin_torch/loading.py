@@ -39,9 +39,12 @@ def pick_device(name: str, rank: int = 0) -> torch.device:
         raise ConfigError(f"training.device {name!r}: torch finds no CUDA device here; use cpu or auto")
     if kind == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
+    count = torch.cuda.device_count()
     if name == "cuda":
-        name = f"cuda:{rank % torch.cuda.device_count()}"
-    return torch.device(name)
+        name = f"cuda:{rank % count}"
+    if kind == "cuda" and name not in [f"cuda:{number}" for number in range(count)]:
+        raise ConfigError(f"training.device {name!r}: torch finds {count} CUDA devices here, the last is cuda:{count - 1}; use one of them")
+    return torch.device("cpu" if kind == "cpu" else name)
 
 
 def load_model(path: str, attention: str, device: torch.device, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

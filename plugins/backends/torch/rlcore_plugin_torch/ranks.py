@@ -6,6 +6,7 @@ store, so that whoever waited in vain can say for which rank.
 
 from __future__ import annotations
 
+import atexit
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ import torch.distributed as dist
 
 from rlcore.api import ConfigError, RlcoreError, RunError
 
-__all__ = ["Ranks"]
+__all__ = ["TorchRanks"]
 
 _BUCKET = 1 << 24
 """Elements that are summed at a time: 64 MB of float32, enough to fill a network, little beside a model."""
@@ -30,7 +31,7 @@ _LINGER = 2.0
 
 
 @dataclass(kw_only=True)
-class Ranks:
+class TorchRanks:
     """``deadline``: seconds that one rank waits for another. ``device``: where the gradients are; NCCL on CUDA, gloo else."""
 
     rank: int = 0
@@ -51,6 +52,9 @@ class Ranks:
         if not host or not port.isdigit():
             raise ConfigError(f"rendezvous {self.rendezvous!r} of {self.size} trainer ranks is no address; it must be tcp://host:port")
         limit = timedelta(seconds=self.deadline)
+        # A gloo thread frees a collective's tensors after the collective returns, and needs the GIL. If the interpreter is already
+        # finalising, that aborts the process (exit code -6).
+        atexit.register(self.close)
         with self._waiting(f"meeting at {self.rendezvous}"):
             self._store = dist.TCPStore(host, int(port), self.size, self.rank == 0, limit, wait_for_workers=False)  # type: ignore[attr-defined]
             self._mark()
@@ -133,7 +137,11 @@ class Ranks:
         self._agreed(first, "saving")
 
     def close(self) -> None:
-        """Leave the group; the others learn of it when they next wait for this rank."""
+        """Leave the process group and end its threads. Also runs at interpreter exit if the caller did not close.
+
+        The other ranks find out when they next wait for this one.
+        """
+        atexit.unregister(self.close)
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()

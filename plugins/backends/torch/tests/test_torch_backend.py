@@ -1,8 +1,9 @@
-"""The backend on a real tiny Qwen2 written to disk."""
+"""The backend on a real tiny Qwen2 written to disk; RLCORE_TEST_DEVICE=cuda trains it on a GPU."""
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from transformers import (
 from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, Snapshot, TrainBatch, TrainingContext, Which
 from rlcore.learning import ClippedSurrogate, PolicyObjective
 
+DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 SIZES: dict[str, Any] = {
     "vocab_size": 100,
     "hidden_size": 64,
@@ -62,7 +64,7 @@ def context(folder: Path, **changes: Any) -> TrainingContext:
         rollouts_per_forward=2,
         tokens_per_forward=1000,
         prompts_per_slice=10,
-        device="cpu",
+        device=DEVICE,
     )
     return replace(base, **changes)
 
@@ -234,7 +236,7 @@ def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_pat
     assert np.isfinite(list(metrics.values())).all()
     for name, tensor in backend.iter_weights():
         assert (tensor.dtype, tensor.data.dtype) == ("bfloat16", np.uint16)
-        master = backend.policy.model.state_dict()[name]
+        master = backend.policy.model.state_dict()[name].cpu()
         assert master.dtype == torch.float32
         assert np.array_equal(torch.from_numpy(tensor.data.view(np.int16)).view(torch.bfloat16).float(), master.bfloat16().float())
     backend.save_model(tmp_path)

@@ -1,8 +1,12 @@
-"""The torch backend keeps the rules of every training backend, on a tiny Qwen2."""
+"""The torch backend keeps the rules of every training backend, on a tiny Qwen2.
+
+RLCORE_TEST_DEVICE=cuda and RLCORE_TEST_DTYPE=bfloat16 run the same rules on a GPU and in another precision.
+"""
 
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +22,8 @@ from rlcore.api import TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite
 
 VOCABULARY = 40
+DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
+DTYPE = os.environ.get("RLCORE_TEST_DTYPE", "float32")
 
 
 @lru_cache
@@ -45,6 +51,9 @@ def tiny_qwen2() -> Path:
 
 class TestTorch(TrainingBackendSuite):
     vocabulary = VOCABULARY
+    dtype = DTYPE
+    device = DEVICE
+    tolerance = {"float32": 1e-4, "bfloat16": 0.05}[DTYPE]
 
     def model(self) -> str:
         return str(tiny_qwen2())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_torch.ranks import Ranks
+from rlcore_plugin_torch.ranks import TorchRanks
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RunError, TrainingContext
-from rlcore.testing.rank_processes import free_rendezvous, run_ranks
+from rlcore.testing.rank_processes import run_ranks
 
 pytestmark = pytest.mark.full
 
@@ -33,12 +35,21 @@ def test_gradients_metrics_and_arrays_of_all_ranks_come_together() -> None:
 
 
 @pytest.mark.parametrize("kind", ["leaves", "is silent", "never comes"])
-def test_a_rank_that_is_not_there_is_named_on_the_others(kind: str) -> None:
-    answers = run_ranks("torch_rank_bodies:mishap", 3, free_rendezvous(), kind)
+def test_a_rank_that_is_not_there_is_named_on_the_others(kind: str, tmp_path: Path) -> None:
+    answers = run_ranks("torch_rank_bodies:mishap", 3, kind, str(tmp_path))
     for rank in (0, 2):
         assert isinstance(answers[rank], RunError)
         assert f"trainer rank {rank} of 3 gave up while" in str(answers[rank])
         assert "rank 1 did not come within" in str(answers[rank])
+
+
+def test_a_rank_that_nobody_closed_ends_its_threads_before_the_interpreter(tmp_path: Path) -> None:
+    """Else one of them may abort the process: see ``TorchRanks.open``."""
+    run_ranks("torch_rank_bodies:never_closed", 2, str(tmp_path))
+    for rank in range(2):
+        before, during, after = json.loads((tmp_path / f"threads-{rank}.json").read_text())
+        assert during.keys() > before.keys(), "the group has threads of its own"
+        assert not {name for number, name in after.items() if number in during.keys() - before.keys()}
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ def found(models: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
         prompts_per_slice=10,
         device="cpu",
     )
-    return run_ranks("torch_rank_bodies:session", 2, (free_rendezvous(), free_rendezvous()), context, models[1], str(folder))
+    return run_ranks("torch_rank_bodies:session", 2, context, models[1], str(folder))
 
 
 def test_time_spent_together_is_booked(found: list[dict[str, Any]]) -> None:
@@ -112,12 +123,12 @@ def test_ranks_with_different_weights_are_refused(found: list[dict[str, Any]]) -
 @pytest.mark.fast
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="rendezvous 'here' of 2 trainer ranks is no address; it must be tcp://host:port"):
-        Ranks(size=2, rendezvous="here").open()
+        TorchRanks(size=2, rendezvous="here").open()
 
 
 @pytest.mark.fast
 def test_one_rank_makes_no_group() -> None:
-    ranks = Ranks()
+    ranks = TorchRanks()
     ranks.open()
     values = np.ones(2)
     assert ranks.gather(values)[0] is values

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +18,24 @@ import torch.distributed as dist
 from rlcore_plugin_torch import ranks as module
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.ranks import Ranks
+from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sample import sample_batch
 from rlcore_plugin_torch.weights import tensors
+from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
+
+SHORT = 5.0
+"""Seconds that a rank waits for the one that does not come."""
 
 
 def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
     """Gradients in several buckets and two precisions; one parameter without a gradient here, one without any anywhere."""
     module._BUCKET = 7
-    ranks = Ranks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
+    ranks = TorchRanks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
     ranks.open()
     shapes = [(2, 3), (5,), (2,), (4, 4), (3,)]
     parameters = [
@@ -43,20 +52,41 @@ def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
     return {"grads": grads, "metrics": metrics, "arrays": arrays, "left": dist.is_initialized(), "seconds": ranks.seconds}
 
 
-def mishap(rank: int, size: int, rendezvous: str, lobby: str, kind: str) -> None:
+def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> None:
     """Rank 1 leaves, is silent, or never comes; the others find out. All of them start together."""
-    start = StarRanks(rank, size, lobby)
-    start.gather(np.zeros(0))
-    if (rank, kind) != (1, "never comes"):
-        ranks = Ranks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0 if kind == "leaves" else 2.0)
+    meeting = next_rendezvous(StarRanks(rank, size, rendezvous))
+    if (rank, kind) == (1, "never comes"):
+        return
+    ranks = TorchRanks(rank=rank, size=size, rendezvous=meeting, deadline=SHORT if kind == "never comes" else 60.0)
+    notes = [Path(folder) / f"gave-up-{other}" for other in range(size) if other != 1]
+    with closing(ranks):
         ranks.open()
         ranks.gather(np.zeros(1))
+        if kind == "is silent":
+            _set_pg_timeout(timedelta(seconds=SHORT))  # not before: they need longer to meet on a busy machine
         if rank != 1:
-            ranks.gather(np.zeros(1))
-        if kind == "leaves":
-            ranks.close()
+            try:
+                ranks.gather(np.zeros(1))
+            finally:
+                (Path(folder) / f"gave-up-{rank}").touch()
         elif kind == "is silent":
-            time.sleep(6.0)  # beyond the deadline of the others
+            while not all(note.exists() for note in notes):
+                time.sleep(0.02)
+
+
+def never_closed(rank: int, size: int, rendezvous: str, folder: str) -> None:
+    """Write the threads of this process before the group, with it, and at the end of the process."""
+    before, note = threads(), Path(folder) / f"threads-{rank}.json"
+    atexit.register(lambda: note.write_text(json.dumps([before, during, threads()])))
+    ranks = TorchRanks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
+    ranks.open()
+    ranks.gather(np.zeros(1))
+    during = threads()
+
+
+def threads() -> dict[str, str]:
+    """Native id -> name, as the kernel knows them: gloo's are no threads of Python."""
+    return {path.parent.name: path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
 
 
 class Refusing(PlainObjective):
@@ -64,13 +94,10 @@ class Refusing(PlainObjective):
         raise ZeroDivisionError("planted")
 
 
-def session(
-    rank: int, size: int, rendezvous: str, later: tuple[str, str], context: TrainingContext, other: str, folder: str
-) -> dict[str, Any]:
-    """Train, fail, save, go on; resume elsewhere from what was saved; meet a rank with another model.
-
-    ``later``: where to meet then."""
-    own = replace(context, rank=rank, world_size=size, rendezvous=rendezvous)
+def session(rank: int, size: int, rendezvous: str, context: TrainingContext, other: str, folder: str) -> dict[str, Any]:
+    """Train, fail, save, go on; resume elsewhere from what was saved; meet a rank with another model."""
+    lobby = StarRanks(rank, size, rendezvous)
+    own = replace(context, rank=rank, world_size=size, rendezvous=next_rendezvous(lobby))
     backend, found = started(own), {}
     share = share_of(rank)
     found["timings"] = [backend.timings(), backend.update(share, PlainObjective()), backend.timings()]
@@ -83,17 +110,22 @@ def session(
     found["straight"] = [backend.update(share, PlainObjective()), weights(backend)]
     backend.close()
     found["left"] = dist.is_initialized()
-    resumed = started(replace(own, rendezvous=later[0], model=str(place / "model")))
+    resumed = started(replace(own, rendezvous=next_rendezvous(lobby), model=str(place / "model")))
     resumed.load(place / "trainer")
     found["resumed"] = [resumed.update(share, PlainObjective()), weights(resumed)]
     resumed.close()
-    found["other"] = error_of(lambda: started(replace(own, rendezvous=later[1], model=other if rank == 1 else own.model)))
+    last = replace(own, rendezvous=next_rendezvous(lobby), model=other if rank == 1 else own.model)
+    found["other"] = error_of(lambda: started(last))
     return found
 
 
 def started(context: TrainingContext) -> TorchBackend:
     backend = TorchBackend(context, TorchOptions(threads=1, ranks_deadline=60.0))
-    backend.setup(context)
+    try:
+        backend.setup(context)
+    except BaseException:
+        backend.close()
+        raise
     return backend
 
 

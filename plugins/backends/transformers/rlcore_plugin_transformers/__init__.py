@@ -19,7 +19,6 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             config="rlcore_plugin_transformers.options:TransformersOptions",
             summary="streaming decode loop on a Hugging Face causal language model, CPU or CUDA, fp32 or bf16",
             requires_module="transformers",
-            install="pip install rlcore-plugin-transformers",
             aliases=("hf",),
         )
     ]

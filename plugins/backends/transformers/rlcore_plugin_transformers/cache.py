@@ -81,9 +81,11 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
             tensor[places[1], :, :length] = tensor[places[0], :, :length]
 
     def clear(self) -> None:
-        """Free everything."""
+        """Free everything, the places of the last pass too: they are on the device."""
         self._keys.clear()
         self._values.clear()
+        self._places.clear()
+        self._source, self._target = None, (torch.zeros(0), torch.zeros(0))
         self._rows = self._columns = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

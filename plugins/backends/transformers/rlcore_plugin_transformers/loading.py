@@ -23,7 +23,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def pick_device(name: str) -> torch.device:
-    """``auto``: CUDA where there is one. ConfigError for a device that is not here."""
+    """``auto``: CUDA where there is one. ConfigError for a device that is not here.
+
+    ``cuda`` is ``cuda:0``: the current device of torch belongs to a thread, and an engine is made in one thread and polled in another.
+    """
     name = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     try:
         device = torch.device(name)
@@ -33,7 +36,11 @@ def pick_device(name: str) -> torch.device:
         raise ConfigError(f"inference.device {name!r} is not served by the transformers backend; use cpu, cuda or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"inference.device {name!r}: torch finds no CUDA device here; use cpu or auto")
-    return device
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        raise ConfigError(
+            f"inference.device {name!r}: torch finds {count} CUDA devices here, the last is cuda:{count - 1}; use one of them"
+        )
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
 
 
 def load_model(context: InferenceContext, options: TransformersOptions, device: torch.device) -> PreTrainedModel:

@@ -1,7 +1,8 @@
-"""Tiny real models and a real tokenizer, made on the spot; no test here downloads anything."""
+"""Tiny real models and a real tokenizer, made on the spot; no test here downloads anything. RLCORE_TEST_DEVICE=cuda: on a GPU."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 from rlcore.api import Completion, InferenceContext, Request, Snapshot, Tensor
 from rlcore.testing import ChatTokenizer
 
+DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 TEMPLATE = "{% for m in messages %}{{ m['content'] }}\n{% endfor %}"
 SHAPE = {
@@ -92,7 +94,7 @@ def backend(tokenizer):
 
     def make(path: str, *, prompts_per_forward: int = 4, max_tokens: int = 200, dtype: str = "float32", **options) -> TransformersBackend:
         context = InferenceContext(
-            model=path, tokenizer=tokenizer, prompts_per_forward=prompts_per_forward, max_tokens=max_tokens, dtype=dtype, device="cpu"
+            model=path, tokenizer=tokenizer, prompts_per_forward=prompts_per_forward, max_tokens=max_tokens, dtype=dtype, device=DEVICE
         )
         return TransformersBackend(context, TransformersOptions(**options))
 

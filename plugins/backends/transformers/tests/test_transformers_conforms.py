@@ -1,8 +1,12 @@
-"""The engine keeps the rules of every inference backend, with tied embeddings and with a head of its own."""
+"""The engine keeps the rules of every inference backend, with tied embeddings and with a head of its own.
+
+RLCORE_TEST_DEVICE=cuda and RLCORE_TEST_DTYPE=bfloat16 run the same rules on a GPU and in another precision.
+"""
 
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +21,8 @@ from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, InferenceBackendSuite
 
 TOKENIZER = FakeTokenizer()
+DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
+DTYPE = os.environ.get("RLCORE_TEST_DTYPE", "float32")
 SHAPE = {
     "vocab_size": len(TOKENIZER),
     "hidden_size": 64,
@@ -54,10 +60,17 @@ class TestTied(InferenceBackendSuite):
     name = "qwen2"
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
+    tolerance = {"float32": 1e-4, "bfloat16": 0.1}[DTYPE]
+    same_draws = DTYPE == "float32"
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
-            model=str(folder_of(self.name)), tokenizer=TOKENIZER, prompts_per_forward=prompts_per_forward, max_tokens=128, device="cpu"
+            model=str(folder_of(self.name)),
+            tokenizer=TOKENIZER,
+            prompts_per_forward=prompts_per_forward,
+            max_tokens=128,
+            dtype=DTYPE,
+            device=DEVICE,
         )
         return TransformersBackend(context)
 

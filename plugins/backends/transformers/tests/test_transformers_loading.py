@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import importlib
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import pytest
 import torch
 from rlcore_plugin_transformers.checks import check_decoding
 from rlcore_plugin_transformers.engine import TransformersBackend
+from rlcore_plugin_transformers.loading import pick_device
 from rlcore_plugin_transformers.options import TransformersOptions
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, MistralConfig
@@ -115,12 +118,35 @@ def test_cuda_is_refused_where_there_is_none(qwen2, tokenizer):
         TransformersBackend(context)
 
 
+def test_cuda_is_the_first_device_and_one_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert {name: str(pick_device(name)) for name in ("auto", "cuda", "cuda:1", "cpu")} == {
+        "auto": "cuda:0",
+        "cuda": "cuda:0",
+        "cuda:1": "cuda:1",
+        "cpu": "cpu",
+    }
+    with pytest.raises(ConfigError, match="'cuda:2': torch finds 2 CUDA devices here, the last is cuda:1"):
+        pick_device("cuda:2")
+
+
 def test_a_model_that_decodes_otherwise_than_it_reads_is_refused(qwen2, backend, monkeypatch):
     engine = backend(qwen2)
     score = engine.score
     monkeypatch.setattr(engine, "score", lambda ids: score(ids) + 0.01)
     with pytest.raises(ConfigError, match=r"differ by 0\.01 nats"):
         check_decoding(engine, engine._context, 258, "Qwen2ForCausalLM")
+
+
+@pytest.mark.parametrize(("gap", "refused"), [(0.25, False), (1.0, True)])
+def test_in_bfloat16_rounding_passes_and_a_fault_does_not(gap, refused, qwen2, backend, monkeypatch):
+    engine = backend(qwen2)
+    score = engine.score
+    monkeypatch.setattr(engine, "score", lambda ids: score(ids) + gap)
+    context = dataclasses.replace(engine._context, dtype="bfloat16")
+    with pytest.raises(ConfigError, match="differ by 1 nats") if refused else contextlib.nullcontext():
+        check_decoding(engine, context, 258, "Qwen2ForCausalLM")
 
 
 def test_the_check_leaves_no_trace(qwen2, backend, requests_of, prompts, drain):

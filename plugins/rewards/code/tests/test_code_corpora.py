@@ -1,6 +1,5 @@
 """Both corpora through the sandbox of this machine, at each level that it has."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,8 @@ from rlcore.api import Outcome, RewardInput
 from rlcore.api.sandbox import Sandbox, open_sandbox
 from tests.levels import LEVELS, need
 
-WALL = 2.0
 GENEROUS = CodeOptions(wall_seconds=30, max_program_chars=1_000_000)
-TIGHT = CodeOptions(cpu_seconds=1, wall_seconds=WALL, memory_mb=512, max_program_chars=1_000_000)
+TIGHT = CodeOptions(cpu_seconds=1, wall_seconds=2.0, memory_mb=512, max_program_chars=1_000_000)
 HONEST = {row["name"]: row for row in corpus("code_honest")}
 HOSTILE = {row["name"]: row for row in corpus("code_hostile")}
 CASES = {case.name: case for case in cases()}
@@ -27,16 +25,14 @@ SPENT = {"sleep": ("limit: wall",), "swallow_everything": ("limit: wall",), "std
 
 
 class Recording(Sandbox):
-    """The real sandbox; keeps what programs wrote, and how long each run took from here."""
+    """The real sandbox; keeps what programs wrote."""
 
     def __init__(self, inner):
         self.inner, self.level = inner, inner.level
-        self.written, self.seconds = [], []
+        self.written = []
 
     def run(self, job):
-        started = time.monotonic()
         ran = self.inner.run(job)
-        self.seconds.append(time.monotonic() - started)
         self.written.append(ran.stdout + ran.stderr)
         return ran
 
@@ -66,7 +62,6 @@ def judge(request):
         def run(name, options=GENEROUS):
             reward.options = options
             sandbox.written.clear()
-            sandbox.seconds.clear()
             case = CASES[name]
             return reward.score(RewardInput(messages=case.messages, columns=case.columns, text=case.text, finish=case.finish)), sandbox
 
@@ -94,10 +89,12 @@ def test_honest(judge, name):
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != REFUSED])
 def test_hostile(judge, name):
     must = HOSTILE[name]["must"]
-    score, sandbox = judge(name, GENEROUS if CASES[name].accept else TIGHT)
+    _, sandbox = judge("add_ok")
+    zygote = sandbox.inner.pid
+    score, _ = judge(name, GENEROUS if CASES[name].accept else TIGHT)
     expect(score, CASES[name].accept)
     assert score.outcome.judged
-    assert CASES[name].accept or max(sandbox.seconds) <= WALL + 1.0
+    assert sandbox.inner.pid == zygote, "it did not answer in time, and was replaced"
     for word in must.get("output_must_not_contain", ()):
         assert all(word.encode() not in written for written in sandbox.written)
     if name in SPENT:

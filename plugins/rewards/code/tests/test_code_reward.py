@@ -194,7 +194,7 @@ def test_a_program_of_any_characters_reaches_the_sandbox(scripted):
 
 def test_open_and_close(scripted):
     reward, sandbox = scripted(right)
-    assert reward.notice() == "a script"
+    assert reward.notice() == "none (a fake that runs nothing)"
     reward.close()
     reward.close()
     assert sandbox.closed == 1

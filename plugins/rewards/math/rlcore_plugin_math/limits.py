@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 from rlcore_plugin_math.guards import LimitExceeded
@@ -33,16 +33,15 @@ def paused() -> Iterator[None]:
     """Inside a time limit: a block that does not count (an import, whose seconds are not the judged text's doing)."""
     if threading.current_thread() is threading.main_thread():
         left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
-        yield
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, left, interval)
+        try:
+            yield
+        finally:
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, left, interval)
         return
     watcher: _Watcher | None = getattr(_running, "watcher", None)
-    if watcher is not None:
-        watcher.paused = True
-    yield
-    if watcher is not None:
-        watcher.paused = False
+    with watcher.paused() if watcher is not None else nullcontext():
+        yield
 
 
 def _reason(seconds: float) -> str:
@@ -75,8 +74,9 @@ def _by_watcher(seconds: float) -> Iterator[None]:
     """Outside the main thread no signal arrives; a second thread makes the interpreter raise in this one."""
     watcher = _Watcher(threading.get_ident(), seconds)
     _running.watcher = watcher
-    watcher.thread.start()
     try:
+        watcher.thread.start()
+        watcher.arm()  # not before: on a busy machine the start alone takes longer than many a limit
         yield
     except LimitExceeded as limit:
         raise LimitExceeded(*(limit.args or (_reason(seconds),))) from None
@@ -91,21 +91,42 @@ class _Watcher:
     def __init__(self, ident: int, seconds: float) -> None:
         self._ident = ctypes.c_ulong(ident)
         self._seconds = seconds
-        self._over = threading.Event()
+        self._until = 0.0
+        self._armed, self._over = threading.Event(), threading.Event()
         self._lock = threading.Lock()
-        self.paused = False
+        self._paused = False
         self.thread = threading.Thread(target=self._watch, name="rlcore-math-limit", daemon=True)
 
+    def arm(self) -> None:
+        """The time begins."""
+        self._until = time.monotonic() + self._seconds
+        self._armed.set()
+
     def _watch(self) -> None:
-        wait = self._seconds
+        self._armed.wait()
+        wait = self._until - time.monotonic()
         while not self._over.wait(wait):
-            wait = _AGAIN
             with self._lock:
-                if not self._over.is_set() and not self.paused:
+                left = self._until - time.monotonic()
+                wait = _AGAIN if self._paused or left <= 0 else left
+                if not self._over.is_set() and not self._paused and left <= 0:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(self._ident, ctypes.py_object(LimitExceeded))
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Inside, nothing is raised, and the limit moves by as long as that takes."""
+        started = time.monotonic()
+        with self._lock:
+            self._paused = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._paused, self._until = False, self._until + time.monotonic() - started
 
     def disarm(self) -> None:
         """No exception arrives after this; one that is on its way is taken back."""
         self._over.set()
+        self._armed.set()
         with self._lock:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(self._ident, None)

@@ -1,0 +1,67 @@
+"""The Ray runtime: the same roles as actors, on one machine or on many. Imports no Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.api import CommandSpec, RuntimeSpec, WeightTransferSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
+    """Offer the runtime ``ray``."""
+    return [
+        RuntimeSpec(
+            name="ray",
+            target="rlcore_plugin_ray.ray_crew:RayCrew",
+            summary="Producers and trainer ranks as Ray actors, on one machine or on many",
+            several=True,
+            settings=(
+                "run.master_address",
+                "run.master_port",
+                "run.ray_dir",
+                "schedule.producer_restarts",
+                "schedule.producer_deadline",
+                "schedule.producer_load_deadline",
+            ),
+            requires_module="ray",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
+    """Offer two ways for weights between hosts."""
+    return [
+        WeightTransferSpec(
+            name="object_store",
+            target="rlcore_plugin_ray.weights_store:StoreTransfer",
+            summary="One object a version in Ray's object store, fetched once a node",
+            reach="cluster",
+            runtimes=("ray",),
+            preference=10,
+        ),
+        WeightTransferSpec(
+            name="collective",
+            target="rlcore_plugin_ray.weights_collective:CollectiveTransfer",
+            summary="Broadcast over gloo or NCCL, in a group made for each set of producers",
+            reach="cluster",
+            runtimes=("ray",),
+            preference=5,
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_commands() -> Sequence[CommandSpec]:
+    """Offer ``rlcore launch``."""
+    return [
+        CommandSpec(
+            name="launch",
+            target="rlcore_plugin_ray.launch_command:LaunchCommand",
+            summary="write the batch file that trains on a Slurm cluster",
+            position=30,
+        )
+    ]

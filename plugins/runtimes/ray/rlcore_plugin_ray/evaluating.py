@@ -1,0 +1,99 @@
+"""Evaluations over several producers: each takes a share of the jobs; what they made counts only where one version made all of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rlcore.api.runtime import Evaluation, EvaluationRequests, Evaluator, Produced, TaskReport
+from rlcore_plugin_ray.driver_inbox import DriverInbox
+from rlcore_plugin_ray.producer_team import ProducerTeam
+from rlcore_plugin_ray.remote import is_death
+
+__all__ = ["Evaluations"]
+
+_AGAIN_SECONDS = 0.5
+"""Until an evaluation is dealt again after a death, so that the deaths of several at a time cost one beginning."""
+
+
+class Evaluations:
+    """One at a time, in the order in which they were asked for. For the driver's thread."""
+
+    def __init__(self, evaluator: Evaluator, team: ProducerTeam, inbox: DriverInbox) -> None:
+        self._evaluator = evaluator
+        self._team = team
+        self._inbox = inbox
+        self._requests = EvaluationRequests()
+        self._under_way: Evaluation | None = None
+        self._attempt = 0
+        self._shares = 0
+        self._answers: list[tuple[int, list[Produced]]] = []
+        self._next_key = -1
+        self._reports: list[tuple[int, list[TaskReport]]] = []
+
+    def start(self, step: int) -> None:
+        """Ask for an evaluation with the weights of this version or newer."""
+        self._requests.ask(step)
+        if self._requests and self._under_way is None:
+            self._send(spread=True)
+
+    def take(self, *, wait: bool) -> list[tuple[int, list[TaskReport]]]:
+        """(version, reports) of those that are complete; with ``wait``, of all."""
+        if wait:
+            self._inbox.until(lambda: not self._requests)
+        else:
+            self._inbox.drain()
+        reports, self._reports = self._reports, []
+        return reports
+
+    def _send(self, *, spread: bool) -> None:
+        """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
+        actors = self._team.serving if spread else self._team.serving[:1]
+        self._attempt += 1
+        if not actors:  # all of them are being replaced
+            self._inbox.after(_AGAIN_SECONDS, partial(self._again, self._attempt))
+            return
+        self._answers = []
+        self._under_way = self._evaluator.start(self._next_key)
+        jobs = self._under_way.jobs
+        self._next_key -= len(jobs)
+        shares = [jobs[number :: len(actors)] for number in range(len(actors))]
+        dealt = [(actor, share) for actor, share in zip(actors, shares, strict=True) if share]
+        self._shares = len(dealt)
+        for actor, share in dealt:
+            self._inbox.watch(self._team.evaluate(actor, share, self._requests.first), partial(self._arrived, self._attempt))
+
+    def _arrived(self, attempt: int, value: Any, error: BaseException | None) -> None:
+        if attempt != self._attempt:
+            return
+        if error is None:
+            self._answers.append(value)
+            if len(self._answers) == self._shares:
+                self._finish()
+        elif is_death(error):
+            # What the dead one had is made again, and the rest with it: weights may have changed meanwhile.
+            self._inbox.after(_AGAIN_SECONDS, partial(self._again, attempt))
+        else:
+            raise error
+
+    def _again(self, attempt: int) -> None:
+        """A producer died in this attempt; those who live then take it up, once there is one."""
+        if attempt == self._attempt:
+            self._send(spread=True)
+
+    def _finish(self) -> None:
+        versions = {version for version, _ in self._answers}
+        if len(versions) > 1:
+            self._send(spread=False)
+            return
+        evaluation = self._under_way
+        assert evaluation is not None
+        for _, results in self._answers:
+            for produced in results:
+                evaluation.collect(produced)
+        version = max(versions, default=self._requests.first)
+        self._reports.append((version, evaluation.reports()))
+        self._requests.answered(version)
+        self._under_way = None
+        if self._requests:
+            self._send(spread=True)

@@ -1,0 +1,116 @@
+"""What the driver gathers from everybody while the ranks train: figures of rewards, failures, faults, and where the seconds went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+from rlcore.api.runtime import Timing, Tokens, VerdictCounts
+from rlcore_plugin_ray.driver_inbox import DriverInbox
+from rlcore_plugin_ray.node_services import NodeServices
+from rlcore_plugin_ray.producer_team import ProducerTeam
+from rlcore_plugin_ray.trainer_host import Trained
+from rlcore_plugin_ray.trainer_ranks import Ranks
+
+__all__ = ["Gathered"]
+
+_LAST_SECONDS = 10.0
+"""How long the last answers are waited for at the end: somebody may have died."""
+
+
+class Gathered:
+    """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start; ``times``:
+    worker -> category -> seconds of the step that ``figures`` was asked for last."""
+
+    def __init__(self, inbox: DriverInbox, schedule: Any, services: NodeServices, team: ProducerTeam, ranks: Ranks) -> None:
+        self._inbox = inbox
+        self._schedule = schedule
+        self._services = services
+        self._team = team
+        self._ranks = ranks
+        self.timings: Mapping[str, float] = {}
+        self.times: Mapping[str, Mapping[str, float]] = {}
+        self._timing: Timing | None = None
+        self._judged: list[VerdictCounts] = []
+        self._failures: list[dict[str, Any]] = []
+        self._faults: list[dict[str, Any]] = []
+        self._tokens = Tokens()
+        self._counted = Tokens()
+        self._open = 0
+
+    def ask(self) -> None:
+        """Ask everybody."""
+        for services in self._services.all():
+            self._want(services.judge.take_judged.remote(), self._judged.extend)
+            self._want(services.judge.take_faults.remote(), lambda faults: self._faults.extend(faults))
+        # Not `self._failures.extend`: that list may have been handed out before the answer arrives.
+        self._want(self._schedule.take_failures.remote(), lambda failures: self._failures.extend(failures))
+        self._want(self._schedule.tokens.remote(), lambda tokens: setattr(self, "_tokens", tokens))
+        for actor in self._team.serving:
+            self._want(actor.report.remote(), self._saw)
+
+    def trained(self, ranks: Sequence[Trained]) -> None:
+        """What the ranks said of the update that ends now, rank 0 first."""
+        self.timings = ranks[0].timings
+        for rank in ranks:
+            self._saw(rank.time)
+
+    def figures(self) -> dict[str, float]:
+        """Of this step: what rewards say, and seconds by role and category."""
+        figures = reduce(add, self._judged).figures() if self._judged else {}
+        self._judged.clear()
+        if self._timing is not None:
+            figures |= self._step(self._timing)
+            self.times = self._timing.step_workers
+        return figures
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        """Prompts that failed, as far as they are known here."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def take_reward_faults(self) -> list[dict[str, Any]]:
+        """What rewards raised, as far as it is known here."""
+        faults, self._faults = self._faults, []
+        return faults
+
+    def start(self) -> None:
+        """Seconds count from here on: what is reported now is thrown away."""
+        workers = [*self._ranks.actors, *self._team.serving]
+        self._inbox.survivors([actor.report.remote() for actor in workers])
+        self._timing = Timing.start()
+
+    def stop(self) -> Timing:
+        """The last answers, and where the seconds went."""
+        assert self._timing is not None
+        for actor in self._ranks.actors:
+            self._want(actor.report.remote(), self._saw)
+        self.finish()
+        self._step(self._timing)
+        self._timing.stop(inside_training=self.timings)
+        return self._timing
+
+    def _step(self, timing: Timing) -> dict[str, float]:
+        new, self._counted = self._tokens.since(self._counted), self._tokens
+        return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
+
+    def finish(self) -> None:
+        """The last answers, as far as they come soon."""
+        self.ask()
+        self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
+
+    def _saw(self, report: Any) -> None:
+        if self._timing is not None:
+            self._timing.saw([report])
+
+    def _want(self, ref: Any, then: Callable[[Any], None]) -> None:
+        self._open += 1
+
+        def arrived(value: Any, error: BaseException | None) -> None:
+            self._open -= 1
+            if error is None:  # who died is told elsewhere, and what it knew is gone
+                then(value)
+
+        self._inbox.watch(ref, arrived)

@@ -1,0 +1,95 @@
+"""The sbatch file of a run on Ray: a header, what runs as bash variables, and steps that are the same in every file.
+
+Whatever a user typed stands in the variables, quoted, and nowhere else; the header holds checked words and numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlcore.api import UsageError
+from rlcore_plugin_ray.launch.devices import Machines
+from rlcore_plugin_ray.launch.packages import Packages
+from rlcore_plugin_ray.launch.slurm_steps import STEPS
+from rlcore_plugin_ray.launch.time_limit import GRACE_SECONDS, check_time_limit
+
+__all__ = ["SlurmJob", "sbatch_text"]
+
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """What the file says. ``train``: the words after ``rlcore train``; ``folder``: where they were typed. ``venv`` and ``container``: the
+    environment of every node, "" for what the submitting shell has; ``wheels``: the folder that pip takes rlcore and its plugins from, ""
+    if they are there already. UsageError for a value that Slurm would misread."""
+
+    project: str
+    folder: str
+    train: Sequence[str]
+    machines: Machines
+    packages: Packages
+    time: str = "12:00:00"
+    partition: str = ""
+    account: str = ""
+    venv: str = ""
+    container: str = ""
+    ray_dir: str = ""
+    wheels: str = ""
+
+    def __post_init__(self) -> None:
+        check_time_limit(self.time)
+        for flag, value in (("--partition", self.partition), ("--account", self.account)):
+            if value and not _WORD.fullmatch(value):
+                raise UsageError(
+                    f"{flag} {value!r} must be one word of letters, digits and _.,@+-; type {flag} and a name that Slurm knows"
+                )
+
+
+def sbatch_text(job: SlurmJob) -> str:
+    """The file, ready for ``sbatch``."""
+    return "\n".join(["#!/bin/bash", *_header(job), "", *_variables(job), "", STEPS.strip(), ""])
+
+
+def _header(job: SlurmJob) -> list[str]:
+    machines = job.machines
+    options = {
+        "job-name": "rlcore-" + (re.sub(r"[^A-Za-z0-9_.-]+", "-", job.project).strip("-") or "run"),
+        "nodes": machines.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": machines.cpus,
+        "gpus-per-node": machines.gpus or None,
+        "time": job.time,
+        "partition": job.partition or None,
+        "account": job.account or None,
+        "output": "%x-%j.out",
+        "open-mode": "append",
+        "signal": f"B:TERM@{GRACE_SECONDS}",
+    }
+    return [f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None] + ["#SBATCH --requeue"]
+
+
+def _variables(job: SlurmJob) -> list[str]:
+    versions, extra = ((), ()) if job.container else (job.packages.versions, job.packages.extra)
+    needs = [f"# Every node must find this file too: {file!r}" for file in job.packages.files]
+    return [
+        "# --- what runs, and where ---------------------------------------------------------------------------------",
+        f"folder={shlex.quote(job.folder)}  # every node must see it: paths in the run are seen from here",
+        *needs,
+        f"train=({shlex.join(job.train)})",
+        f"venv={shlex.quote(job.venv)}  # '': the environment that sbatch was typed in",
+        f"container={shlex.quote(job.container)}  # '': none; else an Apptainer image that holds Ray, rlcore and the plugins",
+        "# What the run was checked with. No index is asked for it: a stranger may own the names there. Without wheels= it must be in the",
+        "# environment of every node already. That is looked at before Ray starts.",
+        f"versions=({shlex.join(versions)})",
+        f"wheels={shlex.quote(job.wheels)}  # '': versions= is only looked for; else pip takes it from this folder and from nowhere else",
+        f"packages=({shlex.join(extra)})  # --plugin: pip installs these on every node, once, from its index",
+        f"ray_dir={shlex.quote(job.ray_dir)}  # '': a folder of the job's own below /tmp",
+        f"cpus={job.machines.cpus}",
+        f"gpus={job.machines.gpus}",
+        "join_seconds=${RLCORE_JOIN_SECONDS:-600}  # how long the nodes have to form a Ray cluster",
+        "most_requeues=3  # a job that is requeued for ever would only burn its account",
+    ]

@@ -1,0 +1,202 @@
+"""The steps of an sbatch file: bash that reads the variables written above it, and names nothing of any run or machine."""
+
+from __future__ import annotations
+
+__all__ = ["STEPS"]
+
+STEPS = r"""
+set -eo pipefail
+
+fail() {
+  echo "error: $*" >&2
+  exit 1
+}
+
+[ -n "$SLURM_JOB_ID" ] || fail "this file is for Slurm; type sbatch and its name"
+cd -- "$folder" || fail "node $(hostname) does not see $folder; it must lie on a file system that every node sees"
+scratch=$(mktemp -d "/tmp/rlcore-$SLURM_JOB_ID-XXXXXX") # not in $TMPDIR: Ray's sockets need a short path
+ray_dir=${ray_dir:-$scratch}                            # not Ray's /tmp/ray, which belongs to whoever ran Ray here first
+steps=()                                                # the Ray nodes, as background srun commands, one a host
+driver='' asked=''
+
+# --- how it ends ---------------------------------------------------------------------------------------------
+# Before the time limit Slurm sends SIGTERM to this script alone. It goes on to the driver, which saves and exits with 130;
+# then the job is queued again. TODAY THE REQUEUED JOB STARTS ANEW, in a run folder of its own: rlcore cannot resume yet. What
+# was saved stays in the folder of the run that ended; the weights in its checkpoint can be trained on from (rlcore train -m).
+
+clean_up() {
+  trap '' TERM
+  if [ "${#steps[@]}" -gt 0 ]; then
+    kill "${steps[@]}" 2>/dev/null || true
+    wait "${steps[@]}" 2>/dev/null || true
+  fi
+  rm -rf -- "$scratch"
+}
+
+# shellcheck disable=SC2329 # called by the trap below
+stop() {
+  asked=yes
+  [ -n "$driver" ] || exit 143 # nothing has been trained
+  while [ ! -s "$scratch/driver" ] && kill -0 "$driver" 2>/dev/null; do sleep 0.1; done
+  kill -TERM "$(cat "$scratch/driver")" 2>/dev/null || true
+}
+
+requeue() {
+  case "$(scontrol show job "$SLURM_JOB_ID")" in
+    *JobState=CANCELLED* | *JobState=COMPLETING*) echo "the job was cancelled, so it is not queued again" ;;
+    *)
+      if [ "${SLURM_RESTART_COUNT:-0}" -ge "$most_requeues" ]; then
+        echo "the job was queued again $most_requeues times, which is the most (most_requeues in this file); it ends here"
+      else
+        scontrol requeue "$SLURM_JOB_ID"
+      fi
+      ;;
+  esac
+}
+
+trap clean_up EXIT
+trap stop TERM
+
+# --- the environment, on every node ----------------------------------------------------------------------------
+
+mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+head=${hosts[0]}
+others=("${hosts[@]:1}")
+[ -n "$head" ] || fail "scontrol names no node for $SLURM_JOB_NODELIST"
+
+[ -z "$venv" ] || export PATH="$venv/bin:$PATH" VIRTUAL_ENV="$venv"
+export PYTHONUNBUFFERED=1
+export RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S=0 # on SIGTERM Ray waits half a minute for users of a node; here those have ended
+# A token of the job's own: nobody else gets in, and a token at home would otherwise be asked for by the head and sent by nobody.
+if [ -z "$RAY_AUTH_MODE" ]; then
+  RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+  export RAY_AUTH_MODE=token RAY_AUTH_TOKEN
+fi
+python=${venv:+$venv/bin/python}
+python=${python:-python3}
+devices=()
+[ "$gpus" -eq 0 ] || devices=(--gpus-per-node="$gpus")
+inside=() # what stands before each command
+if [ -n "$container" ]; then
+  inside=(apptainer exec --bind "$folder" --bind "$scratch" --pwd "$folder")
+  [ "$ray_dir" = "$scratch" ] || inside+=(--bind "$ray_dir")
+  [ "$gpus" -eq 0 ] || inside+=(--nv)
+  inside+=("$container")
+fi
+
+# on COUNT HOST,HOST...: srun in ${step[@]}, one task a node with all of its cores and devices. No function runs it: $! of a
+# function is a shell in between, which would take the signal that srun is to get.
+on() {
+  step=(srun --overlap --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --nodelist="$2" --cpus-per-task="$cpus" "${devices[@]}")
+}
+
+# everywhere WHAT COMMAND...: on this node first, then once on each other. If all share one environment, the others find it done and
+# only read. WHAT says what did not happen.
+everywhere() {
+  local what=$1 others_list
+  shift
+  "$@" || fail "$what on $head; see above"
+  if [ "${#others[@]}" -gt 0 ]; then
+    others_list=$(IFS=, && echo "${others[*]}")
+    on "${#others[@]}" "$others_list"
+    "${step[@]}" "$@" || fail "$what on $others_list; see above"
+  fi
+}
+
+# The interpreter's own pip: the first one on PATH may install elsewhere.
+pip=("$python" -m pip)
+if [ -n "$wheels" ] || [ "${#packages[@]}" -gt 0 ]; then
+  "${pip[@]}" --version >/dev/null 2>&1 || fail "there is no pip in ${venv:-the environment}; install there what" \
+    "versions= and packages= above name, and write wheels='' and packages=()"
+fi
+[ -z "$wheels" ] ||
+  everywhere "rlcore and its plugins could not be installed from $wheels" \
+    "${pip[@]}" install --no-index --find-links "$wheels" "${versions[@]}"
+
+look='
+import socket, sys
+from importlib.metadata import PackageNotFoundError, version
+
+def found(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+wanted = [word.split("==") for word in sys.argv[1:]]
+wrong = [f"{name} is {found(name)}, not {needed}" for name, needed in wanted if found(name) != needed]
+sys.exit(f"node {socket.gethostname()}: " + "; ".join(wrong) if wrong else 0)
+'
+lacking="${venv:-the environment} lacks what this run was checked with (install it, or write this file with --wheels FOLDER)"
+if [ "${#packages[@]}" -gt 0 ]; then
+  # With rlcore there, and named beside them, pip takes no other rlcore for what they depend on.
+  everywhere "$lacking" "$python" -c "$look" "${versions[0]}"
+  everywhere "${packages[*]} could not be installed" "${pip[@]}" install "${versions[0]}" "${packages[@]}"
+fi
+[ "${#versions[@]}" -eq 0 ] || everywhere "$lacking" "$python" -c "$look" "${versions[@]}"
+
+# --- Ray: the head here, then the other nodes --------------------------------------------------------------------
+
+# Jobs that share a node meet on no port: two are of this job's own, the others any that are free (0). The second is that of the Ray
+# client server, which nobody uses here: it starts where grpc is installed, and where it is not Ray refuses the option.
+port=$((20000 + SLURM_JOB_ID % 5000 * 2))
+address="$head:$port"
+common=(--num-cpus="$cpus" --num-gpus="$gpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats)
+start_head=(ray start --head --block --port="$port" --dashboard-port=0 --temp-dir="$ray_dir")
+mkdir -p -- "$ray_dir" || fail "$head cannot make $ray_dir, the folder for Ray's files; type another --ray_dir"
+if "${inside[@]}" "$python" -c 'import grpc' 2>/dev/null; then
+  start_head+=(--ray-client-server-port="$((port + 1))")
+fi
+
+# What runs Ray on a node: makes its folders, which an image is to see, and removes the job's own after it. srun signals the whole
+# task: this bash only waits until Ray has ended.
+# shellcheck disable=SC2016
+node=(bash -c 'trap : TERM; mkdir -p -- "$0" "$1" && "${@:2}"; status=$?; rm -rf -- "$0"; exit "$status"'
+  "$scratch" "$ray_dir" "${inside[@]}")
+
+joined() {
+  "${inside[@]}" ray status --address="$address" 2>/dev/null | grep -Ec '^ *[0-9]+ node_' || true
+}
+
+# wait_for COUNT: until so many nodes are in the cluster
+wait_for() {
+  local end=$((SECONDS + join_seconds)) found place
+  while found=$(joined) && [ "${found:-0}" -lt "$1" ]; do
+    for place in "${!steps[@]}"; do
+      kill -0 "${steps[place]}" 2>/dev/null || fail "Ray on ${hosts[place]} ended before the cluster was whole; its last words are above"
+    done
+    [ "$SECONDS" -lt "$end" ] || fail "${found:-0} of $1 nodes joined Ray at $address within $join_seconds s; is its port open?"
+    sleep 0.5
+  done
+}
+
+on 1 "$head"
+"${step[@]}" "${node[@]}" "${start_head[@]}" "${common[@]}" &
+steps+=("$!")
+wait_for 1
+for host in "${others[@]}"; do # a step each: one for all of them would end with the last
+  on 1 "$host"
+  "${step[@]}" "${node[@]}" ray start --address="$address" --block "${common[@]}" &
+  steps+=("$!")
+done
+wait_for "${#hosts[@]}"
+
+# --- the run -------------------------------------------------------------------------------------------------------
+# The driver notes its process, for SIGTERM: in a container it is not the one that bash knows.
+
+# shellcheck disable=SC2016
+"${inside[@]}" bash -c 'echo "$$" >"$0" && exec "$@"' "$scratch/driver" \
+  rlcore train "${train[@]}" --runtime ray --master_address "$address" &
+driver=$!
+status=0
+while :; do
+  before=$asked
+  wait "$driver" && status=0 || status=$?
+  [ "$before" != "$asked" ] || break # else a signal ended the wait, not the driver
+done
+if [ -n "$asked" ] && [ "$status" -eq 130 ]; then
+  clean_up
+  requeue
+fi
+exit "$status"
+"""

@@ -1,0 +1,102 @@
+"""What every node with producers has: a store of groups and a judge, each an actor that Ray starts anew where its process dies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import ray
+
+from rlcore.api.runtime import Arrival, GroupStore, JudgeHost, Shipment, Verdict
+from rlcore_plugin_ray.remote import Links
+from rlcore_plugin_ray.session import Session
+
+__all__ = ["NodeServices", "Services"]
+
+
+class _Schedule:
+    """``ScheduleService`` from a service of a node; found by name, for Ray cannot start an actor anew that was given a handle."""
+
+    def __init__(self, name: str, namespace: str) -> None:
+        self._name = name
+        self._namespace = namespace
+        self._found: Any = None
+
+    def _handle(self) -> Any:
+        if self._found is None:
+            self._found = ray.get_actor(self._name, self._namespace)
+        return self._found
+
+    async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
+        """``ScheduleService.deliver``."""
+        verdicts: list[Verdict] = await self._handle().deliver.remote(store, worker, arrivals)
+        return verdicts
+
+    def started(self, what: str) -> None:
+        """Where this process takes the place of one that died, say so."""
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._handle().restarted.remote(what)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Store and judge of one node, as actor handles."""
+
+    node: str
+    store: Any
+    judge: Any
+
+
+class NodeServices:
+    """Makes them on first use, by node."""
+
+    def __init__(self, session: Session, schedule: Any, shipment: Shipment, *, keep_scored: bool) -> None:
+        self._session = session
+        self._schedule = schedule
+        self._shipment = shipment
+        self._keep_scored = keep_scored
+        self._by_node: dict[str, Services] = {}
+
+    def on(self, node: str) -> Services:
+        """Those of this node."""
+        if node not in self._by_node:
+            schedule = _Schedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
+            store = self._session.service(
+                GroupStore,
+                node,
+                schedule.deliver,
+                keep_scored=self._keep_scored,
+                started=partial(schedule.started, "store of groups"),
+                node=node,
+                restarts=-1,
+                called=f"store of {node}",
+            )
+            judge = self._session.service(
+                JudgeHost,
+                self._shipment,
+                started=partial(schedule.started, "judge"),
+                node=node,
+                restarts=-1,
+                called=f"judge of {node}",
+            )
+            self._by_node[node] = Services(node=node, store=store, judge=judge)
+        return self._by_node[node]
+
+    def links(self, node: str) -> Links:
+        """Whom a producer of this node talks to."""
+        services = self.on(node)
+        return Links(schedule=self._schedule, store=services.store, judge=services.judge)
+
+    def all(self) -> list[Services]:
+        """Of every node that has some."""
+        return list(self._by_node.values())
+
+    def drop_dead(self) -> list[str]:
+        """Forget the nodes that are gone; their names, which are those of their stores."""
+        alive = {node.node_id for node in self._session.nodes()}
+        gone = [node for node in self._by_node if node not in alive]
+        for node in gone:
+            del self._by_node[node]
+        return gone

@@ -1,0 +1,140 @@
+"""A producer as an actor: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the actor's threads."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from rlcore.api import DataError, RunError
+from rlcore.api.runtime import (
+    Evaluate,
+    GroupJob,
+    JudgeClient,
+    Mailbox,
+    Produced,
+    Producer,
+    ProducerLoop,
+    Role,
+    Shipment,
+    Sleep,
+    Stop,
+    TimeAccount,
+    WorkerTime,
+    fingerprints,
+    inference_notes,
+    load_data,
+    make_engine,
+    make_jobs,
+    make_transfer,
+    profiled,
+    read_texts,
+)
+from rlcore_plugin_ray.remote import Links
+
+__all__ = ["ProducerHost"]
+
+
+class ProducerHost:
+    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
+
+    def __init__(self, shipment: Shipment, name: str) -> None:
+        self._shipment = shipment
+        self._name = name
+        self._mail = Mailbox()
+        self._account = TimeAccount()
+        self._closing = ExitStack()
+        self._serves: Future[int] = Future()
+        self._over: Future[None] = Future()
+
+    def lives(self) -> int:
+        """The id of the process, which is there."""
+        return os.getpid()
+
+    def prepare(self) -> list[str]:
+        """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
+        self._plan = plan = self._shipment.open(f"producer {self._name}")
+        data = load_data(plan)
+        self._texts = read_texts(plan, data, checked=True)
+        for name, found in fingerprints(data, self._texts.tokenizer).items():
+            if found != self._shipment.fingerprints[name]:
+                what = name if name == "tokenizer" else f"data set {name}"
+                raise DataError(f"{what} differs between nodes: {self._name} reads another than the driver; copy its files anew")
+        self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
+        return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
+
+    def connect(self, links: Links, address: Any) -> None:
+        """Meet the schedule and the services of the node, and the end of the weights that publishes."""
+        plan, texts = self._plan, self._texts
+        deadline = plan.config.weights.deadline
+        self._receiver = make_transfer(plan).receiver(name=self._name, address=address, deadline=deadline, on_news=self._mail.nudge)
+        self._closing.callback(self._receiver.close)
+        judge = JudgeClient(links.score, self._mail)
+        self._loop = ProducerLoop(
+            Producer(self._name, self._engine, texts.tokenizer, judge, self._account),
+            make_jobs(plan, texts),
+            links,
+            self._receiver,
+            self._mail,
+            int(plan.config.inference.inference_batch_size),
+            self._account,
+            in_waves=plan.config.schedule.max_staleness == 0,
+        )
+        self._loop.on_version = self._on_version
+
+    def run(self, profile: Path | None = None) -> None:
+        """Produce until ``stop``; returns then, or raises what ended it."""
+        try:
+            with self._closing, profiled(profile):
+                self._loop.run()
+        finally:
+            self._over.set_result(None)
+
+    def guard(self, seconds: float) -> None:
+        """Wait until ``run`` ends. Raises RunError once its thread has been at one thing for so many seconds: an engine that hangs."""
+        pulse = self._loop.pulse
+        try:
+            while pulse.age < seconds:
+                # Where a library hangs and lets no thread of Python run, this one too: then the process ends itself.
+                faulthandler.dump_traceback_later(2 * seconds, exit=True, file=2)
+                with suppress(TimeoutError):
+                    return self._over.result(timeout=seconds - pulse.age)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+        raise RunError(
+            f"its engine {type(self._engine).__name__} has not come back for {seconds:g} s, and was last at {pulse.where()}; where it may "
+            "need as long as that, raise --producer-deadline"
+        )
+
+    def serves(self) -> int:
+        """Wait until weights are served and verified; their version."""
+        return self._serves.result()
+
+    def evaluate(self, jobs: Sequence[GroupJob], version: int) -> tuple[int, list[Produced]]:
+        """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
+        done: Future[tuple[int, list[Produced]]] = Future()
+        self._mail.put(Evaluate(tuple(jobs), version, lambda served: None, lambda served, results: done.set_result((served, results))))
+        return done.result()
+
+    def sleep(self) -> None:
+        """Give the device back until the next weights; wait until it is free."""
+        done: Future[None] = Future()
+        self._mail.put(Sleep(lambda: done.set_result(None)))
+        done.result()
+
+    def report(self) -> WorkerTime:
+        """Where its seconds went since the last report."""
+        return self._account.report(self._name, Role.PRODUCER)
+
+    def stop(self) -> None:
+        """End ``run``, and wait until its engine is closed."""
+        self._mail.put(Stop())
+        self._over.result()
+
+    def _on_version(self, version: int) -> None:
+        if not self._serves.done():
+            self._serves.set_result(version)

@@ -1,0 +1,74 @@
+"""Calls between actors without waiting for them: what came of a call reaches a function, and errors arrive as what was raised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from textwrap import shorten
+from typing import Any
+
+from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedError, RayActorError, RayTaskError
+
+from rlcore.api import Group, Prompt, Rollout
+from rlcore.api.runtime import Arrival
+
+__all__ = ["Answered", "Links", "answer", "gist", "is_death", "outcome", "unwrapped"]
+
+_GIST = 300
+
+Answered = Callable[[Any, BaseException | None], None]
+"""Called once, from any thread, with the value of a call or with its error."""
+
+
+def answer(ref: Any, then: Answered) -> None:
+    """Have ``then`` called with what comes of a remote call."""
+    ref.future().add_done_callback(lambda future: then(*outcome(future)))
+
+
+def outcome(future: Future[Any]) -> tuple[Any, BaseException | None]:
+    """(value, None) or (None, what was raised on the other side)."""
+    error = future.exception()
+    return (None, unwrapped(error)) if error is not None else (future.result(), None)
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """What was raised on the other side, without Ray's wrapping."""
+    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
+        error = error.cause
+    return error
+
+
+def gist(error: BaseException) -> str:
+    """What it says, in one line of bounded length."""
+    return shorten(str(error), _GIST, placeholder=" …")
+
+
+def is_death(error: BaseException) -> bool:
+    """Whether it says that an actor, or its node, is gone."""
+    return isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Whom a producer talks to: the schedule, and store and judge of its node. Actor handles."""
+
+    schedule: Any
+    store: Any
+    judge: Any
+
+    def lease(self, worker: str, k: int, serving: int, then: Answered) -> None:
+        """``ScheduleService.lease``."""
+        answer(self.schedule.lease.remote(worker, k, serving), then)
+
+    def serving(self, worker: str, version: int) -> None:
+        """``ScheduleService.serving``; nobody waits for it."""
+        self.schedule.serving.remote(worker, version)
+
+    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Answered) -> None:
+        """``GroupStore.deliver``."""
+        answer(self.store.deliver.remote(worker, arrivals, groups), then)
+
+    def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Answered) -> None:
+        """``JudgeHost.score``."""
+        answer(self.judge.score.remote(prompt, rollouts, counted), then)

@@ -1,0 +1,294 @@
+"""Weights by broadcast (gloo, nccl): the trainer announces a version and who takes part, then sends it piece by piece to all of them.
+
+A group is made for each set of receivers, under a new name. Where one dies in the middle, the others and the trainer drop the group and
+begin again without it, as soon as the run has said that it is gone. Of a broken gloo group a survivor was seen not to hear in some 40 % of
+trials (why is not known): it then comes back at its deadline. A receiver that comes late gets the newest in a group of its own. With nccl
+there is no such recovery: torch ends every process of a group in which one has died, at its deadline (never tried here).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import ray
+import torch
+from ray.util import collective
+
+from rlcore.api import Snapshot, WeightsError
+from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, Follower, Manifest, OnFailure, WeightTransfer, write_tensors
+from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
+from rlcore_plugin_ray.weights_group import destroy_group, host_group, join_group
+
+__all__ = ["CollectivePublisher", "CollectiveReceiver", "CollectiveTransfer"]
+
+_PIECE = 16 << 20
+_HOUR = 3600.0
+_COMING_BACK = 5.0
+"""Seconds that receivers get to come back from a broken group, before the rest are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What is announced: the group, the rank of each token in it, and all of a version but its bytes."""
+
+    version: int
+    group: str
+    ranks: dict[str, int]
+    manifest: bytes
+    checksums: np.ndarray
+
+
+def _broadcast(flat: np.ndarray, start: int, group: str, device: str) -> int:
+    """Send or receive one piece of ``flat``; returns where it ends."""
+    piece = flat[start : start + _PIECE]
+    if device == "cpu":
+        collective.broadcast(torch.from_numpy(piece), 0, group)
+    else:
+        staged = torch.from_numpy(piece).to(device)
+        collective.broadcast(staged, 0, group)
+        torch.from_numpy(piece).copy_(staged)
+    return start + len(piece)
+
+
+class CollectivePublisher(BackgroundPublisher):
+    """Publisher by broadcast; see the module. In a Ray actor only, as ``ray.util.collective`` demands. Call ``left`` for every death."""
+
+    def __init__(self, deadline: float, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
+        self._changed = threading.Condition()
+        self._device = device
+        self._board = make_board()
+        self._ask = Ask(self._board, "the trainer", deadline)
+        self._flat = np.zeros(0, np.uint8)
+        self._ready_word: tuple[Manifest, np.ndarray] | None = None
+        self._newest: Snapshot | None = None
+        self._group: tuple[frozenset[str], str] | None = None
+        self._number = -1
+        self._sent: dict[str, int] = {}
+        super().__init__(deadline, on_failure)
+        self._watcher = threading.Thread(target=self._watch_forever, name="weights-newcomers", daemon=True)
+        self._watcher.start()
+
+    def address(self) -> BoardAddress:
+        """The board; reachable from every node."""
+        return BoardAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
+
+    def left(self, name: str) -> None:
+        """See Publisher: the transfer under way goes on without it."""
+        self._board.gone.remote(name)
+
+    def _watch_forever(self) -> None:
+        """Have the newest version sent again when somebody new is here."""
+        known: dict[str, str] | None = {}
+        try:
+            while known is not None:
+                self._send_again()
+                self._ask.parked("others", list(known), _HOUR)
+                known = self._ask.parked("members")  # None: close() ended the board, or it died, and the next transfer says so
+        except WeightsError as error:
+            self._fail(str(error))
+
+    def _send_again(self) -> None:
+        """Unless a newer version is on its way, which asks who is here when it begins."""
+        with self._changed:
+            if self._waiting is None and not self._closed and self._newest is not None and self._newest.version == self._published:
+                self._waiting = self._newest
+                self._changed.notify_all()
+
+    def _send(self, snapshot: Snapshot) -> None:
+        self._newest = snapshot
+        if self._ready_word is None or self._ready_word[0].version != snapshot.version:
+            self._ready_word = self._written(snapshot)
+        while not self._closed:
+            members: dict[str, str] = self._ask.now("members")
+            targets = sorted(token for token in members if self._sent.get(token, -1) < snapshot.version)
+            if not targets:
+                return
+            if self._sent_to(targets, snapshot.version, *self._ready_word):
+                self._sent = {token: version for token, version in self._sent.items() if token in members}
+                self._sent |= dict.fromkeys(targets, snapshot.version)
+
+    def _written(self, snapshot: Snapshot) -> tuple[Manifest, np.ndarray]:
+        manifest = Manifest.of(snapshot)
+        if len(self._flat) < manifest.size:
+            self._flat = np.zeros(manifest.size, np.uint8)
+        checksums = np.zeros(len(manifest.sealed), np.uint64)
+        for _ in write_tensors(snapshot, manifest, self._flat, checksums):
+            pass
+        return manifest, checksums
+
+    def _sent_to(self, targets: list[str], version: int, manifest: Manifest, checksums: np.ndarray) -> bool:
+        """One attempt; False where the group broke and another set of receivers is here now. WeightsError at the deadline."""
+        known = self._group is not None and self._group[0] == frozenset(targets)
+        if not known:
+            self._drop_group()
+            self._group = (frozenset(targets), host_group(self._device, self._deadline))
+        assert self._group is not None
+        name = self._group[1]
+        ranks = {token: rank for rank, token in enumerate(targets, 1)}
+        self._number += 1
+        self._ask.now("post", self._number, _Word(version, name, ranks, manifest.to_bytes(), checksums))
+        missing = self._ask.now("gathered", self._number, targets, self._deadline, waits=self._deadline)
+        if missing:
+            raise self._standstill(version, sorted(missing.values()))
+        broke, reached, began = "a receiver left before the transfer began", 0, time.monotonic()
+        if missing is not None:
+            broke, reached, began = self._broadcast_all(name, None if known else len(targets) + 1, manifest.size)
+        if broke:
+            self._broken(version, targets, reached, began + self._deadline, broke)
+        return not broke and not self._closed
+
+    def _broadcast_all(self, name: str, joins: int | None, size: int) -> tuple[str, int, float]:
+        """What broke, "" for nothing; the bytes that were sent; when the last piece began. ``joins``: members of a group to be made."""
+        reached, began = 0, time.monotonic()
+        try:
+            if joins is not None:
+                join_group(name, 0, joins)
+            while reached < size and not self._closed:
+                began = time.monotonic()
+                reached = _broadcast(self._flat[:size], reached, name, self._device)
+        except RuntimeError as error:
+            return str(error), reached, began  # not the exception: its traceback would keep the group's connections open
+        return "", reached, began
+
+    def _broken(self, version: int, targets: list[str], reached: int, until: float, why: str) -> None:
+        """Drop the group and wait until the run has said who is gone; WeightsError where nobody is by ``until``."""
+        self._drop_group()
+        if self._closed:
+            return
+        seconds = max(_COMING_BACK, until - time.monotonic())
+        busy = self._ask.now("busy", targets, _COMING_BACK, waits=_COMING_BACK)
+        members = list(self._ask.now("members"))
+        if set(targets) <= set(members) and not self._ask.now("others", members, seconds, waits=seconds):
+            raise self._standstill(version, busy, f"after {reached / 1e6:.1f} MB: {why}")
+
+    def _standstill(self, version: int, names: list[str], why: str = "") -> WeightsError:
+        who = f"producer {', '.join(names)}" if names else "its producers"
+        said = "".join(f"; {name} says: {reason}" for name, reason in self._ask.now("reasons").items())
+        return WeightsError(
+            f"the trainer waited {self._deadline:g} s for {who} in the transfer of version {version}{' ' * bool(why)}{why}{said}; look "
+            "whether it is stopped or overloaded, or give it more time with --weights-deadline"
+        )
+
+    def _drop_group(self) -> None:
+        if self._group is not None:
+            destroy_group(self._group[1])
+            self._group = None
+
+    def _interrupt(self) -> None:
+        ray.kill(self._board)
+
+    def _free(self) -> None:
+        self._drop_group()
+        self._flat = np.zeros(0, np.uint8)
+        self._newest = self._ready_word = None
+
+
+class CollectiveReceiver(BackgroundReceiver):
+    """Receiver by broadcast; see the module. In a Ray actor only."""
+
+    def __init__(self, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> None:
+        super().__init__(name, on_news)
+        self._deadline = deadline
+        self._trainer = address.trainer
+        self._token = uuid.uuid4().hex
+        self._number = -1
+        self._group = ""
+        self._broke = ""
+        self._flats: dict[int, np.ndarray] = {}
+        self._spare = np.zeros(0, np.uint8)
+        self._ask = Ask(address.board, f"producer {name}", deadline)
+        self._ask.now("join", self._token, name)
+        self._start()
+
+    def _fetch(self) -> bool:
+        word = self._next_word()
+        if word is None:
+            return False
+        rank = word.ranks.get(self._token)
+        if rank is None:
+            return True
+        self._ask.now("here", self._token, self._number)
+        manifest = Manifest.from_bytes(word.manifest)
+        with self._lock:
+            flat = self._spare if len(self._spare) >= manifest.size else np.zeros(manifest.size, np.uint8)
+            self._spare = np.zeros(0, np.uint8)
+        follower = Follower(manifest, flat)
+        self._broke = self._receive(word, rank, flat[: manifest.size], follower)
+        if self._broke:
+            self._broke = f"version {word.version}, at {follower.where()} ({self._broke})"
+            self._drop_group()
+            return True
+        snapshot = follower.whole(word.checksums)
+        with self._lock:
+            self._flats[word.version] = flat
+        self._arrived(snapshot)
+        return True
+
+    def _next_word(self) -> _Word | None:
+        """Wait for it as long as it takes; after a transfer that broke, no longer than the trainer needs to begin another."""
+        patience = 3 * self._deadline if self._broke else None
+        try:
+            told = self._ask.parked("after", self._token, self._number, self._broke, timeout=patience)
+        except ray.exceptions.GetTimeoutError:
+            told = None
+        if told is None:
+            if self._broke and not self._closed:
+                raise WeightsError(f"{self._trainer} is gone, or stands still, in the middle of {self._broke}")
+            return None  # Closed, or dead between transfers: others know why.
+        self._number, word = told
+        assert isinstance(word, _Word)
+        return word
+
+    def _receive(self, word: _Word, rank: int, flat: np.ndarray, follower: Follower) -> str:
+        """What broke, "" for nothing."""
+        device = word.group.rsplit("/", 2)[1]
+        reached = 0
+        try:
+            if self._group != word.group:
+                self._drop_group()
+                self._group = word.group
+                join_group(word.group, rank, len(word.ranks) + 1)
+            while reached < len(flat):
+                reached = _broadcast(flat, reached, word.group, device)
+                follower.follow(reached)
+        except RuntimeError as error:
+            return str(error) or type(error).__name__
+        return ""
+
+    def _drop_group(self) -> None:
+        if self._group:
+            destroy_group(self._group)
+            self._group = ""
+
+    def _let_go(self, version: int) -> None:
+        # A view that is kept against the contract would change: the memory is used again.
+        self._spare = self._flats.pop(version, self._spare)
+
+    def _interrupt(self) -> None:
+        self._ask.board.leave.remote(self._token)
+
+    def _finished(self) -> None:
+        self._drop_group()
+
+
+class CollectiveTransfer(WeightTransfer):
+    """The transfer ``collective``: the set of receivers is part of every transfer.
+
+    A receiver that is made joins by itself, one that is closed leaves. Call ``publisher.left(name)`` as soon as a producer has died, and
+    make its receiver anew, under the same name or another, when it is started again. Until ``left`` is called a transfer waits for the
+    dead one, at most until the deadline.
+    """
+
+    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> CollectivePublisher:
+        """See WeightTransfer. ``device``: that of the collectives, ``cpu`` (gloo) or ``cuda`` (nccl)."""
+        return CollectivePublisher(deadline, on_failure, device=device)
+
+    def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> CollectiveReceiver:
+        """See WeightTransfer."""
+        return CollectiveReceiver(name, address, deadline, on_news)

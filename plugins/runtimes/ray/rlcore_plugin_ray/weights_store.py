@@ -1,0 +1,98 @@
+"""Weights through Ray's object store, across hosts: one object a version, fetched once a node and mapped by every producer there.
+
+The trainer keeps the newest object alive, a receiver the one that it reads; what nobody refers to, Ray frees.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from rlcore.api import Snapshot, WeightsError
+from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, OnFailure, WeightTransfer
+from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
+
+__all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]
+
+
+class StorePublisher(BackgroundPublisher):
+    """Publisher through the object store; see the module."""
+
+    def __init__(self, deadline: float, on_failure: OnFailure | None = None) -> None:
+        self._changed = threading.Condition()
+        self._board = make_board()
+        self._ask = Ask(self._board, "the trainer", deadline)
+        self._kept: Any = None
+        super().__init__(deadline, on_failure)
+
+    def address(self) -> BoardAddress:
+        """The board; reachable from every node."""
+        return BoardAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
+
+    def _send(self, snapshot: Snapshot) -> None:
+        # The arrays travel beside the pickle, straight into one object; late checksums are taken on the way.
+        kept = ray.put(snapshot)
+        self._ask.now("post", snapshot.version, [kept])
+        self._kept = kept
+
+    def _free(self) -> None:
+        self._kept = None
+        ray.kill(self._board)
+
+
+class StoreReceiver(BackgroundReceiver):
+    """Receiver through the object store: read-only views of the object, no copy. See the module."""
+
+    def __init__(self, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> None:
+        super().__init__(name, on_news)
+        self._deadline = deadline
+        self._trainer = address.trainer
+        self._token = uuid.uuid4().hex
+        self._seen = -1
+        self._ask = Ask(address.board, f"producer {name}", deadline)
+        self._ask.now("join", self._token, name)
+        self._start()
+
+    def _fetch(self) -> bool:
+        told = self._ask.parked("after", self._token, self._seen)
+        if told is None:
+            return False  # This end left; or the trainer closed, or died between transfers: others know why.
+        self._seen, (kept,) = told
+        snapshot = self._get(kept)
+        if snapshot.version != self._seen:
+            raise WeightsError(f"{self._trainer} announced version {self._seen} and sent version {snapshot.version}")
+        snapshot.verify()
+        self._arrived(snapshot)
+        return True
+
+    def _get(self, kept: Any) -> Snapshot:
+        try:
+            snapshot: Snapshot = ray.get(kept, timeout=self._deadline)
+        except ray.exceptions.GetTimeoutError as error:
+            raise WeightsError(
+                f"{self._trainer} put version {self._seen} into the object store, and it did not arrive within {self._deadline:g} s; look "
+                "at the network and the load of both nodes, or give it more time with --weights-deadline"
+            ) from error
+        except ray.exceptions.ObjectLostError as error:
+            raise WeightsError(f"{self._trainer} is gone in the middle of version {self._seen}, or its node is") from error
+        return snapshot
+
+    def _interrupt(self) -> None:
+        self._ask.board.leave.remote(self._token)
+
+
+class StoreTransfer(WeightTransfer):
+    """The transfer ``object_store``: publisher and receivers are processes of one Ray cluster."""
+
+    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> StorePublisher:
+        """See WeightTransfer. Snapshots are in host memory, so the device does not matter."""
+        return StorePublisher(deadline, on_failure)
+
+    def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> StoreReceiver:
+        """See WeightTransfer."""
+        return StoreReceiver(name, address, deadline, on_news)

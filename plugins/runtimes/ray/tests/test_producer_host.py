@@ -1,0 +1,115 @@
+"""A producer as an actor, without Ray: what it must find as the driver found it, and how an engine that hangs is noticed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rlcore_plugin_ray import producer_host
+from rlcore_plugin_ray.producer_host import ProducerHost
+
+from rlcore.api import DataError, RunError
+from rlcore.api.runtime import Plan, Shipment, fingerprints, load_data, read_texts
+from rlcore.testing import RunTester, make_plan
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plan]:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        yield make_plan(tester.fake_run())
+
+
+def shipment_of(plan: Plan) -> Shipment:
+    data = load_data(plan)
+    return Shipment.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
+
+
+def test_it_prepares_where_everything_is_as_the_driver_found_it(plan: Plan) -> None:
+    assert ProducerHost(shipment_of(plan), "producer-0").prepare() == []
+
+
+@pytest.mark.parametrize(("name", "what"), [("train", "data set train"), ("tokenizer", "tokenizer")])
+def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what: str) -> None:
+    shipment = shipment_of(plan)
+    other = replace(shipment, fingerprints={**shipment.fingerprints, name: "0" * 64})
+    with pytest.raises(DataError, match=f"^{what} differs between nodes: producer-0 reads another than the driver"):
+        ProducerHost(other, "producer-0").prepare()
+
+
+class Ages:
+    """A pulse whose ages a test gives, the last one for ever."""
+
+    def __init__(self, *ages: float) -> None:
+        self._ages = list(ages)
+
+    @property
+    def age(self) -> float:
+        return self._ages.pop(0) if len(self._ages) > 1 else self._ages[0]
+
+    def where(self) -> str:
+        return "engine.py:12 in poll"
+
+
+def guarded(pulse: Ages, over: Future[None]) -> ProducerHost:
+    host: Any = ProducerHost.__new__(ProducerHost)
+    host._loop, host._over, host._engine = SimpleNamespace(pulse=pulse), over, object()
+    return host
+
+
+@pytest.fixture
+def armed(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What the guard arms, 0 where it disarms: the real thing would end the process of the tests."""
+    calls: list[float] = []
+
+    def arm(seconds: float, *, exit: bool, file: int) -> None:
+        assert (exit, file) == (True, 2)
+        calls.append(seconds)
+
+    watchdog = SimpleNamespace(dump_traceback_later=arm, cancel_dump_traceback_later=lambda: calls.append(0.0))
+    monkeypatch.setattr(producer_host, "faulthandler", watchdog)
+    return calls
+
+
+def test_an_engine_that_does_not_come_back_is_named_with_the_place(armed: list[float]) -> None:
+    with pytest.raises(RunError, match=r"its engine object has not come back for 0.05 s, and was last at engine.py:12 in poll"):
+        guarded(Ages(0.04, 0.04, 0.02, 0.02, 0.06), Future()).guard(0.05)
+    assert armed == [0.1, 0.1, 0.0]
+
+
+def test_the_guard_ends_with_the_run(armed: list[float]) -> None:
+    over: Future[None] = Future()
+    over.set_result(None)
+    guarded(Ages(0.0), over).guard(SECONDS)
+    assert armed == [2 * SECONDS, 0.0]
+
+
+def test_a_library_that_lets_no_thread_run_ends_the_process() -> None:
+    """The guard is a thread of the same interpreter; what it arms is not."""
+    program = """
+import ctypes, faulthandler, threading
+from concurrent.futures import Future
+from types import SimpleNamespace
+from rlcore_plugin_ray.producer_host import ProducerHost
+from rlcore.runtime.pulse import Pulse
+host = ProducerHost.__new__(ProducerHost)
+host._loop, host._over, host._engine = SimpleNamespace(pulse=Pulse()), Future(), object()
+armed, arm = threading.Event(), faulthandler.dump_traceback_later
+faulthandler.dump_traceback_later = lambda *how, **more: (arm(*how, **more), armed.set())
+threading.Thread(target=host.guard, args=(0.5,), daemon=True).start()
+armed.wait()
+ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "Timeout (0:00:01)!" in done.stderr

@@ -1,0 +1,21 @@
+"""Programs that nobody trusts, run on this machine. This module only declares the sandbox; workers import what builds the walls."""
+
+from __future__ import annotations
+
+from rlcore.api import SandboxSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_sandboxes() -> list[SandboxSpec]:
+    """One sandbox, which gives the best level that the machine allows."""
+    return [
+        SandboxSpec(
+            name="local",
+            target="rlcore_plugin_sandbox.local_sandbox:open_local",
+            config="rlcore_plugin_sandbox.options:LocalSandboxOptions",
+            summary="Programs run on this machine: in namespaces made by bubblewrap, or behind Landlock and seccomp",
+            levels=("namespaces", "landlock", "none"),
+        )
+    ]

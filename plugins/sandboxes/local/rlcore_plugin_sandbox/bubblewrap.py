@@ -1,0 +1,112 @@
+"""The command line of bubblewrap: what of this machine a jail shows, and as whom it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rlcore_plugin_sandbox import interpreter
+
+__all__ = ["JAIL", "JailUser", "command", "jail_users", "version"]
+
+JAIL = "/jail"
+"""The folder inside the jail that holds the jail's own code."""
+_PYTHON = "/python"
+_NOBODY = 65534
+_DEVICES = ("null", "full", "random", "urandom")  # not zero: mapped shared, it is memory that no process is charged for
+_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+
+
+@dataclass(frozen=True, slots=True)
+class JailUser:
+    """How the jail is entered: ``arguments`` for bubblewrap, and the user and group of this machine that programs run as."""
+
+    arguments: tuple[str, ...]
+    uid: int
+    gid: int
+
+
+def jail_users() -> list[JailUser]:
+    """Ways to try, best first. Root must become somebody else: the kernel bounds the number of processes for everyone but root."""
+    own = JailUser(("--unshare-user",), os.getuid(), os.getgid())
+    if os.getuid() != 0:
+        return [own]
+    nobody = JailUser(("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"), _NOBODY, _NOBODY)
+    contained = Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]
+    return [nobody, own] if contained else [nobody]
+
+
+def version() -> str | None:
+    """Return the version of the bubblewrap on the path, None if there is none or it does not answer."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return None
+    try:
+        return subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def command(user: JailUser, readable: Sequence[str], python_arguments: Sequence[str]) -> list[str]:
+    """The whole command: an interpreter inside, with the jail's code under ``JAIL``."""
+    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", *user.arguments]
+    words += ["--hostname", "jail"]
+    variables = interpreter.environment("/tmp") | ({} if _in_usr() else {"LD_LIBRARY_PATH": f"{_PYTHON}/lib"})
+    for name, value in variables.items():
+        words += ["--setenv", name, value]
+    words += _system()
+    executable, shown = _interpreter()
+    words += shown
+    for folder in readable:
+        for parent in reversed(Path(folder).parents):
+            words += ["--perms", "0755", "--dir", str(parent)]  # else only its maker could go through it
+        words += ["--ro-bind", folder, folder]
+    words += ["--ro-bind", str(Path(__file__).parent / "jail"), f"{JAIL}/jail"]
+    words += ["--proc", "/proc", "--dir", "/tmp", "--tmpfs", "/dev", "--dir", "/dev/shm", *_devices()]
+    # Empty folders over some of this machine, too, would else be there for writing, and one for all programs.
+    words += [word for option, folder in pairwise(words) if option == "--tmpfs" for word in ("--remount-ro", folder)]
+    return [*words, "--remount-ro", "/", "--chdir", "/", executable, *python_arguments]
+
+
+def _in_usr() -> bool:
+    return interpreter.base().is_relative_to("/usr")
+
+
+def _system() -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr"]
+    if Path("/usr/local").is_dir() and not interpreter.base().is_relative_to("/usr/local"):
+        words += ["--tmpfs", "/usr/local"]
+    for name in ("bin", "sbin", "lib", "lib64", "lib32"):
+        path = Path("/", name)
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    words += ["--perms", "0755", "--dir", "/etc"]
+    return words + [word for path in ("/etc/ld.so.cache", "/etc/alternatives") for word in ("--ro-bind-try", path, path)]
+
+
+def _interpreter() -> tuple[str, list[str]]:
+    """(its path inside, what to show for it). Packages installed beside it stay outside."""
+    base = interpreter.base()
+    inside = base if _in_usr() else Path(_PYTHON)
+    executable = interpreter.executable()
+    words = []
+    if not _in_usr():
+        for folder in (inside, inside / "bin"):
+            words += ["--perms", "0755", "--dir", str(folder)]  # made along the way they would take the mode of the folder shown
+        words += ["--ro-bind", str(executable), f"{inside}/bin/{executable.name}", "--ro-bind", str(base / "lib"), f"{inside}/lib"]
+        executable = inside / "bin" / executable.name
+    for folder in interpreter.site_packages():
+        words += ["--tmpfs", str(inside / folder.relative_to(base))]
+    return str(executable), words
+
+
+def _devices() -> list[str]:
+    words = [word for name in _DEVICES for word in ("--dev-bind", f"/dev/{name}", f"/dev/{name}")]
+    return words + [word for name, target in _LINKS.items() for word in ("--symlink", target, f"/dev/{name}")]

@@ -1,0 +1,41 @@
+"""The interpreter that programs run in: the one behind this process, without the packages installed beside it."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+
+__all__ = ["base", "environment", "executable", "library", "site_packages", "standard_library"]
+
+
+def base() -> Path:
+    """Return the folder that the interpreter is installed in; not the virtual environment that this process may run in."""
+    return Path(sys.base_prefix).resolve()
+
+
+def executable() -> Path:
+    """Return the path of the interpreter's program file."""
+    return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+
+
+def library() -> Path:
+    """Return the folder of the interpreter's standard library."""
+    return Path(sysconfig.get_path("stdlib", vars={"base": str(base()), "installed_base": str(base())}))
+
+
+def site_packages() -> list[Path]:
+    """Return the folders of installed packages inside the library."""
+    return [library() / name for name in ("site-packages", "dist-packages") if (library() / name).is_dir()]
+
+
+def standard_library() -> list[str]:
+    """Return the paths that the interpreter reads and imports from, without the installed packages."""
+    hidden = set(site_packages())
+    shared = [str(path) for path in (base() / "lib").glob("*.so*")]
+    return [str(path) for path in library().iterdir() if path not in hidden] + shared + [str(executable())]
+
+
+def environment(home: str) -> dict[str, str]:
+    """Return the environment variables of programs; the hash seed is fixed, so that a second run gives the same verdict."""
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": home, "TMPDIR": home, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,86 @@
+"""The private folder of a program that no mount can give one: how much lies in it, how it is emptied. The program is its enemy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+__all__ = ["empty", "remove", "stored", "unlinked"]
+
+_BLOCK = 512  # bytes in a unit of st_blocks, on every file system
+
+
+def stored(folder: str, most: int) -> tuple[int, int]:
+    """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries.
+
+    What cannot be looked into (a path too long, no permission) counts as too many: only a program that hides something makes it.
+    """
+    count = size = 0
+    folders = [folder]
+    while folders and count <= most:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    with contextlib.suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+                    if count > most:
+                        break
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it was removed after it was listed
+        except OSError:
+            return most + 1, size
+    return count, size
+
+
+def unlinked(pid: int, folder: str) -> int:
+    """Bytes of files that a process holds open and no folder shows any more."""
+    device = os.stat(folder).st_dev  # noqa: PTH116 - pathlib is not worth its import in here
+    sizes = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+        with contextlib.suppress(OSError):
+            status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
+            if status.st_dev == device and status.st_nlink == 0:
+                sizes[status.st_ino] = status.st_blocks * _BLOCK
+    return sum(sizes.values())
+
+
+def empty(folder: str) -> None:
+    """Remove everything in it, however deep, whatever its modes. Its program must have ended.
+
+    Subfolders are lifted to the top, a level at a time: no path gets long, nothing recurses.
+    """
+    prefix, lifted = os.urandom(8).hex(), 0
+    while names := os.listdir(folder):  # noqa: PTH208
+        for name in names:
+            path = f"{folder}/{name}"
+            if not _is_folder(path):
+                os.unlink(path)  # noqa: PTH108
+                continue
+            for inner in _within(path):
+                if _is_folder(f"{path}/{inner}"):
+                    os.chmod(f"{path}/{inner}", 0o700)  # noqa: PTH101 - else it could not be moved
+                    lifted += 1
+                    os.rename(f"{path}/{inner}", f"{folder}/{prefix}-{lifted}")  # noqa: PTH104
+                else:
+                    os.unlink(f"{path}/{inner}")  # noqa: PTH108
+            os.rmdir(path)  # noqa: PTH106
+
+
+def remove(folder: str) -> None:
+    """Remove the folder itself as well; no error if it is gone already or another process removes it, too."""
+    with contextlib.suppress(OSError):
+        empty(folder)
+        os.rmdir(folder)  # noqa: PTH106
+
+
+def _within(path: str) -> list[str]:
+    os.chmod(path, 0o700)  # noqa: PTH101 - a folder may be made that not even its owner may list
+    return os.listdir(path)  # noqa: PTH208
+
+
+def _is_folder(path: str) -> bool:
+    return stat.S_ISDIR(os.lstat(path).st_mode)

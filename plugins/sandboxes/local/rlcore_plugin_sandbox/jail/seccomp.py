@@ -1,0 +1,173 @@
+"""The system call filter: a BPF program that refuses what no contest program needs and every escape does.
+
+Both levels refuse what reaches for the kernel, other processes' memory, mounts, namespaces or other users, and memory that no process
+limit counts. Level landlock has neither a process nor a network namespace, so there it also refuses processes, sockets, every way to
+signal others, and changes of files' metadata, which Landlock does not cover.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import signal
+import struct
+
+from rlcore_plugin_sandbox.jail.syscalls import machine, number
+
+__all__ = ["COMMON", "LANDLOCK_TOO", "bpf", "install"]
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+COMMON = _words("""
+ptrace process_vm_readv process_vm_writev kcmp process_madvise userfaultfd io_uring_setup io_uring_enter io_uring_register bpf
+perf_event_open add_key request_key keyctl mount umount2 pivot_root chroot move_mount open_tree fsopen fsconfig fsmount fspick
+mount_setattr setns unshare open_by_handle_at name_to_handle_at init_module finit_module delete_module kexec_load kexec_file_load reboot
+swapon swapoff acct quotactl quotactl_fd settimeofday clock_settime adjtimex clock_adjtime sethostname setdomainname syslog vhangup iopl
+ioperm personality modify_ldt setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset fanotify_init
+fanotify_mark lookup_dcookie nfsservctl landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp memfd_secret mbind
+migrate_pages move_pages set_mempolicy vmsplice uselib ustat sysfs _sysctl create_module get_kernel_syms query_module shmget shmat
+shmctl shmdt msgget msgsnd msgrcv msgctl mq_open mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr memfd_create semget
+semop semctl semtimedop io_setup statmount listmount lsm_set_self_attr sync syncfs flock inotify_init inotify_init1 inotify_add_watch
+""")
+
+LANDLOCK_TOO = _words("""
+fork vfork socket setsid setpgid sched_setaffinity sched_setparam sched_setscheduler sched_setattr setpriority ioprio_set chmod fchmod
+fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr
+fremovexattr setxattrat removexattrat pidfd_open pidfd_getfd pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo timer_create truncate
+fallocate bind connect listen accept accept4 sendmsg sendmmsg
+""")
+
+_LOAD, _JUMP_EQ, _JUMP_GE, _JUMP_SET, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+_NR, _ARCH, _ARGUMENTS = 0, 4, (16, 24, 32, 40)
+_AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_X32 = 0x40000000
+_NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET,TIME}
+_CLONE_THREAD = 0x10000
+_FROM_HERE = 467  # system calls of Linux 6.15 and later, mounts and attributes of files among them: the C library does without
+_LOCAL = 1  # AF_UNIX; a network namespace has nothing else to reach, and protocols would be loaded into the kernel
+_STREAMS = (1, 0x801, 0x80001, 0x80801)  # SOCK_STREAM with or without NONBLOCK, CLOEXEC: a datagram socket can name another receiver
+_PRCTLS = (1, 4, 35, 0x59616D61)  # PDEATHSIG, DUMPABLE, MM, PTRACER
+_FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, record locks; no owners, signals, leases, larger pipes
+_IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how large; FIONREAD, FIONBIO, FIO(N)CLEX
+_O_TRUNC, _O_ACCMODE = 0o1000, 0o3
+_MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x1, 0x20, 0x40000
+_RLIMIT_CPU = 0
+_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+
+_Code = list[tuple[int, int, int, int]]
+
+
+def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
+    """The filter as the kernel reads it, eight bytes an instruction. ``pid``: the process that may signal itself (level landlock)."""
+    name = of_machine or machine()
+    code: _Code = [(_LOAD, 0, 0, _ARCH), (_JUMP_EQ, 1, 0, _AUDIT_ARCH[name]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, _NR)]
+    if name == "x86_64":
+        code += [(_JUMP_GE, 0, 1, _X32), (_RETURN, 0, 0, _errno(errno.EPERM))]
+    code += [(_JUMP_GE, 0, 1, _FROM_HERE), (_RETURN, 0, 0, _errno(errno.ENOSYS))]
+    code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory; the C library falls back on clone
+    code += _only(name, "clone", _clone(landlock))
+    code += _only(name, "mmap", _mmap(landlock))
+    if landlock:
+        for call, which in (("kill", 1), ("tkill", 1), ("tgkill", 2)):
+            # Not even itself with SIGKILL: so one that ends that way was killed from outside, which is no verdict.
+            code += _only(name, call, [*_not(which, signal.SIGKILL), *_allow((pid,))])
+        code += _only(name, "prlimit64", [*_cpu_limit_stays(), *_allow((0, pid))])
+        code += _only(name, "prctl", _refuse(_PRCTLS))
+        code += _only(name, "fcntl", _allow(_FCNTLS, argument=1))
+        code += _only(name, "ioctl", _allow(_IOCTLS, argument=1))
+        code += _only(name, "socketpair", [*_unless(_LOCAL), *_allow(_STREAMS, argument=1)])
+        # Landlock before Linux 6.2 lets a file that may only be read be emptied by opening it.
+        code += _only(name, "open", _masked(1, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
+        code += _only(name, "openat", _masked(2, _O_TRUNC | _O_ACCMODE, _O_TRUNC))
+        code += _only(name, "openat2", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory
+    else:
+        code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
+        code += _only(name, "socket", _allow((_LOCAL,)))
+        code += _only(name, "socketpair", _allow((_LOCAL,)))
+    code += _only(name, "setrlimit", _refuse((_RLIMIT_CPU,)))
+    for call in COMMON + (LANDLOCK_TOO if landlock else []):
+        code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.EPERM))])
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *step) for step in code)
+
+
+def install(program: bytes) -> None:
+    """Filter this process and all it starts, for good. Needs no_new_privs; OSError if the kernel refuses."""
+    library = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    if library.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.c_char_p(header), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp filter refused")
+
+
+def _errno(code: int) -> int:
+    return 0x00050000 | code
+
+
+def _only(name: str, call: str, body: _Code) -> _Code:
+    """``body``, which must return, where the system call is this one."""
+    wanted = number(call, name)
+    return [] if wanted is None else [(_JUMP_EQ, 0, len(body), wanted), *body]
+
+
+def _clone(landlock: bool) -> _Code:
+    refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
+    code: _Code = [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_SET, 0, 1, _NAMESPACE_FLAGS), refuse]
+    if landlock:
+        code += [(_JUMP_SET, 1, 0, _CLONE_THREAD), refuse]
+    return [*code, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _mmap(landlock: bool) -> _Code:
+    """Refuse huge pages, which the machine keeps for others. If a program may have several processes, refuse shared memory without a
+    file, too: each process could drop it from its resident size and keep it all the same."""
+    huge: _Code = [(_LOAD, 0, 0, _ARGUMENTS[3]), (_JUMP_SET, 0, 1, _MAP_HUGETLB), (_RETURN, 0, 0, _errno(errno.EPERM))]
+    shared = _MAP_SHARED | _MAP_ANONYMOUS
+    return huge + ([(_RETURN, 0, 0, _ALLOW)] if landlock else _masked(3, shared, shared))
+
+
+def _allow(values: tuple[int, ...], argument: int = 0) -> _Code:
+    """Only with one of these as that argument."""
+    return _compare(argument, values, _ALLOW, _errno(errno.EPERM))
+
+
+def _refuse(values: tuple[int, ...], argument: int = 0) -> _Code:
+    """Not with one of these as that argument."""
+    return _compare(argument, values, _errno(errno.EPERM), _ALLOW)
+
+
+def _unless(value: int) -> _Code:
+    """Refuse the call if its first argument is another; go on if it is this."""
+    return [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_EQ, 1, 0, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
+
+
+def _not(argument: int, value: int) -> _Code:
+    """Refuse the call if that argument is this; go on if it is another."""
+    return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 0, 1, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
+
+
+def _cpu_limit_stays() -> _Code:
+    """A lower one would be a SIGKILL of the program's own making. Reading it, without a new value, is let through."""
+    refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
+    new = _ARGUMENTS[2]
+    low = [(_LOAD, 0, 0, new), (_JUMP_EQ, 1, 0, 0), refuse]
+    high = [(_LOAD, 0, 0, new + 4), (_JUMP_EQ, 1, 0, 0), refuse]
+    return [(_LOAD, 0, 0, _ARGUMENTS[1]), (_JUMP_EQ, 0, 6, _RLIMIT_CPU), *low, *high]
+
+
+def _masked(argument: int, mask: int, value: int) -> _Code:
+    """Refuse the call if these bits of that argument have this value."""
+    refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
+    return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_AND, 0, 0, mask), (_JUMP_EQ, 0, 1, value), refuse, (_RETURN, 0, 0, _ALLOW)]
+
+
+def _compare(argument: int, values: tuple[int, ...], hit: int, miss: int) -> _Code:
+    """Compares the lower half of the argument, which is all of an int, with each value."""
+    code: _Code = [(_LOAD, 0, 0, _ARGUMENTS[argument])]
+    for value in values:
+        code += [(_JUMP_EQ, 0, 1, value), (_RETURN, 0, 0, hit)]
+    return [*code, (_RETURN, 0, 0, miss)]

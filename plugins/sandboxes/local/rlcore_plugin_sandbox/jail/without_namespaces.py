@@ -1,0 +1,99 @@
+"""One run without namespaces: a single process under Landlock rules and the strict system call filter, or (level none) under neither.
+
+With the walls up it cannot start another process, so killing it ends all of it; a folder of its own is emptied after every run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from rlcore_plugin_sandbox.jail import landlock, program, program_folder, seccomp, watch
+
+__all__ = ["run", "walls"]
+
+_ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
+_THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
+
+
+def walls(settings: Mapping[str, Any]) -> tuple[int, bytes]:
+    """(Landlock rules, filter): made once, by the zygote."""
+    ruleset = landlock.rules(readable=settings["readable"], listed=settings["listed"], files=settings["devices"], own=settings["home"])
+    return ruleset, seccomp.bpf(landlock=True, pid=_ANY_PID)
+
+
+def run(
+    limits: dict[str, Any], descriptors: list[int], channel: socket.socket, home: str, walled: tuple[int, bytes] | None
+) -> dict[str, Any]:
+    """Fork, wall in, run, watch, clean up. ``walled``: what ``walls`` made; None: no walls."""
+    with watch.Run(limits, channel, walled=walled is not None) as this:
+        zygote = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _be_program(zygote, this.is_ready, descriptors, limits, this.flag, home, walled)
+        try:
+            this.of(pid, lambda: _use(pid, home, limits))
+            this.wait()
+        finally:
+            if walled is None:
+                _kill_group(pid)
+            this.end()
+            _clean_up(home, walled=walled is not None)
+    return this.answer()
+
+
+def _be_program(
+    zygote: int, is_ready: int, descriptors: list[int], limits: Mapping[str, Any], flag: Any, home: str, walled: tuple[int, bytes] | None
+) -> NoReturn:
+    try:
+        stdin, payload, stdout, stderr = descriptors
+        os.dup2(stderr, 2)
+        content = program.read_all(payload)
+        os.dup2(os.open(f"/proc/self/fd/{stdin}", os.O_RDONLY), 0)  # read from its start, and not the host's own description
+        os.dup2(stdout, 1)
+        program.end_with_parent(zygote)
+        program.keep_only(is_ready, *([walled[0]] if walled else []))
+        program.confine(limits, processes=_THREADS)
+        if walled:
+            ruleset, rules = walled
+            program.no_privileges()
+            landlock.restrict(ruleset)
+            os.close(ruleset)
+            seccomp.install(rules.replace(_word(_ANY_PID), _word(os.getpid())))
+        else:
+            os.setpgid(0, 0)
+        program.run_program(content, flag, home, is_ready)
+    except BaseException as error:
+        program.give_up(error)
+
+
+def _word(number: int) -> bytes:
+    return struct.pack("=I", number)
+
+
+def _use(pid: int, home: str, limits: Mapping[str, Any]) -> watch.Use:
+    use = watch.one(pid)
+    files, size = program_folder.stored(home, limits["files"])
+    with contextlib.suppress(OSError):
+        size += program_folder.unlinked(pid, home)
+    if files > limits["files"] or size > limits["disk"]:
+        use.over = "disk"
+    elif use.tasks > limits["processes"]:
+        use.over = "memory"  # of the kernel, for each thread, which no process limit counts
+    return use
+
+
+def _clean_up(home: str, *, walled: bool) -> None:
+    """Empty the folder before the next program. OSError if that fails: the zygote ends then, and its folder is used no more."""
+    with contextlib.nullcontext() if walled else contextlib.suppress(OSError):
+        program_folder.empty(home)
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)

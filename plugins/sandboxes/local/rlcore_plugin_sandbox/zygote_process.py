@@ -1,0 +1,251 @@
+"""The host's end of a zygote: starts it, hands it one run at a time, collects the output. File contents travel as descriptors only."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import json
+import marshal
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from rlcore.api.sandbox import Job, Limit, Ran
+
+__all__ = ["ZygoteDied", "ZygoteProcess", "boot_arguments"]
+
+# The jail's modules import each other by their full names; of this package only the jail exists inside.
+_BOOT = """
+import sys, types
+sys.modules["rlcore_plugin_sandbox"] = package = types.ModuleType("rlcore_plugin_sandbox")
+package.__path__ = [sys.argv[1]]
+from rlcore_plugin_sandbox.jail.zygote import main
+main(int(sys.argv[2]), sys.argv[3])
+"""
+_START_SECONDS = 20.0
+_GRACE_SECONDS = 5.0
+_STDERR = 4096
+_SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_CHUNK = 1 << 16
+
+
+_CHANNELS: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_channels() -> None:
+    """Close the channels in a fork of this process: its copies would hide from the zygotes that their owner has ended."""
+    for channel in list(_CHANNELS):
+        channel.close()
+
+
+os.register_at_fork(after_in_child=_close_channels)
+
+
+class ZygoteDied(Exception):
+    """The zygote ended or did not answer; nothing is known about the program of that run."""
+
+
+def boot_arguments(folder: str, control: int, setup: Mapping[str, Any]) -> list[str]:
+    """Arguments for an interpreter that becomes a zygote; ``folder`` holds the package ``jail``."""
+    return ["-S", "-s", "-P", "-B", "-X", "utf8", "-c", _BOOT, folder, str(control), json.dumps(dict(setup))]
+
+
+class ZygoteProcess:
+    """One zygote. Not thread-safe.
+
+    :param command: called with the number of the control descriptor, gives the command line.
+    :raises ZygoteDied: it does not start; says what it wrote on standard error.
+    """
+
+    def __init__(self, command: Any, environment: Mapping[str, str]) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, ExitStack() as unless_started:
+            unless_started.callback(ours.close)
+            self._popen = subprocess.Popen(
+                command(theirs.fileno()),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=dict(environment),
+                pass_fds=[theirs.fileno()],
+                # A session of its own: a kill of the owner's group must leave the zygote time to end its program and clean up.
+                start_new_session=True,
+            )
+            unless_started.pop_all()
+        self._channel = ours
+        _CHANNELS.add(self._channel)
+        self._await_ready()
+
+    @property
+    def pid(self) -> int:
+        """Process id of what was started (level namespaces: bubblewrap)."""
+        return self._popen.pid
+
+    def run(self, job: Job) -> Ran:
+        """Run one job. :raises ZygoteDied: the zygote cannot be used any more; kill it."""
+        with ExitStack() as closing, ExitStack() as once_sent:
+            stdin, payload = (_memory_file(content, closing) for content in (job.stdin, _payload(job)))
+            stdout, stdout_end = _pipe(closing, once_sent)
+            stderr, stderr_end = _pipe(closing, once_sent)
+            ends = array.array("i", [stdin, payload, stdout_end, stderr_end])
+            limits = job.limits
+            request = {
+                "cpu": limits.cpu_seconds,
+                "wall": limits.wall_seconds,
+                "memory": limits.memory_bytes,
+                "disk": limits.disk_bytes,
+                "files": limits.files,
+                "processes": limits.processes,
+            }
+            try:
+                self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, ends)])
+            except OSError as error:
+                raise ZygoteDied(self._last_words()) from error
+            once_sent.close()
+            return self._collect(stdout, stderr, job)
+
+    def close(self) -> None:
+        """Close its channel, upon which it ends its program and cleans up; kill it if it has not ended within two seconds."""
+        self._channel.close()
+        try:
+            self._popen.wait(timeout=2.0)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        assert self._popen.stderr is not None
+        self._popen.stderr.close()
+
+    def kill(self) -> None:
+        """End it now, with everything in its session."""
+        if self._popen.returncode is None:  # else another process may have its number by now
+            with suppress(ProcessLookupError):
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            self._popen.wait()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _await_ready(self) -> None:
+        self._channel.settimeout(_START_SECONDS)
+        try:
+            said = self._channel.recv(1 << 16)
+        except OSError:  # the time is over, or the socket closed
+            said = b""
+        self._channel.settimeout(None)
+        if said:
+            return
+        self.kill()
+        words = self._last_words()
+        self.close()
+        raise ZygoteDied(words)
+
+    def _collect(self, stdout: int, stderr: int, job: Job) -> Ran:
+        output, errors, too_much, answer = bytearray(), b"", False, None
+        limit = time.monotonic() + job.limits.wall_seconds + _GRACE_SECONDS
+        poll = select.poll()
+        for descriptor in (stdout, stderr, self._channel.fileno()):
+            poll.register(descriptor, select.POLLIN)
+        waiting = {stdout, stderr}
+        while answer is None or waiting:
+            # After the answer every process of the run is gone, and the pipes hold all that they will ever hold.
+            # After the limit nothing is read: processes that escaped at level none could write for ever.
+            left = limit - time.monotonic()
+            ready = poll.poll(0 if answer is not None else left * 1000) if left > 0 else []
+            if not ready:
+                if answer is not None:
+                    break
+                raise ZygoteDied("no answer in time")
+            for descriptor, _ in ready:
+                if descriptor == self._channel.fileno():
+                    answer = self._answer()
+                    poll.unregister(descriptor)
+                    continue
+                data = os.read(descriptor, _CHUNK)
+                if not data:
+                    poll.unregister(descriptor)
+                    waiting.discard(descriptor)
+                elif descriptor == stderr:
+                    errors = (errors + data)[-_STDERR:]
+                elif not too_much:
+                    output += data
+                    too_much = len(output) > job.limits.output_bytes
+                    if too_much and answer is None:
+                        self._stop()
+        return _ran(answer, bytes(output[: job.limits.output_bytes]), errors, too_much)
+
+    def _stop(self) -> None:
+        try:
+            self._channel.send(b"stop")
+        except OSError as error:
+            raise ZygoteDied(self._last_words()) from error
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            said = self._channel.recv(1 << 16)
+        except OSError as error:
+            raise ZygoteDied(self._last_words()) from error
+        if not said:
+            raise ZygoteDied(self._last_words())
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+    def _last_words(self) -> str:
+        """Return the last line that the zygote wrote on standard error, or how it ended."""
+        assert self._popen.stderr is not None
+        os.set_blocking(self._popen.stderr.fileno(), False)
+        words = (self._popen.stderr.read() or b"").decode(errors="replace").strip().splitlines()
+        code = self._code()
+        return words[-1][:300] if words else f"it ended with code {code}" if code is not None else "it closed its socket"
+
+    def _code(self) -> int | None:
+        """Return its exit code or -signal, None while it runs. Does not reap it: ``kill`` ends its group by an id that must stay taken."""
+        if self._popen.returncode is not None:
+            return self._popen.returncode
+        ended = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _ran(answer: Mapping[str, Any], output: bytes, errors: bytes, too_much: bool) -> Ran:
+    if "error" in answer:
+        words = errors.decode(errors="replace").strip().splitlines()
+        raise ZygoteDied(f"{answer['error']}{f' ({words[-1]})' if words else ''}")
+    limit = Limit.OUTPUT if too_much else Limit(answer["limit"]) if answer["limit"] else None
+    return Ran(
+        exit_code=answer["exit"],
+        signal=answer["signal"],
+        stdout=output,
+        stderr=errors,
+        limit=limit,
+        wall_seconds=answer["wall"],
+        cpu_seconds=answer["cpu"],
+        memory_bytes=answer["memory"],
+    )
+
+
+def _payload(job: Job) -> bytes:
+    source = job.source.encode("utf-8", "surrogatepass") if isinstance(job.source, str) else job.source
+    return marshal.dumps({"source": source, "argv": list(job.argv), "files": dict(job.files)})
+
+
+def _memory_file(content: bytes, closing: ExitStack) -> int:
+    descriptor = os.memfd_create("rlcore", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    closing.callback(os.close, descriptor)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)  # else a program could open its input for writing and keep data there
+    return descriptor
+
+
+def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
+    read, write = os.pipe()
+    reading.callback(os.close, read)
+    writing.callback(os.close, write)
+    return read, write

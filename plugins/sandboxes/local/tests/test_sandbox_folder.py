@@ -1,0 +1,110 @@
+"""The private folder of level landlock: counted and emptied, whatever was made in it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kit_sandbox import opened, run
+from rlcore_plugin_sandbox.jail import program_folder
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12).filter(
+    lambda name: name not in (".", "..")
+)
+KINDS = st.sampled_from(["file", "folder", "locked", "link"])
+
+
+def make(where: Path, tree: list[tuple[list[str], str]]) -> None:
+    for names, kind in tree:
+        path = where
+        try:
+            for name in names[:-1]:
+                path /= name
+                path.mkdir(exist_ok=True)
+            path /= names[-1]
+            if kind == "link":
+                path.symlink_to("/etc")
+            elif kind == "file":
+                path.write_bytes(b"x")
+            else:
+                path.mkdir(0o700 if kind == "folder" else 0)
+        except OSError:
+            continue  # a file where a folder was to be, or the other way round
+
+
+@settings(max_examples=50, deadline=None)
+@given(tree=st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=5), KINDS), max_size=12))
+def test_any_tree_is_emptied(tmp_path_factory, tree) -> None:
+    where = tmp_path_factory.mktemp("home")
+    make(where, tree)
+    if not any(kind == "locked" for _, kind in tree):  # which only root looks into; to others it is too much
+        assert program_folder.stored(str(where), 1000)[0] == sum(len(folders) + len(files) for _, folders, files in os.walk(where))
+    program_folder.empty(str(where))
+    assert list(where.iterdir()) == []
+
+
+def test_a_tree_deeper_than_any_path_is_emptied(tmp_path) -> None:
+    home, before = tmp_path / "home", Path.cwd()
+    home.mkdir()
+    os.chdir(home)
+    try:
+        for _ in range(300):
+            Path("d" * 200).mkdir()
+            os.chdir("d" * 200)
+    finally:
+        os.chdir(before)
+    assert program_folder.stored(str(home), 1000)[0] == 1001  # cannot be counted, and so is too much
+    program_folder.remove(str(home))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_is_removed_and_not_followed(tmp_path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(0o755)
+    (kept / "file").touch()
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "link").symlink_to(kept)
+    (home / "sub").mkdir()
+    (home / "sub" / "link").symlink_to(kept)
+    program_folder.empty(str(home))
+    assert (kept / "file").exists()
+    assert kept.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_is_unlinked_and_open_counts(tmp_path) -> None:
+    assert program_folder.unlinked(os.getpid(), str(tmp_path)) == 0
+    with (tmp_path / "x").open("wb") as file:
+        (tmp_path / "x").unlink()
+        file.write(b"x" * 100_000)
+        file.flush()
+        with (tmp_path / "y").open("wb") as other:
+            other.write(b"x" * 100_000)
+            assert 100_000 <= program_folder.unlinked(os.getpid(), str(tmp_path)) < 200_000
+
+
+def test_counting_stops_soon_after_the_limit(tmp_path) -> None:
+    for number in range(50):
+        (tmp_path / str(number)).touch()
+    assert program_folder.stored(str(tmp_path), 10)[0] == 11
+
+
+def test_removing_what_is_gone_says_nothing(tmp_path) -> None:
+    program_folder.remove(str(tmp_path / "never"))
+
+
+def test_an_older_landlock_does_not_let_readable_files_be_emptied(host) -> None:
+    """Before Linux 6.2 its rules know no truncation: the filter must."""
+    with opened("landlock", readable=(host.given["folder"],)) as box:
+        ran = run(box, f"import os\nos.open({host.given['secret']!r}, os.O_RDONLY | os.O_TRUNC)")
+        assert b"Operation not permitted" in ran.stderr
+    assert Path(host.given["secret"]).read_text() == "s3cr3t"
+
+
+@pytest.mark.parametrize("name", ["x", "..x", "-rf", " ", "'", "$(id)", "\n", "é", "\udcff"])
+def test_odd_names_do_not_stay(box, name: str) -> None:
+    assert run(box, f"import os\nos.makedirs({name!r} + '/a/b'); open({name!r} + '/a/c', 'w').close()").ok
+    assert run(box, "import os; print(os.listdir('.'))").stdout == b"[]\n"

@@ -1,0 +1,47 @@
+"""What `rlcore` says of the sandbox of this machine, and what it refuses before a run starts."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import pytest
+from rlcore_plugin_sandbox import rlcore_register_sandboxes
+from rlcore_plugin_sandbox.options import LocalSandboxOptions
+
+from rlcore.api.sandbox import SandboxOptions
+from rlcore.testing import RunTester
+
+
+def test_its_options_are_set_where_every_sandbox_has_them(tmp_path) -> None:
+    shown = json.loads(RunTester(tmp_path, in_process=True).run("show", "sandbox", "local", "--json").assert_ok().stdout)
+    assert [option["path"] for option in shown["options"]] == ["rewards.options.sandbox.level", "rewards.options.sandbox.readable"]
+    assert shown["toml"] == '[rewards.options.sandbox]\nbackend = "local"\nlevel = "auto"\nreadable = []\n'
+
+
+def test_its_options_say_what_those_of_every_sandbox_say() -> None:
+    (spec,) = rlcore_register_sandboxes()
+    for name, own in LocalSandboxOptions.model_fields.items():
+        shared = SandboxOptions.model_fields[name]
+        assert (own.default, own.description) == (shared.default, shared.description)
+        assert LocalSandboxOptions.model_fields["level"].annotation.__args__ == ("auto", *spec.levels)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "words"),
+    [
+        (
+            {"level": "remote"},
+            'sandbox.level = "remote" is no level of sandbox local of rlcore-plugin-sandbox; it gives namespaces, landlock',
+        ),
+        ({"backend_options": {"level": "none"}}, "sandbox.backend_options holds level, which is set as sandbox.level"),
+        ({"backend_options": {"colour": 1}}, "rewards.0.options.sandbox.backend_options.colour is not a setting"),
+    ],
+)
+def test_what_it_cannot_give_is_refused_before_a_run(tmp_path, sandbox: dict[str, Any], words: str) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    run = tester.fake_run()
+    config = tomllib.loads((tmp_path / "run.toml").read_text())
+    tester.write_toml("run.toml", {**config, "rewards": [{"name": "code", "options": {"sandbox": sandbox}}]})
+    tester.run("train", run).assert_refused("run.toml, line", words)

@@ -1,0 +1,9 @@
+"""The real coordinator under a virtual clock: what a cluster of any size would do with a workload that numbers describe."""
+
+from rlcore_plugin_plan.draws import Draws
+from rlcore_plugin_plan.measure import Figures
+from rlcore_plugin_plan.scenario import Scenario
+from rlcore_plugin_plan.simulated_run import Simulation, simulate
+from rlcore_plugin_plan.workload_model import Workload
+
+__all__ = ["Draws", "Figures", "Scenario", "Simulation", "Workload", "simulate"]

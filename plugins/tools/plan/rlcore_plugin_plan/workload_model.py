@@ -1,0 +1,163 @@
+"""What is simulated: lengths, speeds, sizes and failures, as a typed model that a TOML file and flags fill.
+
+The defaults are a 7B model on H100-class devices; ``docs/planning.md`` says where every figure is from, or that it is a guess. Nothing
+here knows how many devices there are, or how they are split: that is a ``Scenario``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rlcore.api.schedule import LengthKind, Lengths
+from rlcore.api.settings import Section, setting
+
+__all__ = [
+    "MOST_RESPONSES",
+    "FaultSection",
+    "GenerationSection",
+    "GroupSection",
+    "OverheadSection",
+    "RewardSection",
+    "TransferSection",
+    "UpdateSection",
+    "Workload",
+]
+
+MOST_RESPONSES = 262_144
+"""Of one update: as many as take a minute or two and a gigabyte to simulate."""
+
+# Bounds that no cluster reaches; sums of numbers between them stay far from where floats end.
+Positive = Annotated[float, Field(ge=1e-6, le=1_000_000_000, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=1_000_000_000, allow_inf_nan=False)]
+Milli = Annotated[float, Field(ge=0.001, le=1_000_000_000, allow_inf_nan=False)]
+Cut = Annotated[float, Field(gt=1, le=1_000_000, allow_inf_nan=False)]
+Spread = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
+Tokens = Annotated[float, Field(ge=1e-9, le=10_000_000, allow_inf_nan=False)]
+Several = Annotated[int, Field(ge=1, le=65_536)]
+
+
+class GroupSection(Section):
+    """[group]: what one prompt asks for, and how many prompts make an update."""
+
+    prompt_tokens: Tokens = setting(512.0, help="tokens of a prompt, on average")
+    prompt_sigma: Spread = setting(0.0, help="spread of prompt lengths (lognormal); 0: all alike")
+    response_tokens: Tokens = setting(2048.0, help="tokens of a response, on average")
+    response_sigma: Spread = setting(1.0, help="spread of response lengths (lognormal); 0: all alike")
+    length_cut: Cut = setting(4.0, help="longest prompt or response, as a multiple of the average")
+    num_generations: Several = setting(16, "-g", help="responses per prompt")
+    train_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = setting(512, "-tbs", help="prompts per update")
+    filtered: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = setting(
+        0.0, help="share of groups that the filter takes out and that are replaced"
+    )
+
+    @property
+    def prompts(self) -> Lengths:
+        """Lengths of prompts."""
+        return lengths(self.prompt_tokens, self.prompt_sigma, self.length_cut)
+
+    @property
+    def responses(self) -> Lengths:
+        """Lengths of responses."""
+        return lengths(self.response_tokens, self.response_sigma, self.length_cut)
+
+
+class GenerationSection(Section):
+    """[generation]: one producer. A decode step takes ``step_seconds + request_seconds x running requests`` and gives each a token."""
+
+    producer_devices: Several = setting(1, help="devices of one producer (-ptp)")
+    slots: Several = setting(256, help="requests that one producer decodes at a time")
+    step_seconds: Positive = setting(0.007, help="seconds of a decode step, apart from what each request adds")
+    request_seconds: NonNegative = setting(0.000066, help="seconds that each running request adds to a decode step")
+    prefill_tokens_per_second: Positive = setting(32000.0, help="speed of prefill; decoding stands still meanwhile, once a group")
+    batching: Literal["continuous", "batch"] = setting(
+        "continuous", help="continuous: a free slot is refilled at once; batch: a producer waits for its longest response"
+    )
+
+    def step(self, running: int) -> float:
+        """Seconds of a decode step with so many running requests."""
+        return self.step_seconds + self.request_seconds * running
+
+
+class UpdateSection(Section):
+    """[update]: one optimizer step of all trainers."""
+
+    trainer_devices: Several = setting(1, help="devices of one data-parallel trainer (-tp x -pp)")
+    update_seconds: NonNegative = setting(2.0, help="seconds of an update that do not shrink with more trainers")
+    token_seconds: NonNegative = setting(0.00012, help="seconds that one trainer needs for a token, prompt or response")
+
+
+class TransferSection(Section):
+    """[weights]: from the trainers to the producers."""
+
+    weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of the weights, GB")
+    bandwidth: Milli = setting(25.0, help="GB/s at which a producer receives them")
+    transfer_seconds: NonNegative = setting(1.0, help="seconds of a transfer that do not depend on the size")
+    weights_taken: Literal["live", "between"] = setting(
+        "live", help="live: between decode steps; between: when a producer has finished what it generates"
+    )
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one transfer."""
+        return self.transfer_seconds + self.weights_gb / self.bandwidth
+
+
+class RewardSection(Section):
+    """[rewards]: judging, beside generation."""
+
+    reward_seconds: NonNegative = setting(0.05, help="seconds to judge a response, on average")
+    reward_sigma: Spread = setting(1.0, help="spread of these seconds (lognormal, cut at 8 x the average); 0: all alike")
+    reward_workers: Annotated[int, Field(ge=1, le=4096)] = setting(8, help="processes that judge, for each producer")
+
+    @property
+    def seconds(self) -> Lengths | None:
+        """Seconds of a verdict; None where it takes no time."""
+        return lengths(self.reward_seconds, self.reward_sigma, 8.0) if self.reward_seconds > 0 else None
+
+
+class FaultSection(Section):
+    """[faults]: producers that die."""
+
+    device_hours: Milli | None = setting(None, help="device hours between failures of producers; none: they never fail")
+    restart_seconds: NonNegative = setting(120.0, help="seconds until a failed producer generates again, with the newest weights")
+
+    def seconds_between(self, devices: int) -> float | None:
+        """Mean seconds between failures of a producer with so many devices."""
+        return None if self.device_hours is None else self.device_hours * 3600.0 / devices
+
+
+class OverheadSection(Section):
+    """[overheads]: seconds that the runtime itself takes, round guesses; benchmarks/simulation.py measures those of a machine.
+
+    On this project's machine of 2 cores it measured 28 ms (lease), 19 ms (deliver) and 16 ms (handover).
+    """
+
+    lease_seconds: NonNegative = setting(0.002, help="from asking for prompts to generating them")
+    deliver_seconds: NonNegative = setting(0.002, help="from a judged group to the coordinator")
+    handover_seconds: NonNegative = setting(0.005, help="from a full batch to the start of its update; the trainers wait")
+    publish_seconds: NonNegative = setting(0.0, help="sealing new weights; the trainers wait")
+    swap_seconds: NonNegative = setting(0.01, help="a producer's pause while it swaps weights")
+    switch_seconds: NonNegative = setting(
+        5.0, help="colocated only: each of the two switches of an update: one role sleeps, the other wakes"
+    )
+
+
+class Workload(Section):
+    """The whole file: one table a section, every key of it a flag of ``rlcore plan`` too."""
+
+    group: GroupSection = Field(default_factory=GroupSection)
+    generation: GenerationSection = Field(default_factory=GenerationSection)
+    update: UpdateSection = Field(default_factory=UpdateSection)
+    weights: TransferSection = Field(default_factory=TransferSection)
+    rewards: RewardSection = Field(default_factory=RewardSection)
+    faults: FaultSection = Field(default_factory=FaultSection)
+    overheads: OverheadSection = Field(default_factory=OverheadSection)
+
+
+def lengths(mean: float, sigma: float, cut: float) -> Lengths:
+    """The distribution that a mean, a spread and a cut describe; constant where the spread is 0."""
+    if sigma == 0:
+        return Lengths(kind=LengthKind.CONSTANT, mean=mean)
+    return Lengths(kind=LengthKind.LOGNORMAL, mean=mean, sigma=sigma, cut=cut)

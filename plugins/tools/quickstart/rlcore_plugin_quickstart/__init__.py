@@ -1,0 +1,22 @@
+"""The command ``quickstart``: its task, model and data are made on the spot, nothing is downloaded. Importing this loads no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.api import CommandSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_commands() -> Sequence[CommandSpec]:
+    """Offer ``rlcore quickstart``."""
+    return [
+        CommandSpec(
+            name="quickstart",
+            target="rlcore_plugin_quickstart.quickstart_command:QuickstartCommand",
+            summary="make a tiny model and watch it learn, on this machine",
+            position=10,
+        )
+    ]

@@ -1,0 +1,95 @@
+"""``rlcore quickstart [DIR] [--seed N] [--json] [flags of train]``: make a tiny model and its data, then run ``train DIR/run.toml``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rlcore.api import UsageError
+from rlcore.api.commands import (
+    EXTRAS,
+    Command,
+    Missing,
+    Parser,
+    Plan,
+    add_run_options,
+    add_train_flags,
+    install_line,
+    plan_of,
+    run_plan,
+    train_flags,
+)
+from rlcore_plugin_quickstart.assets import default_folder, prepare, seed_of
+from rlcore_plugin_quickstart.recipe import run_toml
+
+__all__ = ["QuickstartCommand"]
+
+_TEXT = (
+    "Make a tiny language model and a task on the spot, then watch it learn by reinforcement learning. "
+    "Writes train.jsonl, heldout.jsonl, base/ and run.toml into DIR and trains as `rlcore train DIR/run.toml` does; "
+    "every flag of train works here too."
+)
+_CHOSEN = {"inference.name": "transformers", "training.name": "torch", "algorithm.name": "grpo", "rewards": "boxed"}
+"""The plugins of ``run.toml``, whose options are flags of this command where the flags choose no others."""
+
+
+class QuickstartCommand(Command):
+    """``rlcore quickstart``."""
+
+    def add_arguments(self, parser: Parser) -> None:
+        """The folder, and everything that ``train`` takes."""
+        parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [flags of train]"
+        parser.description = _TEXT
+        help_text = "folder for model, data, run.toml and runs [quickstart; with --seed N: quickstart-N]"
+        parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=help_text)
+        add_run_options(parser)
+        add_train_flags(parser, names=_CHOSEN)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Check what was typed, make the folder if it is not there yet, and train."""
+        wanted = _sketch(Path("quickstart"), 0, args)
+        seed = wanted.config.run.seed if "run.seed" in train_flags(args) else None
+        folder: Path = args.folder if args.folder is not None else default_folder(seed or 0)
+        if args.dry_run and seed_of(folder) is None:
+            return run_plan(_sketch(folder, seed or 0, args), args)
+        if wanted.missing:
+            raise UsageError(_told(wanted.missing))
+        assets = prepare(folder, seed, lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True))
+        return run_plan(plan_of([assets.run_toml], args), args)
+
+
+def _sketch(folder: Path, seed: int, args: argparse.Namespace) -> Plan:
+    """The plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
+    with TemporaryDirectory(prefix="rlcore-") as aside:
+        file = Path(aside) / "run.toml"
+        file.write_text(run_toml(folder, seed), encoding="utf-8")
+        named = (str(file), str(folder / "run.toml"))
+        try:
+            plan = plan_of([file], args)
+        except UsageError as error:
+            raise UsageError(str(error).replace(*named)) from error
+    own = (str(folder / "base"), str(folder / "train.jsonl"), str(folder / "heldout.jsonl"))
+    return replace(
+        plan,
+        missing=tuple(_with_extra(item) for item in plan.missing if not any(path in item.what for path in own)),
+        origins={path: replace(origin, detail=origin.detail.replace(*named)) for path, origin in plan.origins.items()},
+        notes=tuple(note for note in plan.notes if not any(path in note for path in own)),
+    )
+
+
+def _with_extra(item: Missing) -> Missing:
+    """What the extra ``quickstart`` brings comes with the command that brings all of it."""
+    brought = {install_line(f"rlcore-plugin-{name}") for name in EXTRAS["quickstart"]}
+    return replace(item, command=install_line("rlcore[quickstart]")) if item.command in brought else item
+
+
+def _told(missing: Sequence[Missing]) -> str:
+    """One command for all that the extra brings, first; then what else is missing."""
+    line = install_line("rlcore[quickstart]")
+    brought = [item.what for item in missing if item.command == line]
+    extra = [f"the quickstart needs packages that are not installed; type: {line} ({'; '.join(brought)})"] if brought else []
+    return "; ".join([*extra, *(str(item) for item in missing if item.command != line)])

@@ -1,0 +1,190 @@
+"""The quickstart's base model: a tiny Qwen2, taught the task half-way by supervised learning, so that RL has something to improve.
+
+Imports torch and transformers. Nothing here knows RL: the result is an ordinary Hugging Face model, and the same seed gives the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from rlcore.api import RunError
+from rlcore_plugin_quickstart.digits_tokenizer import END, PAD, VOCABULARY
+from rlcore_plugin_quickstart.task import Problem
+
+__all__ = ["Encoded", "WarmStart", "WarmStartSettings", "encode", "greedy_accuracy", "new_model", "save_model", "warm_start"]
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartSettings:
+    """How long and how fast the warm start learns; part of the recipe, so that changing one is a new recipe version.
+
+    It stops at the first check whose greedy accuracy on ``n_check`` training problems exceeds ``target``; the state kept is the last below.
+    """
+
+    learning_rate: float = 3e-3
+    batch_size: int = 64
+    check_every: int = 2
+    n_check: int = 192
+    target: float = 0.5
+    max_steps: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStart:
+    """The model kept, the step it was taken at and its greedy accuracy on the training problems checked."""
+
+    model: Any
+    steps: int
+    accuracy: float
+
+
+def new_model(seed: int) -> Any:
+    """A fresh model of 0.2 M parameters: 2 layers, 3 heads of dimension 32, tied embeddings."""
+    config = Qwen2Config(
+        vocab_size=len(VOCABULARY),
+        hidden_size=96,
+        intermediate_size=192,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        eos_token_id=VOCABULARY.index(END),
+        pad_token_id=VOCABULARY.index(PAD),
+        bos_token_id=None,
+    )
+    with _seeded(seed):
+        return Qwen2ForCausalLM(config)
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write a Hugging Face checkpoint, without transformers' progress bars in between ours."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def warm_start(
+    problems: Sequence[Problem], tokenizer: Any, seed: int, settings: WarmStartSettings, report: Callable[[str], None]
+) -> WarmStart:
+    """Train a new model on right responses until it is about to exceed ``settings.target``; one thread, a few seconds."""
+    data = encode(problems, tokenizer)
+    check = data.take(np.arange(min(settings.n_check, len(data.ids))))
+    model = new_model(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
+    kept, last = _copy(model), (0, 0.0)
+    with _one_thread():
+        for step, rows in enumerate(_batches(len(data.ids), settings, seed), start=1):
+            _supervised_step(model, optimizer, data.take(rows))
+            if step % settings.check_every:
+                continue
+            accuracy = greedy_accuracy(model, check)
+            if accuracy > settings.target:
+                model.load_state_dict(kept)
+                return WarmStart(model, *last)
+            kept, last = _copy(model), (step, accuracy)
+            if step % (25 * settings.check_every) == 0:
+                report(f"warm start: step {step}, greedy accuracy on training problems {accuracy:.2f} (stops at {settings.target})")
+    raise RunError(
+        f"the quickstart's warm start did not reach an accuracy of {settings.target} within {settings.max_steps} steps; try another --seed"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids int64[B, L], right-padded; ``answer`` bool[B, L], True on the tokens of the response and its end token."""
+
+    ids: torch.Tensor
+    answer: torch.Tensor
+
+    def take(self, rows: np.ndarray) -> Encoded:
+        """The rows given."""
+        index = torch.from_numpy(rows)
+        return Encoded(self.ids[index], self.answer[index])
+
+
+def encode(problems: Sequence[Problem], tokenizer: Any) -> Encoded:
+    """Prompts through the chat template, each with its right response."""
+    prompts = [
+        tokenizer.apply_chat_template([{"role": "user", "content": p.question}], add_generation_prompt=True, tokenize=False)
+        for p in problems
+    ]
+    prompt_ids = tokenizer(prompts, add_special_tokens=False)["input_ids"]
+    answer_ids = tokenizer([p.response + END for p in problems], add_special_tokens=False)["input_ids"]
+    longest = max(len(prompt) + len(answer) for prompt, answer in zip(prompt_ids, answer_ids, strict=True))
+    ids = np.full((len(problems), longest), VOCABULARY.index(PAD), dtype=np.int64)
+    is_answer = np.zeros(ids.shape, dtype=np.bool_)
+    for row, (prompt, answer) in enumerate(zip(prompt_ids, answer_ids, strict=True)):
+        end = len(prompt) + len(answer)
+        ids[row, :end] = prompt + answer
+        is_answer[row, len(prompt) : end] = True
+    return Encoded(torch.from_numpy(ids), torch.from_numpy(is_answer))
+
+
+def _batches(count: int, settings: WarmStartSettings, seed: int) -> Iterator[np.ndarray]:
+    """Row numbers int64[batch_size] of ``max_steps`` batches, in a new order each time through the data."""
+    rng = np.random.default_rng([seed, 1])
+    order = np.empty(0, dtype=np.int64)
+    for _ in range(settings.max_steps):
+        while len(order) < settings.batch_size:
+            order = np.concatenate([order, rng.permutation(count)])
+        yield order[: settings.batch_size]
+        order = order[settings.batch_size :]
+
+
+def _supervised_step(model: Any, optimizer: torch.optim.Optimizer, batch: Encoded) -> None:
+    logits = model(batch.ids).logits[:, :-1]
+    wanted = batch.answer[:, 1:]
+    loss = torch.nn.functional.cross_entropy(logits[wanted], batch.ids[:, 1:][wanted])
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+
+
+@torch.no_grad()
+def greedy_accuracy(model: Any, batch: Encoded) -> float:
+    """Share of problems that greedy decoding answers right, letter by letter.
+
+    One forward is enough: greedy decoding produces the gold response exactly where every gold token is the most likely one after the
+    gold tokens before it. Padding is on the right, where a causal model does not look.
+    """
+    guesses = model(batch.ids).logits[:, :-1].argmax(-1)
+    right = (guesses == batch.ids[:, 1:]) | ~batch.answer[:, 1:]
+    return float(right.all(dim=1).float().mean())
+
+
+def _copy(model: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

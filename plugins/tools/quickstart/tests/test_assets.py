@@ -1,0 +1,117 @@
+"""The folder is whole or absent, used again where it is ours, refused where it is not."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rlcore_plugin_quickstart import assets
+from rlcore_plugin_quickstart.assets import MARKER, default_folder, prepare
+from rlcore_plugin_quickstart.recipe import run_toml
+from rlcore_plugin_quickstart.task import Split
+
+from rlcore.api import UsageError
+from rlcore.testing import Registry, load_eval
+
+
+def quick_base(base: Path, split: Split, seed: int, report: assets.Report) -> None:
+    base.mkdir()
+    (base / "config.json").write_text(f"model of seed {seed}", encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def _no_warm_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(assets, "_write_base", quick_base)
+    monkeypatch.chdir(tmp_path)
+
+
+def made(folder: str = "qs", seed: int = 0) -> Path:
+    return prepare(Path(folder), seed, lambda line: None).folder
+
+
+def refused(folder: str = "qs", seed: int = 0) -> str:
+    before = {path: path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
+    with pytest.raises(UsageError) as caught:
+        made(folder, seed)
+    assert before == {path: path.read_bytes() if path.is_file() else None for path in Path().rglob("*")}
+    return str(caught.value)
+
+
+def test_what_is_written() -> None:
+    folder = made("deep/qs")
+    assert sorted(path.name for path in folder.iterdir()) == ["base", "heldout.jsonl", MARKER, "run.toml", "train.jsonl"]
+    assert [path.name for path in folder.parent.iterdir()] == ["qs"]
+    assert len(load_eval(folder / "train.jsonl", [], Registry.discover())) == 2048
+    assert len(load_eval(folder / "heldout.jsonl", [], Registry.discover())) == 200
+    values = tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
+    assert values["data"]["dataset"] == "deep/qs/train.jsonl"
+    assert values["eval"]["eval_dataset"] == {"sort": "deep/qs/heldout.jsonl"}
+
+
+def test_it_is_used_again_also_with_an_edited_configuration_and_runs_in_it() -> None:
+    folder = made()
+    (folder / "run.toml").write_text("[run]\nseed = 0\n", encoding="utf-8")
+    (folder / "runs").mkdir()
+    lines: list[str] = []
+    assert prepare(folder, 0, lines.append).reused
+    assert lines == ["qs: made before with seed 0; used again as it is"]
+
+
+def test_an_empty_folder_is_filled() -> None:
+    Path("qs").mkdir()
+    assert made() == Path("qs")
+
+
+def test_other_content_is_refused_and_left_alone() -> None:
+    Path("qs").mkdir()
+    Path("qs/thesis.tex").write_text("x", encoding="utf-8")
+    assert refused() == "qs: holds other things than a quickstart; name another folder (rlcore quickstart DIR), or remove this one"
+
+
+def test_a_file_in_the_way_is_refused() -> None:
+    Path("qs").write_text("x", encoding="utf-8")
+    assert refused().startswith("qs: a file is in the way")
+    assert refused("qs/inside").startswith("qs/inside: cannot be written")
+
+
+def test_another_seed_or_version_or_a_changed_file_is_refused() -> None:
+    folder = made()
+    assert refused(seed=1).startswith("qs: holds the quickstart of seed 0, not of seed 1;")
+    data = (folder / "train.jsonl").read_text(encoding="utf-8")
+    (folder / "train.jsonl").write_text(data.replace("1", "2", 1), encoding="utf-8")
+    assert refused().startswith("qs/train.jsonl: changed since the quickstart wrote it;")
+    (folder / "train.jsonl").unlink()
+    assert refused().startswith("qs/train.jsonl: changed")
+    marker = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+    (folder / MARKER).write_text(json.dumps(marker | {"recipe": 0}), encoding="utf-8")
+    assert refused().startswith("qs: made by another version of the quickstart (0")
+    (folder / MARKER).write_text("[]", encoding="utf-8")
+    assert refused().startswith("qs: holds other things")
+
+
+@pytest.mark.parametrize("accident", [KeyboardInterrupt, RuntimeError])
+def test_an_interruption_leaves_nothing(accident: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(base: Path, split: Split, seed: int, report: assets.Report) -> None:
+        quick_base(base, split, seed, report)
+        raise accident
+
+    monkeypatch.setattr(assets, "_write_base", interrupted)
+    with pytest.raises(accident):
+        made()
+    assert list(Path().iterdir()) == []
+
+
+def test_each_seed_has_a_folder_of_its_own() -> None:
+    assert [str(default_folder(seed)) for seed in (0, 3)] == ["quickstart", "quickstart-3"]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/"), min_size=1, max_size=20))
+def test_the_configuration_survives_any_folder_name(name: str) -> None:
+    text = run_toml(Path(name), 7)
+    assert tomllib.loads(text)["model"]["model"] == (Path(name) / "base").as_posix()
+    assert tomllib.loads(text)["run"]["seed"] == 7

@@ -1,0 +1,47 @@
+"""For authors of commands: what a command is, its parser, the flags of ``rlcore train``, and what plans and runs a training run.
+
+>>> class ReportCommand(Command):
+...     def add_arguments(self, parser):
+...         parser.add_argument("folder", type=Path)
+...     def run(self, args):
+...         print(f"{args.folder} is a run folder")
+...         return 0
+
+A plugin registers it with ``CommandSpec(name="report", summary="…", target="my_package.module:ReportCommand")``. If it raises an error of
+``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the sentence and ends with the error's exit code; with ``--json`` it
+prints the sentence as a JSON object too. ``docs/commands.md`` is the manual; ``rlcore.testing.check_command`` checks a command.
+"""
+
+from __future__ import annotations
+
+from rlcore.cli.display import SteadyConsole, plain_console
+from rlcore.cli.flags import add_train_flags, train_flags
+from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
+from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
+from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
+from rlcore.contracts.interfaces import Command
+from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, install_line
+
+__all__ = [
+    "EXTRAS",
+    "NOT_RELEASED",
+    "RELEASED",
+    "CollectWords",
+    "Command",
+    "ExampleFormatter",
+    "Missing",
+    "Parser",
+    "Plan",
+    "RunConfig",
+    "SteadyConsole",
+    "Typed",
+    "add_run_options",
+    "add_train_flags",
+    "check_data",
+    "install_line",
+    "plain_console",
+    "plan_of",
+    "plan_run",
+    "run_plan",
+    "train_flags",
+]

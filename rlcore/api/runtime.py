@@ -1,0 +1,131 @@
+"""For authors of runtimes: what decides where the roles of a run live.
+
+A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target is called as ``target(plan, closing, say)`` and returns a
+``Crew``. The loop of the run asks the crew for the work and knows nothing of its threads, processes or hosts. What must be ended is pushed
+on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
+
+- *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
+  ``make_evaluator``, ``make_watch``, ``make_transfer``: every part of a run, made as its configuration says. ``Producer`` generates and has
+  judged, ``Consumer`` trains.
+- *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
+  behind an event loop, ``GroupStore`` holds groups between generation and training, ``JudgeHost`` is a judge that several producers share,
+  ``ProducerLoop`` is the life of one producer on a thread of its own.
+- *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
+- *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
+
+``rlcore.testing.RuntimeSuite`` checks a runtime; ``docs/runtimes.md`` is the manual.
+"""
+
+from __future__ import annotations
+
+from rlcore.config import Plan, RunConfig
+from rlcore.config.model import RunSection
+from rlcore.config.transfer import fitting_transfers
+from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
+from rlcore.contracts.specs import RuntimeSpec
+from rlcore.host.install import install_line
+from rlcore.rewards import Judge, VerdictCounts
+from rlcore.rewards.verdict_counts import RewardCounts
+from rlcore.roles.consumer import Consumer
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.backends import make_consumer, make_engine
+from rlcore.runtime.capabilities import inference_notes
+from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.evaluation_requests import EvaluationRequests
+from rlcore.runtime.feed import Batch
+from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.group_store import GroupStore
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.judge_host import JudgeClient, JudgeHost
+from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
+from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings, used_plugins
+from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Sleep, Stop
+from rlcore.runtime.profiling import profiled
+from rlcore.runtime.pulse import Pulse
+from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
+from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.runtime.timing import Timing
+from rlcore.runtime.transfers import make_transfer, transfer_spec
+from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
+from rlcore.weights import probe_tolerance
+
+__all__ = [
+    "Arrival",
+    "Batch",
+    "Consumer",
+    "Coordinator",
+    "Crew",
+    "Delivery",
+    "Evaluate",
+    "Evaluation",
+    "EvaluationRequests",
+    "Evaluator",
+    "FilterWatch",
+    "GroupJob",
+    "GroupStore",
+    "Interrupt",
+    "JobMaker",
+    "Judge",
+    "JudgeClient",
+    "JudgeHost",
+    "LinksLike",
+    "Mailbox",
+    "Order",
+    "Plan",
+    "Produced",
+    "Producer",
+    "ProducerLoop",
+    "Pulse",
+    "RewardBudgetError",
+    "RewardCounts",
+    "Role",
+    "RunConfig",
+    "RunSection",
+    "RuntimeSpec",
+    "ScheduleService",
+    "ScheduleSettings",
+    "Shipment",
+    "Sleep",
+    "StarvationError",
+    "Status",
+    "Stop",
+    "TaskReport",
+    "Texts",
+    "TimeAccount",
+    "Timing",
+    "Tokens",
+    "TrainOrder",
+    "Update",
+    "Verdict",
+    "VerdictCounts",
+    "WorkerLostError",
+    "WorkerTime",
+    "batch_figures",
+    "delivery_of",
+    "failure_of",
+    "fingerprints",
+    "fitting_transfers",
+    "group_of",
+    "inference_notes",
+    "install_line",
+    "load_data",
+    "make_consumer",
+    "make_engine",
+    "make_evaluator",
+    "make_jobs",
+    "make_judge",
+    "make_transfer",
+    "make_watch",
+    "probe_sequence",
+    "probe_tolerance",
+    "profiled",
+    "read_texts",
+    "rollout_rows",
+    "schedule_settings",
+    "transfer_spec",
+    "used_plugins",
+]

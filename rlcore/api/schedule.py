@@ -1,0 +1,14 @@
+"""For plugins that drive rlcore's schedule themselves, as the simulator does: a run's coordinator, and the queue that deals its leases.
+
+Both are pure state machines without a clock, threads or files. Whoever drives them says what happened, and is told what comes next.
+"""
+
+from __future__ import annotations
+
+from rlcore.schedule.coordinator import Coordinator
+from rlcore.schedule.dealing import LeaseQueue
+from rlcore.schedule.deliveries import Delivery, TrainOrder
+from rlcore.schedule.lengths import LengthKind, Lengths
+from rlcore.schedule.schedule_settings import ScheduleSettings
+
+__all__ = ["Coordinator", "Delivery", "LeaseQueue", "LengthKind", "Lengths", "ScheduleSettings", "TrainOrder"]

@@ -1,0 +1,83 @@
+"""Runs the command that was typed: finds who offers it, parses its words, and blames its plugin for what that does wrong."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rlcore.cli.parser import Parser
+from rlcore.contracts.errors import PluginError, RlcoreError, RunError, UsageError
+from rlcore.contracts.interfaces import Command
+from rlcore.contracts.specs import PluginKind
+from rlcore.host.blame import closest, reason
+from rlcore.host.catalogue import distribution_of
+from rlcore.host.registry import Registry
+from rlcore.host.unpackaged import is_reference
+
+__all__ = ["run_command"]
+
+_KIND = PluginKind.COMMAND
+_CORE = "rlcore"
+
+
+def run_command(name: str, words: Sequence[str]) -> int:
+    """Parse the words after the command's name and run it; returns its exit code.
+
+    UsageError for a word that is no command, PluginError for a command that cannot be loaded, RunError for a defect of its plugin.
+    """
+    registry = Registry.discover()
+    if is_reference(name) or not (registry.has(_KIND, name) or distribution_of(_KIND, name)):
+        raise UsageError(_unknown(name, registry))
+    spec, owner = registry.spec(_KIND, name), registry.owner(_KIND, name)
+    label = f"command {spec.name!r} of {owner}"
+    target = _target(registry, spec.name, label)
+    parser = Parser(prog=f"rlcore {spec.name}", description=spec.summary)
+    parser.set_defaults(registry=registry)
+    with _blamed(label, owner):
+        command = target()
+        command.add_arguments(parser)
+        code = command.run(parser.parse_args(words))
+    if type(code) is not int or code not in range(256):
+        said = code if type(code) is int else type(code).__name__
+        raise PluginError(f"{label}: run() returned {said}, it must return an exit code, 0 if all went well, at most 255")
+    return code
+
+
+def _unknown(name: str, registry: Registry) -> str:
+    left_out = "; ".join(registry.left_out())
+    said = f"{name} is not a command of rlcore{closest(name, registry.names(_KIND))}; type rlcore --help for the list"
+    return f"{said} ({left_out})" if left_out else said
+
+
+def _target(registry: Registry, name: str, label: str) -> type[Command]:
+    """The command's class. If its module cannot be imported, the author's traceback comes before the sentence."""
+    try:
+        target = registry.load(_KIND, name)
+    except PluginError as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
+        raise
+    if not (isinstance(target, type) and issubclass(target, Command)):
+        raise PluginError(f"{label}: its target is no class derived from rlcore.api.commands.Command")
+    if lacking := sorted(getattr(target, "__abstractmethods__", ())):
+        raise PluginError(f"{label} does not define {' and '.join(lacking)}(), which every command must")
+    return target
+
+
+@contextmanager
+def _blamed(label: str, owner: str) -> Iterator[None]:
+    """Turn a defect of a plugin into a RunError that names the plugin. A defect of rlcore itself is not hidden."""
+    try:
+        yield
+    except (RlcoreError, RecursionError, BrokenPipeError):
+        raise
+    except SystemExit as stop:
+        if stop.code is None or isinstance(stop.code, int):  # argparse after --help, or an exit code
+            raise
+        raise RunError(f"{label} raised {reason(stop)}") from stop
+    except Exception as error:
+        files = isinstance(error, OSError) and not isinstance(error, ConnectionError)  # what was typed, or a full disk
+        if owner == _CORE or files:
+            raise
+        raise RunError(f"{label} raised {reason(error)}") from error

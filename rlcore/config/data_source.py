@@ -1,0 +1,44 @@
+"""Which data source reads a data set: the one that is named, else the one whose prefix or longest suffix the path has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rlcore.config.model import DataSource
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import DataSourceSpec, PluginKind
+from rlcore.host.registry import Registry
+
+__all__ = ["is_file", "source_of", "source_spec"]
+
+
+def source_of(source: DataSource, registry: Registry) -> str:
+    """The name of the data source that reads it. PluginError, one sentence, if several claim the path."""
+    if source.source != "auto":
+        return source.source
+    specs = [spec for spec in registry.specs(PluginKind.DATA) if isinstance(spec, DataSourceSpec)]
+    claims = [(len(spec.prefix), spec.name) for spec in specs if spec.prefix and source.path.startswith(spec.prefix)]
+    if not claims and Path(source.path).is_dir():
+        claims = [(0, spec.name) for spec in specs if spec.folders]
+    if not claims:
+        claims = [(len(suffix), spec.name) for spec in specs for suffix in spec.suffixes if source.path.endswith(suffix)]
+    best = [name for length, name in claims if length == max(claims)[0]]
+    if len(best) > 1:
+        raise PluginError(
+            f"{source.path} is claimed by the data sources {' and '.join(sorted(best))}; name one of them in a file: "
+            f'dataset = [{{path = "{source.path}", source = "{min(best)}"}}]'
+        )
+    return best[0]
+
+
+def source_spec(source: DataSource, registry: Registry) -> DataSourceSpec:
+    """What that data source declares of itself."""
+    spec = registry.spec(PluginKind.DATA, source_of(source, registry))
+    assert isinstance(spec, DataSourceSpec)
+    return spec
+
+
+def is_file(source: DataSource, registry: Registry) -> bool:
+    """Whether the path names a file or a folder here, and nothing that only the data source can find."""
+    spec = source_spec(source, registry)
+    return bool(spec.suffixes or spec.folders) and not (spec.prefix and source.path.startswith(spec.prefix))

@@ -1,0 +1,46 @@
+"""Which weight transfer a run uses: what the runtime, the places of the roles and the installed transfers have in common."""
+
+from __future__ import annotations
+
+from rlcore.config.model import RunConfig
+from rlcore.contracts.specs import PluginKind, RuntimeSpec, Spec, WeightTransferSpec
+from rlcore.host.registry import Registry
+
+__all__ = ["fitting_transfers", "transfer_name"]
+
+_FARTHER = ("process", "host", "cluster")
+
+
+def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[str, str]:
+    """The weight transfer with ``auto`` resolved, and why; ``auto`` stays if nothing that is installed fits.
+
+    :param runtime: the name of the runtime, resolved; one that is not installed counts as one of several processes.
+    """
+    if config.weights.transport != "auto":
+        return config.weights.transport, ""
+    known = registry.spec(PluginKind.RUNTIME, runtime) if registry.has(PluginKind.RUNTIME, runtime) else None
+    runtime = known.name if known is not None else runtime.lower()
+    reach, why = _needed_reach(config, runtime, known)
+    fit = fitting_transfers(registry, runtime, reach)
+    return (fit[0].name if fit else "auto"), why
+
+
+def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[str, str]:
+    """How far apart trainer and producers may be, and why."""
+    if isinstance(spec, RuntimeSpec) and not spec.several:
+        return "process", "one process"
+    if config.run.master_address is None:
+        return "host", f"{'an' if runtime[0] in 'aeiou' else 'a'} {runtime.capitalize()} cluster on this host"
+    return "cluster", "producers and trainers may be on several hosts"
+
+
+def fitting_transfers(registry: Registry, runtime: str, reach: str) -> list[WeightTransferSpec]:
+    """Every transfer that the runtime can use and that reaches as far, the one that ``auto`` takes first."""
+    specs = [spec for spec in registry.specs(PluginKind.TRANSFER) if isinstance(spec, WeightTransferSpec)]
+    fit = [spec for spec in specs if spec.preference >= 0 and _reaches(spec, reach) and (not spec.runtimes or runtime in spec.runtimes)]
+    return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))
+
+
+def _reaches(spec: WeightTransferSpec, reach: str) -> bool:
+    # In one process a version must be there at once, which nothing that leaves the process promises.
+    return spec.reach == reach if reach == "process" else _FARTHER.index(spec.reach) >= _FARTHER.index(reach)

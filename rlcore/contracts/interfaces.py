@@ -1,0 +1,463 @@
+"""What a plugin implements. Base classes carry the defaults, so that a plugin writes only what it is for.
+
+The core calls these and knows nothing else of a plugin. Constructors: every target is called once per process as
+``target(context, options)`` for backends and ``target(options)`` or ``target()`` for the rest, ``options`` being an instance of the
+plugin's own pydantic model where its spec names one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
+
+if TYPE_CHECKING:
+    import argparse
+
+    import torch
+
+    from rlcore.cli.parser import Parser
+
+__all__ = [
+    "AdvantageEstimator",
+    "AsyncReward",
+    "Command",
+    "InFlight",
+    "InferenceBackend",
+    "InferenceCapabilities",
+    "InferenceContext",
+    "Loss",
+    "Need",
+    "Objective",
+    "OptimizerSettings",
+    "Reward",
+    "RowSource",
+    "RunInfo",
+    "Tokenizer",
+    "Tracker",
+    "TrainingBackend",
+    "TrainingCapabilities",
+    "TrainingContext",
+    "Which",
+]
+
+
+class Need(StrEnum):
+    """What a loss needs computed for it; nothing else is computed."""
+
+    OLD = "old"
+    """Old log probabilities already in ``prepare``; ``per_token`` always has them."""
+    REFERENCE = "reference"
+    ENTROPY = "entropy"
+
+
+class Which(StrEnum):
+    """Whose log probabilities a training backend is asked for."""
+
+    POLICY = "policy"
+    REFERENCE = "reference"
+
+
+class InFlight(StrEnum):
+    """What a backend does with unfinished requests when its weights change."""
+
+    FINISH = "finish"
+    RESUME = "resume"
+    ABORT = "abort"
+
+
+class Tokenizer(Protocol):
+    """What rlcore asks of a tokenizer; a Hugging Face one is wrapped, a fake is ten lines."""
+
+    stop_ids: frozenset[int]
+    """Tokens that end a completion."""
+
+    def render(self, messages: Sequence[Message]) -> np.ndarray:
+        """int32[C]: the chat template applied, with the generation prompt."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text without special tokens."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash that two processes compare, so that they cannot disagree on what a token means."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write it beside a model, in a form that its loader reads back."""
+        ...
+
+
+# --- inference ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceContext:
+    """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response."""
+
+    model: str
+    tokenizer: Tokenizer
+    prompts_per_forward: int
+    max_tokens: int
+    dtype: str = "float32"
+    device: str = "auto"
+    tensor_parallel: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceCapabilities:
+    """What an inference backend can do, checked before start.
+
+    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
+    function of ``Request.noise``, which bitwise reproducibility needs.
+    """
+
+    in_flight: InFlight
+    sleeps: bool = False
+    scores: bool = True
+    counter_noise: bool = False
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
+class InferenceBackend(ABC):
+    """Generates completions, many at a time, and takes new weights while it runs. Not thread-safe: one owner calls it."""
+
+    capabilities: InferenceCapabilities
+
+    @abstractmethod
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Queue requests; returns at once. Requests with equal ``token_ids`` share the prompt's computation where possible."""
+
+    @abstractmethod
+    def poll(self, timeout: float) -> list[Completion]:
+        """Make progress; return what has finished, [] after ``timeout`` seconds or where nothing is in flight. Never spins."""
+
+    @abstractmethod
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """Drop requests; those in flight are returned by ``poll`` as ``ABORTED`` with the tokens they have; unknown ids are ignored."""
+
+    @abstractmethod
+    def update(self, snapshot: Snapshot) -> int:
+        """Swap the weights whole, with requests in flight treated as declared; return the version now served. Keep none of the snapshot's
+        arrays, and no view of them: their memory is used for other weights as soon as this returns."""
+
+    @abstractmethod
+    def score(self, token_ids: np.ndarray) -> np.ndarray:
+        """The probe. int32[T] -> float32[T-1]: log probability of each token after the first, at temperature 1."""
+
+    def sleep(self) -> None:
+        """Release the device, keeping nothing that ``wake`` followed by ``update`` does not restore."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
+
+    def wake(self) -> None:
+        """Take the device back; ``update`` follows before the next ``submit``."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
+
+    def close(self) -> None:  # noqa: B027 - an engine without resources needs no close
+        """Free everything; called once, also after an error."""
+
+
+# --- training ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """AdamW with decoupled weight decay; linear warm-up, then cosine to ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.1
+    total_steps: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingContext:
+    """What one trainer rank is given. ``rollouts_per_forward`` is ``-tmbs``; ``tokens_per_forward`` bounds padded tokens of one forward;
+    ``prompts_per_slice`` is ``-tMbs``. ``needs``: what the objective asks for; the reference model is loaded only with ``Need.REFERENCE``.
+    """
+
+    model: str
+    optimizer: OptimizerSettings
+    rollouts_per_forward: int
+    tokens_per_forward: int
+    prompts_per_slice: int
+    needs: frozenset[Need] = frozenset()
+    dtype: str = "float32"
+    device: str = "auto"
+    rank: int = 0
+    world_size: int = 1
+    rendezvous: str = ""
+    """Where the ranks meet, ``tcp://host:port``; "" with one rank."""
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    zero_stage: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCapabilities:
+    """What a training backend can do, checked before start. ``layouts`` of {"single", "data", "tensor", "pipeline", "zero"}."""
+
+    layouts: frozenset[str] = frozenset({"single"})
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
+class Objective(Protocol):
+    """The loss of one micro-batch, global normalisers already in it: a pure function of the last stage's output.
+
+    The sum over all micro-batches of all ranks of one optimizer step is the loss of that step; its gradient is the step's gradient.
+    """
+
+    needs: frozenset[Need]
+
+    def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        """[n] log probabilities -> scalar to call ``backward`` on, and metrics whose sum over micro-batches is the step's figure."""
+        ...
+
+
+class TrainingBackend(ABC):
+    """Owns the policy, its optimizer and the loop over micro-batches.
+
+    With several ranks every method but ``data_parallel``, ``timings`` and ``close`` is collective: all ranks call it, in the same order.
+    ``close`` waits for nobody: another rank may be dead.
+    """
+
+    capabilities: TrainingCapabilities
+
+    @abstractmethod
+    def setup(self, context: TrainingContext) -> None:
+        """Load the model and build the optimizer; heavy imports happen here or later."""
+
+    @abstractmethod
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N] of this rank's share: of every policy token at its rollout's temperature, over the full vocabulary, without
+        gradient. A share may be empty."""
+
+    @abstractmethod
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """One optimizer step on this rank's share, which may be empty; the metrics of the whole step, the same on every rank, with
+        ``grad_norm`` (before clipping) and ``learning_rate``. Weights and normalisers of the share are those of the global batch, so
+        gradients and the objective's metrics add up over ranks."""
+
+    @abstractmethod
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """(Hugging Face name, tensor), complete and one at a time; collective: every rank goes through it, only rank 0 need yield anything.
+        The arrays are read later, while training goes on: nothing may write to them again."""
+
+    @abstractmethod
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1]: the policy's log probability of each token after the first, at temperature 1."""
+
+    @abstractmethod
+    def save_model(self, folder: Path) -> None:
+        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what exact resume needs beyond the model: optimizer, schedule, random state."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> None:
+        """Read what ``save`` wrote; every value equal bit for bit."""
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """(place, size) of this rank among those that hold whole replicas of the model and share a batch between them."""
+        return 0, 1
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all data-parallel ranks, by place; they may differ in length."""
+        return [values]
+
+    def timings(self) -> Mapping[str, float]:
+        """Seconds spent since the last call by part: ``forward``, ``backward``, ``optimizer``."""
+        return {}
+
+    def close(self) -> None:  # noqa: B027 - a backend without resources needs no close
+        """Free everything; called once, also after an error."""
+
+
+# --- rewards -----------------------------------------------------------------------------------------------------------
+
+
+class Reward(ABC):
+    """Judges one rollout. Lives in a worker process that is killed at the deadline, so it may be plain, synchronous code."""
+
+    requires: tuple[str, ...] = ()
+    """Columns of the data row that ``score`` reads; the same as in the spec."""
+
+    def open(self) -> None:  # noqa: B027
+        """Called once per worker, before the first score."""
+
+    def check(self, columns: Mapping[str, Any]) -> str | None:
+        """A reason why this row cannot be judged (an unparseable gold answer), None where it can; called before training."""
+        return None
+
+    def notice(self) -> str:
+        """One line on how this reward judges on this machine (the level of its sandbox), printed once at the start; "" for none."""
+        return ""
+
+    @abstractmethod
+    def score(self, item: RewardInput) -> Score:
+        """A verdict. What the text did wrong is a verdict too; raise only where the reward itself is at fault (outcome ``error``)."""
+
+    def score_group(self, items: Sequence[RewardInput]) -> list[Score]:
+        """Verdicts on all rollouts of one prompt; override where they are judged against each other, and set ``group_level``."""
+        return [self.score(item) for item in items]
+
+    group_level: bool = False
+
+    def close(self) -> None:  # noqa: B027
+        """Called once per worker at the end; a killed worker is not asked."""
+
+
+class AsyncReward(Reward):
+    """Judges by waiting for others (a model behind an address): many rollouts at once, as coroutines of one event loop.
+
+    The pool runs it in one process of its own beside its workers, so the limits hold for the whole node. At the deadline of a rollout its
+    coroutine is cancelled; where the loop itself is blocked, the process is killed, and only what blocked it is blamed. Plain ``open``,
+    ``check`` and ``close`` are called in that process too; ``requires`` and ``notice`` are those of ``Reward``.
+    The limits are class attributes; a constructor may set them from options.
+    """
+
+    concurrency: int = 16
+    """Rollouts in flight at once."""
+    retries: int = 3
+    """Further attempts after an exception of ``retryable``; all of them share the deadline."""
+    backoff: float = 0.5
+    """Seconds before the first further attempt, doubled before each one after it, and varied by half at random."""
+    rate_limit: float | None = None
+    """Attempts started per second; None: as many as ``concurrency`` admits. Waiting for the first one takes nothing from the deadline."""
+    retryable: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, InfrastructureError)
+    """What is the fault of the world: tried again, and outcome ``infra`` after the last attempt. Anything else is outcome ``error``."""
+
+    async def open_async(self) -> None:
+        """Called once, in the loop, before the first score: the place for a client that belongs to a loop."""
+
+    @abstractmethod
+    async def score_async(self, item: RewardInput) -> Score:
+        """A verdict; see ``Reward.score``. Must not block: await, or use ``asyncio.to_thread``."""
+
+    async def close_async(self) -> None:
+        """Called once, in the loop, at the end."""
+
+    def score(self, item: RewardInput) -> Score:
+        """One rollout in a loop of its own, without retries: for tests and for use outside the engine, which never calls it."""
+        return asyncio.run(self._alone(item))
+
+    async def _alone(self, item: RewardInput) -> Score:
+        await self.open_async()
+        try:
+            return await self.score_async(item)
+        finally:
+            await self.close_async()
+
+
+# --- algorithms --------------------------------------------------------------------------------------------------------
+
+
+class AdvantageEstimator(ABC):
+    """Turns the rewards of one global batch into advantages; pure numpy in float64, called once per batch on every rank."""
+
+    needs_greedy: bool = False
+    """Asks the producer for one greedy completion a prompt (ReMax)."""
+    accepts_kl: bool = False
+    """Can take the KL penalty in the reward."""
+
+    @abstractmethod
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        """float64[R], one per rollout, or float64[N], one per token."""
+
+
+class Loss(ABC):
+    """A policy-gradient loss, per token. Mask, KL penalty, entropy bonus, mismatch correction and aggregation are the core's."""
+
+    needs: frozenset[Need] = frozenset()
+
+    def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+        """Arrays float32[N] chosen over the whole global batch (ranks, selections); they come back as ``LossBatch.extras``."""
+        return {}
+
+    @abstractmethod
+    def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor | tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        """[n] -> [n] loss per token, to minimise; optionally with named per-token values [n] that are logged as batch means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """What observers and trackers learn of a run when it starts."""
+
+    folder: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+class RowSource(ABC):
+    """Reads the rows of a data set; made with its options, or with nothing if it has none."""
+
+    @abstractmethod
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """(number from 1, row) of each row, in the same order each time it is asked.
+
+        A row is what one line of a JSONL file holds: a mapping with ``messages`` and the columns that the rewards need. A row that cannot
+        be read is a ``BadRow`` with the reason, in place of the mapping; then the others are still looked at. What cannot be read at
+        all raises DataError.
+
+        :param path: as the user typed it, the prefix included.
+        """
+
+
+class Tracker(ABC):
+    """Receives every metric record. One that raises is reported once, switched off and named in the summary; the run goes on."""
+
+    @abstractmethod
+    def open(self, run: RunInfo) -> None:
+        """The run starts."""
+
+    @abstractmethod
+    def log(self, record: Mapping[str, Any]) -> None:
+        """One record: ``{"step": 3, "reward/mean": 4.1, …}``."""
+
+    def close(self) -> None:  # noqa: B027
+        """The run ended, well or not."""
+
+
+class Command(ABC):
+    """A command of the ``rlcore`` command line. It is made without arguments when it is typed; then ``add_arguments`` and ``run`` are
+    called, once each.
+
+    An error of ``rlcore.api`` ends the command with its sentence and exit code. Any other exception is a defect of the plugin: the user
+    sees its traceback and a sentence that names the plugin.
+    """
+
+    @abstractmethod
+    def add_arguments(self, parser: Parser) -> None:
+        """Add what can be typed after ``rlcore NAME``; set ``parser.usage``, ``description`` and ``epilog`` where argparse's own are poor.
+
+        :param parser: an ``argparse.ArgumentParser`` whose errors are one sentence and exit code 2. ``rlcore NAME --help`` calls this
+            too, so import nothing here that takes long.
+        """
+
+    @abstractmethod
+    def run(self, args: argparse.Namespace) -> int:
+        """Do the work and return the exit code: 0 fine, 1 failed, 2 what was typed cannot work, 130 interrupted.
+
+        :param args: what was typed, by the names of ``add_arguments``; ``args.registry`` is the ``Registry`` of what is installed.
+        """

@@ -1,0 +1,254 @@
+"""What a plugin declares: a name, where the implementation lives, its options, its documentation. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Literal
+
+__all__ = [
+    "AdvantageSpec",
+    "AlgorithmSpec",
+    "CommandSpec",
+    "DataSourceSpec",
+    "InferenceBackendSpec",
+    "LossSpec",
+    "PluginKind",
+    "RewardSpec",
+    "RuntimeSpec",
+    "SandboxSpec",
+    "Spec",
+    "TrackerSpec",
+    "TrainingBackendSpec",
+    "WeightTransferSpec",
+]
+
+
+class PluginKind(StrEnum):
+    """The kinds of thing that a plugin can offer; the value is the word that users type (``rlcore show reward boxed``)."""
+
+    REWARD = "reward"
+    INFERENCE = "inference"
+    TRAINING = "training"
+    ESTIMATOR = "estimator"
+    LOSS = "loss"
+    ALGORITHM = "algo"
+    TRACKER = "tracker"
+    RUNTIME = "runtime"
+    TRANSFER = "transfer"
+    SANDBOX = "sandbox"
+    COMMAND = "command"
+    DATA = "data"
+
+
+_NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
+_TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """Common to all kinds. ``name``: lower case (users may type any case); ``target``: ``"package.module:attribute"``, imported on first
+    use; ``config``: the same for a pydantic model of its options, "" for none; ``summary``: one line; ``source``: paper and equation.
+    """
+
+    name: str
+    target: str
+    summary: str
+    config: str = ""
+    source: str = ""
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self._check_types()
+        for name in (self.name, *self.aliases):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
+            if name == "auto":
+                raise ValueError(f"{type(self).__name__} name 'auto' is taken: it means what the recipe or the core chooses")
+        for label, value in (("target", self.target), ("config", self.config)):
+            if value and not _TARGET.fullmatch(value):
+                raise ValueError(f"{type(self).__name__} {self.name!r}: {label} {value!r} must read 'package.module:attribute'")
+
+    def _check_types(self) -> None:
+        """Refuse a text for a tuple of texts, which would be read letter by letter, and what is no whole number for one."""
+        for known in fields(self):
+            value, label = getattr(self, known.name), f"{type(self).__name__} {self.name!r}: {known.name}"
+            texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+            if str(known.type).startswith("tuple[str") and not texts:
+                raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
+            if known.type == "int" and type(value) is not int:
+                raise ValueError(f"{label} is {value!r}, it must be a whole number")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardSpec(Spec):
+    """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
+    ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
+    answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1). ``deadline``: seconds that it has for
+    one response where the user sets none. ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
+    runs it on; imported by that command only."""
+
+    requires: tuple[str, ...] = ()
+    gives_accuracy: bool = True
+    system_prompt: str = ""
+    stop: tuple[str, ...] = ()
+    full_value_option: str = ""
+    deadline: float = 10.0
+    audit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceBackendSpec(Spec):
+    """An inference backend. ``requires_module``: the engine that must be importable (the distribution installs without it);
+    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer."""
+
+    requires_module: str = ""
+    install: str = ""
+    tokenizer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingBackendSpec(Spec):
+    """A training backend; ``requires_module`` and ``install`` as for inference."""
+
+    requires_module: str = ""
+    install: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageSpec(Spec):
+    """An advantage estimator. ``accepts_kl`` and ``needs_greedy`` as on the class; here too, so that a run is checked without import.
+    ``group_baseline``: its baseline is made of a prompt's other completions, so a group of one has no advantage."""
+
+    accepts_kl: bool = False
+    needs_greedy: bool = False
+    group_baseline: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSpec(Spec):
+    """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
+    data only. ``sequence_ratio``: it has one ratio a response, which a weight for stale data must then be too."""
+
+    on_policy: bool = False
+    sequence_ratio: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSpec(Spec):
+    """A recipe: an estimator and a loss by registered name, and defaults for settings of the core, each with where it comes from.
+
+    ``defaults`` maps a setting's path to ``(value, source)``: ``{"algorithm.kl_coeff": (0.01, "GRPO, section 4.1")}``. ``notes`` is the
+    formula and the differences from other conventions, in plain text. A recipe has no code: ``target`` stays "".
+    """
+
+    target: str = ""
+    estimator: str
+    loss: str
+    defaults: Mapping[str, tuple[Any, str]] = field(default_factory=dict)
+    notes: str = ""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)  # super() without arguments does not work in a class with slots
+        for path, default in self.defaults.items():
+            if "." not in path or path in ("algorithm.name", "algorithm.estimator", "algorithm.loss"):
+                raise ValueError(f"AlgorithmSpec {self.name!r}: defaults are for settings such as 'algorithm.kl_coeff', not for {path!r}")
+            if not (isinstance(default, tuple) and len(default) == 2 and isinstance(default[1], str)):
+                raise ValueError(f"AlgorithmSpec {self.name!r}: the default of {path!r} must be a pair (value, where it comes from)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerSpec(Spec):
+    """A tracker of metrics. Its options stand in ``[log.options.NAME]``, so its name holds no dot."""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if "." in self.name:
+            raise ValueError(f"TrackerSpec name {self.name!r}: leave the dot out, for the options stand in [log.options.NAME]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeSpec(Spec):
+    """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Crew``
+    (``rlcore.api.runtime``).
+
+    ``several``: it can place more than one producer or trainer rank, and the weights travel between processes; a runtime without it is one
+    process. ``settings``: the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``,
+    ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
+    ``schedule.producer_load_deadline``. ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
+    whose instance the crew finds as ``plan.runtime_options``."""
+
+    several: bool = False
+    settings: tuple[str, ...] = ()
+    requires_module: str = ""
+    install: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightTransferSpec(Spec):
+    """A way for weights from the trainer to the engines; ``target`` is an ``rlcore.api.weights.WeightTransfer``.
+
+    ``reach``: how far apart the two ends may be: ``process`` (the same process, and what was published is there as soon as ``publish``
+    has returned), ``host`` (two processes of one user on one host), ``cluster`` (processes on any hosts). ``runtimes``: the names of the
+    runtimes that it works in, () for all. ``preference``: of several that fit, ``transport = "auto"`` takes the one that reaches no farther
+    than it must, then the one with the highest preference; below 0: never by itself.
+    """
+
+    reach: Literal["process", "host", "cluster"]
+    runtimes: tuple[str, ...] = ()
+    preference: int = 0
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if self.reach not in ("process", "host", "cluster"):
+            raise ValueError(f"WeightTransferSpec {self.name!r}: reach {self.reach!r} must be process, host or cluster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec(Spec):
+    """A sandbox, which runs programs that nobody trusts. ``levels``: the values of ``rlcore.api.sandbox.Level`` that it can give,
+    strongest first; a user who asks for another one is refused before the run starts (empty: whatever it gives is known once it is open).
+    """
+
+    levels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSpec(Spec):
+    """A command of the ``rlcore`` command line. ``name`` is what users type, ``summary`` its line in ``rlcore --help``; ``target`` is a
+    class derived from ``rlcore.api.commands.Command``, which is imported when the command is typed. ``position``: ``rlcore --help`` lists
+    commands by rising position, and by name those of one position."""
+
+    position: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSourceSpec(Spec):
+    """A reader of data sets; ``target`` is an ``rlcore.api.data.RowSource``.
+
+    ``prefix``: paths that it reads begin so ("hf:"); what stands behind it need not be a file. ``suffixes``: file names that it reads end
+    so (".jsonl"); the longest suffix wins, and "" is any file that no other data source claims. ``folders``: it reads folders. One
+    without any of these is used by its name only (``source = "…"``), and gives the path any meaning it likes.
+    """
+
+    suffixes: tuple[str, ...] = ()
+    prefix: str = ""
+    folders: bool = False
+
+
+SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {
+    PluginKind.REWARD: RewardSpec,
+    PluginKind.INFERENCE: InferenceBackendSpec,
+    PluginKind.TRAINING: TrainingBackendSpec,
+    PluginKind.ESTIMATOR: AdvantageSpec,
+    PluginKind.LOSS: LossSpec,
+    PluginKind.ALGORITHM: AlgorithmSpec,
+    PluginKind.TRACKER: TrackerSpec,
+    PluginKind.RUNTIME: RuntimeSpec,
+    PluginKind.TRANSFER: WeightTransferSpec,
+    PluginKind.SANDBOX: SandboxSpec,
+    PluginKind.COMMAND: CommandSpec,
+    PluginKind.DATA: DataSourceSpec,
+}

@@ -1,0 +1,55 @@
+"""Reads a CSV file with a header. Every cell is text; an empty one is an absent column."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.contracts.errors import DataError
+from rlcore.contracts.interfaces import RowSource
+from rlcore.data.rows import BadRow
+
+__all__ = ["CsvFile", "CsvOptions"]
+
+
+class CsvOptions(BaseModel):
+    """Options of the data source ``csv``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    prompt: str = Field("prompt", description="column that holds the user's message, unless there is a column messages, which is JSON")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="character between two cells")
+
+
+class CsvFile(RowSource):
+    """The data source ``csv``."""
+
+    def __init__(self, options: CsvOptions) -> None:
+        self._options = options
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """See RowSource; the number of a row is that of its last line."""
+        try:
+            with Path(path).open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.DictReader(file, delimiter=self._options.delimiter, strict=True)
+                for cells in reader:
+                    yield reader.line_num, self._row(cells, len(reader.fieldnames or ()))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"{path}: not a CSV file that can be read ({error}); save it as CSV in UTF-8") from error
+
+    def _row(self, cells: dict[str, str], columns: int) -> object:
+        if None in cells:
+            return BadRow(f"the row has more cells than the header, which has {columns}; put quotes around a cell that holds a delimiter")
+        row: dict[str, object] = {name: cell for name, cell in cells.items() if cell}
+        try:
+            if "messages" in row:
+                return {**row, "messages": json.loads(str(row["messages"]))}
+        except ValueError as error:
+            return BadRow(f'the cell "messages" is not JSON ({error})')
+        if self._options.prompt in row:
+            row["messages"] = {"role": "user", "content": row.pop(self._options.prompt)}
+        return row

@@ -1,0 +1,1 @@
+"""Finds plugins and resolves names: discovery, registry, unpackaged parts, attestation."""

@@ -1,0 +1,55 @@
+"""Turns an exception of somebody else's code into half a sentence: what was raised, in which file, on which line.
+
+Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` who it is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlcore.contracts.errors import RlcoreError, RunError
+
+__all__ = ["blaming", "closest", "reason"]
+
+_LONGEST = 300
+
+
+def reason(error: BaseException) -> str:
+    """``"NameError: name 'x' is not defined (my.py, line 3)"``: the error's type, its first line, where it was raised."""
+    if isinstance(error, SyntaxError):
+        place = f" ({Path(error.filename).name}, line {error.lineno})" if error.filename else ""
+        return f"{type(error).__name__}: {error.msg}{place}"
+    lines = str(error).strip().splitlines()
+    said = f"{type(error).__name__}: {lines[0][:_LONGEST].rstrip('.')}" if lines else type(error).__name__
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _machinery(frame.filename)]
+    return f"{said} ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else said
+
+
+def _machinery(filename: str) -> bool:
+    """Frames that brought the code in or called it, and say nothing about where it went wrong."""
+    path = Path(filename)
+    return filename.startswith("<frozen") or "importlib" in path.parts or "pluggy" in path.parts or path.parent == Path(__file__).parent
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """``"; did you mean 'boxed'?"``-style tail for the nearest known word, "" where none is near."""
+    near = difflib.get_close_matches(word.lower(), sorted(set(known)), n=1)
+    folded = {name.lower(): name for name in known}
+    if not near:
+        near = difflib.get_close_matches(word.lower(), sorted(folded), n=1)
+    return f", did you mean {folded.get(near[0], near[0])!r}" if near else ""
+
+
+@contextmanager
+def blaming(who: str, doing: str) -> Iterator[None]:
+    """Inside, anything but an rlcore error is raised as RunError: ``{who} failed while {doing}: …``."""
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as if it were done
+        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,150 @@
+"""What the core itself offers, through the same hooks as any plugin: the parts that recipes of every family share."""
+
+from __future__ import annotations
+
+from rlcore.contracts.hookspecs import hookimpl
+from rlcore.contracts.specs import AdvantageSpec, CommandSpec, DataSourceSpec, LossSpec, RuntimeSpec, WeightTransferSpec
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
+    """Baselines within a group."""
+    return [
+        AdvantageSpec(
+            name="group_norm",
+            target="rlcore.learning.advantages:GroupNorm",
+            summary="Reward minus the group's mean, over the group's unbiased standard deviation + 1e-4",
+            source="DeepSeekMath (arXiv 2402.03300), section 4.1.2, outcome supervision",
+        ),
+        AdvantageSpec(
+            name="group_mean",
+            target="rlcore.learning.advantages:GroupMean",
+            summary="Reward minus the group's mean",
+            source="Understanding R1-Zero-Like Training (arXiv 2503.20783), section 3.2, Dr. GRPO",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_losses() -> list[LossSpec]:
+    """The clipped surrogate of PPO, with separate bounds."""
+    return [
+        LossSpec(
+            name="clipped",
+            target="rlcore.learning.losses:ClippedSurrogate",
+            config="rlcore.learning.loss_options:ClippedOptions",
+            summary="Probability ratio times advantage, clipped to [1 - clip_eps_low, 1 + clip_eps_high]",
+            source="PPO (arXiv 1707.06347), equation 7; separate bounds: DAPO (arXiv 2503.14476), section 3.1",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_runtimes() -> list[RuntimeSpec]:
+    """Everything in one process."""
+    return [
+        RuntimeSpec(
+            name="local",
+            target="rlcore.runtime.local:LocalCrew",
+            summary="One producer and one trainer in this process; with max_staleness above 0 they work at the same time",
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """Files of rows, and the hub."""
+    return [
+        DataSourceSpec(
+            name="jsonl",
+            target="rlcore.data.jsonl:JsonLines",
+            summary="A JSON object a line; any file that no other data source claims",
+            suffixes=(".jsonl", ""),
+        ),
+        DataSourceSpec(
+            name="json",
+            target="rlcore.data.json_file:JsonFile",
+            summary="One JSON list of objects, or an object a line",
+            suffixes=(".json",),
+        ),
+        DataSourceSpec(
+            name="csv",
+            target="rlcore.data.csv_file:CsvFile",
+            config="rlcore.data.csv_file:CsvOptions",
+            summary="CSV with a header; every column is text",
+            suffixes=(".csv",),
+        ),
+        DataSourceSpec(
+            name="parquet",
+            target="rlcore.data.tables:ParquetFile",
+            summary="Parquet; needs pyarrow",
+            suffixes=(".parquet",),
+        ),
+        DataSourceSpec(
+            name="hub",
+            target="rlcore.data.tables:HubRows",
+            summary="hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT of the Hugging Face hub, or a folder saved by datasets",
+            prefix="hf:",
+            folders=True,
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
+    """Ways for weights that need nothing but one host."""
+    return [
+        WeightTransferSpec(
+            name="memory",
+            target="rlcore.weights.memory:MemoryTransfer",
+            summary="The snapshot itself, within one process",
+            reach="process",
+            preference=10,
+        ),
+        WeightTransferSpec(
+            name="shared",
+            target="rlcore.weights.shared:SharedTransfer",
+            summary="One copy into memory that every process of the host maps; Linux",
+            reach="host",
+            preference=10,
+        ),
+    ]
+
+
+@hookimpl
+def rlcore_register_commands() -> list[CommandSpec]:
+    """The commands that every installation has; plugins stand between them by their position."""
+    return [
+        CommandSpec(
+            name="train",
+            target="rlcore.cli.train:TrainCommand",
+            summary="train a model as TOML files and flags say",
+            position=20,
+        ),
+        CommandSpec(
+            name="score",
+            target="rlcore.cli.score:ScoreCommand",
+            summary="judge a file of completions with a reward, without training",
+            position=40,
+        ),
+        CommandSpec(
+            name="audit",
+            target="rlcore.cli.audit:AuditCommand",
+            summary="show a reward hostile and honest completions, and report what it makes of them",
+            position=50,
+        ),
+        CommandSpec(
+            name="show",
+            target="rlcore.cli.show:ShowCommand",
+            summary="explain a plugin, or where each setting of a run comes from",
+            position=70,
+        ),
+        CommandSpec(
+            name="plugins",
+            target="rlcore.cli.plugins:PluginsCommand",
+            summary="list installed plugins, or why one does not work",
+            position=80,
+        ),
+    ]

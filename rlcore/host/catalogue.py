@@ -1,0 +1,86 @@
+"""Names that rlcore's own plugins are known to offer, so that a name that is not installed comes with the line that installs it.
+
+A stranger's plugin needs no entry here: the catalogue is consulted only after everything installed was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import PluginKind
+
+__all__ = ["LABELS", "NotInstalledError", "distribution_of", "known_names"]
+
+LABELS: Mapping[PluginKind, str] = {
+    PluginKind.REWARD: "reward",
+    PluginKind.INFERENCE: "inference backend",
+    PluginKind.TRAINING: "training backend",
+    PluginKind.ESTIMATOR: "advantage estimator",
+    PluginKind.LOSS: "loss",
+    PluginKind.ALGORITHM: "algorithm",
+    PluginKind.TRACKER: "tracker",
+    PluginKind.RUNTIME: "runtime",
+    PluginKind.TRANSFER: "weight transfer",
+    PluginKind.SANDBOX: "sandbox",
+    PluginKind.COMMAND: "command",
+    PluginKind.DATA: "data source",
+}
+"""What a kind is called in a sentence."""
+
+
+class NotInstalledError(PluginError):
+    """A name that rlcore knows of and that no installed distribution offers; ``pip`` is the line to type, or the
+    sentence that no release has it."""
+
+    def __init__(self, message: str, pip: str) -> None:
+        super().__init__(message)
+        self.pip = pip
+
+
+_OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
+    "rlcore-plugin-math": {PluginKind.REWARD: ("boxed", "think_answer_tags")},
+    "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
+    "rlcore-plugin-sandbox": {PluginKind.SANDBOX: ("local",)},
+    "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
+    "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},
+    "rlcore-plugin-sglang": {PluginKind.INFERENCE: ("sglang",)},
+    "rlcore-plugin-torch": {PluginKind.TRAINING: ("torch",)},
+    "rlcore-plugin-colossalai": {PluginKind.TRAINING: ("colossalai",)},
+    "rlcore-plugin-grpo": {
+        PluginKind.ALGORITHM: ("grpo", "dr_grpo", "gspo", "cispo", "gmpo", "sapo", "maxrl"),
+        PluginKind.ESTIMATOR: ("maxrl", "pass_at_k", "pkpo"),
+        PluginKind.LOSS: ("gspo", "cispo", "gmpo", "sapo"),
+    },
+    "rlcore-plugin-entropy": {PluginKind.ALGORITHM: ("clip_cov", "kl_cov"), PluginKind.LOSS: ("clip_cov", "kl_cov")},
+    "rlcore-plugin-dapo": {PluginKind.ALGORITHM: ("dapo",)},
+    "rlcore-plugin-rloo": {PluginKind.ALGORITHM: ("rloo",), PluginKind.ESTIMATOR: ("rloo",)},
+    "rlcore-plugin-reinforce": {
+        PluginKind.ALGORITHM: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),
+        PluginKind.ESTIMATOR: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),
+        PluginKind.LOSS: ("gpg",),
+    },
+    "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
+    "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
+    "rlcore-plugin-ray": {
+        PluginKind.RUNTIME: ("ray",),
+        PluginKind.TRANSFER: ("object_store", "collective"),
+        PluginKind.COMMAND: ("launch",),
+    },
+    "rlcore-plugin-tensorboard": {PluginKind.TRACKER: ("tensorboard",)},
+    "rlcore-plugin-wandb": {PluginKind.TRACKER: ("wandb",)},
+}
+
+_BY_NAME: Mapping[tuple[PluginKind, str], str] = {
+    (kind, name): distribution for distribution, kinds in _OFFERS.items() for kind, names in kinds.items() for name in names
+}
+
+
+def distribution_of(kind: PluginKind, name: str) -> str | None:
+    """The distribution that is to offer ``name`` (any case), None where rlcore has not heard of it."""
+    return _BY_NAME.get((kind, name.lower()))
+
+
+def known_names(kind: PluginKind) -> tuple[str, ...]:
+    """Every name of a kind in the catalogue, sorted."""
+    return tuple(sorted(name for of_kind, name in _BY_NAME if of_kind is kind))

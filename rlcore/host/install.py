@@ -1,0 +1,85 @@
+"""What to type to install a distribution. Those of this repository are on no index: a stranger may own their names there.
+
+So no line hands pip such a name alone; it names a folder of the checkout, or a wheel.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from importlib.metadata import distributions
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+__all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
+
+_PREFIX = "rlcore-plugin-"
+_NAMES = ("code", "dapo", "entropy", "grpo", "math", "plan", "quickstart", "ray", "reinforce", "rloo", "sandbox", "torch", "transformers")
+RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
+"""The plugins of this repository."""
+
+REQUIRED = {"code": ("sandbox",)}
+"""Plugins of this repository that another one requires: pip would else look for them on an index."""
+
+_FOLDERS = {"sandbox": "local"}
+"""Folders below ``plugins/*`` that are not called like their plugin."""
+
+NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
+"""Plugins that rlcore knows by name and that do not exist yet."""
+
+EXTRAS = {"datasets": (), "quickstart": ("grpo", "math", "quickstart", "torch", "transformers"), "ray": ("ray",)}
+"""The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
+
+NEEDS_EXTRA = {"rlcore-plugin-quickstart": "rlcore[quickstart]"}
+"""Plugins that are of use with all that an extra brings only, and this extra: it is what a line installs."""
+
+WHEELS = "FOLDER_WITH_WHEELS"
+"""Stands for the folder that ``make wheels`` filled, if nothing says where it is."""
+
+
+def install_line(what: str, *, upgrade: bool = False) -> str:
+    """The command that installs ``what``: ``rlcore``, rlcore with an extra of ``EXTRAS``, a plugin of this repository, or the
+    distribution of somebody else, which pip gets by its name.
+
+    ``upgrade``: a newer one than the one that is installed. A sentence in place of a command if ``what`` is in no release.
+    """
+    name, _, extra = what.rstrip("]").partition("[")
+    if name in NOT_RELEASED:
+        return f"{name} is not in this release"
+    if name != "rlcore" and name not in RELEASED:
+        return f"pip install {'-U ' if upgrade else ''}{what}"
+    parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]
+    parts += [f"{_PREFIX}{short}" for part in tuple(parts) for short in REQUIRED.get(part.removeprefix(_PREFIX), ())]
+    checkout, wheels = _source()
+    folders = [_folder(checkout, part) for part in parts] if checkout else [None]
+    if None not in folders:
+        words = [f"-e {shlex.quote(f'{folder}[{extra}]' if extra and folder == checkout else str(folder))}" for folder in folders]
+        return f"{f'git -C {shlex.quote(str(checkout))} pull && ' if upgrade else ''}pip install {' '.join(words)}"
+    words = [f"{wheels}/{part.replace('-', '_')}-*.whl" for part in parts]
+    # The extra comes by name beside the file of rlcore: pip takes rlcore from the file then.
+    return " ".join(["pip install", *(["-U"] if upgrade else []), *words, *([shlex.quote(what)] if extra else [])])
+
+
+def _folder(checkout: Path, part: str) -> Path | None:
+    """Where the part lies in the checkout, None if it does not."""
+    short = part.removeprefix(_PREFIX)
+    return checkout if part == "rlcore" else next(checkout.glob(f"plugins/*/{_FOLDERS.get(short, short)}"), None)
+
+
+def _source() -> tuple[Path | None, str]:
+    """The checkout that rlcore was installed from, None if from none; and where the wheels are, as a word of the shell."""
+    here = Path(__file__).parents[2]
+    if _is_checkout(here):
+        return here, WHEELS
+    for found in distributions(name="rlcore"):
+        address = urlsplit(str(json.loads(found.read_text("direct_url.json") or "{}").get("url", "")))
+        path = Path(unquote(address.path))
+        if address.scheme == "file" and _is_checkout(path):
+            return path, WHEELS
+        if address.scheme == "file" and path.suffix == ".whl" and path.parent.is_dir():
+            return None, shlex.quote(str(path.parent))
+    return None, WHEELS
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "pyproject.toml").is_file() and (folder / "plugins").is_dir()

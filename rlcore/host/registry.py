@@ -1,0 +1,364 @@
+"""Name -> spec per kind of plugin, and what hangs on it: the object itself, its options, who owns it, what to type where it is missing.
+
+Discovery imports no plugin target; ``load`` and ``options_model`` do, on first use. Knows nothing of a run's configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import Distribution
+from typing import Any
+
+from pydantic import BaseModel
+
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
+from rlcore.host.blame import closest, reason
+from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
+from rlcore.host.discovery import Plugin, PluginRow, find_plugins, switch_notes
+from rlcore.host.install import NEEDS_EXTRA, install_line
+from rlcore.host.observers import Observers
+from rlcore.host.targets import load_target, missing_target
+from rlcore.host.unpackaged import Adopted, adopt, is_reference, load_reference, shipped
+
+__all__ = ["Attestation", "NotInstalledError", "PluginRow", "Registry"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attestation:
+    """What one process resolved a name to. Two processes that work on one run must agree on every field.
+
+    ``distribution`` is the path for an unpackaged file; ``source_sha256`` is of that file, "" for packaged plugins.
+    """
+
+    kind: PluginKind
+    name: str
+    distribution: str
+    version: str
+    spec_sha256: str
+    source_sha256: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Offer:
+    """One name, and who stands behind it; ``adopted`` for what is not packaged."""
+
+    spec: Spec
+    owner: str
+    version: str
+    adopted: Adopted | None = None
+
+
+class Registry:
+    """Everything that is installed, built in, or was added by hand. One per process or run; not shared between threads.
+
+    ``rows``: what ``rlcore plugins`` lists; ``notes``: sentences on RLCORE_PLUGINS and RLCORE_DISABLE that the user should read.
+    """
+
+    def __init__(self, plugins: Sequence[Plugin], notes: Sequence[str] = ()) -> None:
+        self._plugins = tuple(plugins)
+        self.rows: tuple[PluginRow, ...] = tuple(plugin.row for plugin in plugins)
+        self.notes: tuple[str, ...] = tuple(notes)
+        self._offers: dict[PluginKind, dict[str, list[_Offer]]] = {kind: {} for kind in PluginKind}
+        self._by_hand: dict[tuple[PluginKind, str], _Offer] = {}
+        for plugin in plugins:
+            for kind, spec in plugin.specs:
+                offer = _Offer(spec=spec, owner=plugin.row.distribution, version=plugin.row.version)
+                for word in dict.fromkeys((spec.name, *spec.aliases)):
+                    self._offers[kind].setdefault(word, []).append(offer)
+
+    @classmethod
+    def discover(cls, distributions: Iterable[Distribution] | None = None) -> Registry:
+        """Read the entry points of every installed distribution (or of the given ones) and import their light modules."""
+        plugins = find_plugins(distributions)
+        return cls(plugins, switch_notes(plugin.row for plugin in plugins))
+
+    # --- names ---------------------------------------------------------------------------------------------------------
+
+    def add(self, kind: PluginKind | str, obj_or_spec: Any, name: str | None = None) -> str:
+        """Take in a class, function, instance, spec, or ``./my.py:NAME``; return the name it goes by in this registry.
+
+        Without ``name`` that is the object's own in lower case; PluginError where the name is taken or the object does not fit.
+        """
+        kind = PluginKind(kind)
+        if isinstance(obj_or_spec, str):
+            self.spec(kind, obj_or_spec)
+            return obj_or_spec
+        if isinstance(obj_or_spec, SPEC_OF_KIND[kind]):
+            offer = _Offer(spec=obj_or_spec, owner="python", version="")
+        else:
+            called = name or getattr(obj_or_spec, "__qualname__", type(obj_or_spec).__name__)
+            adopted = adopt(kind, obj_or_spec, label=f"{LABELS[kind]} {called!r}")
+            offer = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
+        if name is not None:
+            offer = replace(offer, spec=_renamed(offer.spec, name))
+        word = offer.spec.name
+        if word in self._offers[kind]:
+            owner = self._offers[kind][word][0].owner
+            raise PluginError(f"the name {word!r} is taken by the {LABELS[kind]} of {owner}; give yours another: add(…, name=…)")
+        self._by_hand[kind, word] = offer
+        return word
+
+    def names(self, kind: PluginKind | str) -> list[str]:
+        """Every name of a kind, sorted, aliases left out."""
+        kind = PluginKind(kind)
+        offered = {offer.spec.name for offers in self._offers[kind].values() for offer in offers}
+        return sorted(offered | {name for of_kind, name in self._by_hand if of_kind is kind and not is_reference(name)})
+
+    def specs(self, kind: PluginKind | str) -> list[Spec]:
+        """The spec of every name of a kind, in order of the names. A name that two plugins claim is left out, for it cannot be used."""
+        kind = PluginKind(kind)
+        return [self.spec(kind, name) for name in self.names(kind) if (kind, name) in self._by_hand or len(self._offers[kind][name]) == 1]
+
+    def has(self, kind: PluginKind | str, name: str) -> bool:
+        """True where ``spec`` would find it (a name that two plugins claim is there, though it cannot be used)."""
+        kind = PluginKind(kind)
+        if (kind, name) in self._by_hand or (kind, name.lower()) in self._by_hand or name.lower() in self._offers[kind]:
+            return True
+        try:
+            self._offer(kind, name)
+        except PluginError:
+            return False
+        return True
+
+    def spec(self, kind: PluginKind | str, name: str) -> Spec:
+        """The spec behind a name or alias (any case), ``./my.py:MyLoss`` or ``pkg.mod:Attr``.
+
+        PluginError where nothing, or more than one plugin, offers it; NotInstalledError where a known distribution would.
+        """
+        return self._offer(PluginKind(kind), name).spec
+
+    def owner(self, kind: PluginKind | str, name: str) -> str:
+        """The distribution that offers it, or the path of an unpackaged file."""
+        return self._offer(PluginKind(kind), name).owner
+
+    def version(self, kind: PluginKind | str, name: str) -> str:
+        """The version of the distribution that offers it, "" for what is not packaged."""
+        return self._offer(PluginKind(kind), name).version
+
+    # --- objects -------------------------------------------------------------------------------------------------------
+
+    def load(self, kind: PluginKind | str, name: str) -> Any:
+        """The target, imported: call it with the options where it has any (``rlcore.contracts.interfaces``)."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        label = f"{LABELS[kind]} {name!r} of {offer.owner}"
+        if offer.adopted is not None and offer.adopted.target is not None:
+            return offer.adopted.target
+        if not offer.spec.target:
+            raise PluginError(f"{label} is a recipe and has no code to load; its parts are its estimator and its loss")
+        target = load_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
+        if not callable(target):
+            raise PluginError(f"{label}: its target {offer.spec.target!r} is a {type(target).__name__}, which cannot be called")
+        return target
+
+    def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
+        """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        label = f"{LABELS[kind]} {name!r} of {offer.owner}"
+        if offer.adopted is not None:
+            model, called = offer.adopted.options, f"{offer.spec.target}.Options"
+        else:
+            called = offer.spec.config
+            model = load_target(called, f"{label}: its options model {called!r}") if called else None
+        if model is None:
+            return None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise PluginError(f"{label}: its options model {called!r} is not a pydantic BaseModel")
+        if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
+            raise PluginError(f'{label}: its options model {called!r} must set model_config = ConfigDict(extra="forbid", frozen=True)')
+        return model
+
+    def payload(self, kind: PluginKind | str, name: str) -> bytes | None:
+        """For an unpackaged object, bytes that ``pickle.loads`` turns into its target in another process; None for a packaged one.
+
+        The target is always a class, made with or without options like any other. An instance of its options travels by
+        ``cloudpickle``, not by plain pickle.
+        """
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        if offer.adopted is None or offer.adopted.target is None:
+            return None
+        return shipped(offer.adopted.target, offer.adopted.module, f"{LABELS[kind]} {name!r} of {offer.owner}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
+        added = []
+        for (kind, name), offer in self._by_hand.items():
+            shipment = None
+            if offer.adopted is not None:
+                label = f"{LABELS[kind]} {name!r}"
+                shipment = shipped((offer.adopted.target, offer.adopted.options), offer.adopted.module, label)
+                offer = replace(offer, adopted=replace(offer.adopted, target=None, options=None))
+            added.append((kind, name, offer, shipment))
+        return _arrived, (tuple(added),)
+
+    # --- identity ------------------------------------------------------------------------------------------------------
+
+    def attest(self, kind: PluginKind | str, name: str) -> Attestation:
+        """What this process resolves the name to."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        return Attestation(
+            kind=kind,
+            name=name,
+            distribution=offer.owner,
+            version=offer.version,
+            spec_sha256=_spec_hash(offer),
+            source_sha256=offer.adopted.source_sha256 if offer.adopted else "",
+        )
+
+    def check_attestations(self, expected: Iterable[Attestation]) -> None:
+        """Raise PluginError where this process resolves a name otherwise than the driver did; names the field."""
+        for theirs in expected:
+            ours = self.attest(theirs.kind, theirs.name)
+            for field in fields(Attestation):
+                here, there = getattr(ours, field.name), getattr(theirs, field.name)
+                if here != there:
+                    label = f"{LABELS[theirs.kind]} {theirs.name!r}"
+                    raise PluginError(f"{label} differs between processes: {field.name} is {there!r} in the driver and {here!r} here")
+
+    # --- hooks ---------------------------------------------------------------------------------------------------------
+
+    def observers(self, report: Callable[[str], None] | None = None) -> Observers:
+        """The observer hooks of every working plugin; ``report`` gets one sentence for each that is switched off (a log warning)."""
+        managers = [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
+        return Observers(managers) if report is None else Observers(managers, report)
+
+    def check_run(self, config: Any) -> list[str]:
+        """What every plugin's ``rlcore_check_run`` objects to, with the plugin's name in front; a check that fails is a problem too."""
+        problems: list[str] = []
+        for plugin in self._plugins:
+            if plugin.manager is None:
+                continue
+            owner = plugin.row.distribution
+            try:
+                answers = plugin.manager.hook.rlcore_check_run(config=config)
+            except (Exception, SystemExit) as error:
+                problems.append(f"{owner}: rlcore_check_run raised {reason(error)}")
+                continue
+            for answer in answers:
+                if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
+                    problems.append(f"{owner}: rlcore_check_run returned {type(answer).__name__}, it must return a list of sentences")
+                else:
+                    problems += [f"{owner}: {item}" for item in answer]
+        return problems
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong with what is installed, one sentence each, with the distribution's name in front."""
+        return [f"{row.distribution}: {problem}" for row in self.rows for problem in row.problems] + self.clashes()
+
+    def clashes(self) -> list[str]:
+        """One sentence for every name that more than one plugin registered."""
+        return [
+            _clash(kind, word, offers) for kind, words in self._offers.items() for word, offers in sorted(words.items()) if len(offers) > 1
+        ]
+
+    def faults(self) -> dict[tuple[PluginKind, str], list[str]]:
+        """(kind, name) -> a sentence for each reason why what is offered cannot work, among those that discovery does not look for.
+
+        Targets are looked for without importing them; options models, light by contract, are imported.
+        """
+        found: dict[tuple[PluginKind, str], list[str]] = {}
+        for kind in PluginKind:
+            for name in self.names(kind):
+                try:
+                    target = self.spec(kind, name).target
+                except PluginError:  # a clash, which ``problems`` tells
+                    continue
+                label = f"{LABELS[kind]} {name!r}: its target {target!r}"
+                problems = [missing_target(target, label)] if target else []
+                try:
+                    self.options_model(kind, name)
+                except PluginError as error:
+                    problems.append(str(error))
+                found[kind, name] = [problem for problem in problems if problem]
+        return found
+
+    def left_out(self) -> list[str]:
+        """Which plugins are broken and which are switched off, half a sentence each; [] if every installed one works."""
+        refused = sorted({row.distribution for row in self.rows if row.problems})
+        kept_out = sorted({row.distribution for row in self.rows if row.disabled})
+        parts = [f"broken: {', '.join(refused)}, see rlcore plugins"] if refused else []
+        return parts + ([f"switched off: {', '.join(kept_out)}"] if kept_out else [])
+
+    # --- looking up ----------------------------------------------------------------------------------------------------
+
+    def _offer(self, kind: PluginKind, name: str) -> _Offer:
+        by_hand = self._by_hand.get((kind, name)) or self._by_hand.get((kind, name.lower()))
+        if by_hand is not None:
+            return by_hand
+        if is_reference(name):
+            adopted = load_reference(kind, name)
+            self._by_hand[kind, name] = _Offer(spec=adopted.spec, owner=adopted.owner, version="", adopted=adopted)
+            return self._by_hand[kind, name]
+        offers = self._offers[kind].get(name.lower(), [])
+        if len(offers) > 1:
+            raise PluginError(_clash(kind, name.lower(), offers))
+        return offers[0] if offers else self._missing(kind, name)
+
+    def _missing(self, kind: PluginKind, name: str) -> _Offer:
+        label = f"{LABELS[kind]} {name!r}"
+        distribution = distribution_of(kind, name)
+        row = next((row for row in self.rows if row.distribution == distribution), None)
+        if distribution and row is None:
+            line = install_line(NEEDS_EXTRA.get(distribution, distribution))
+            raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)
+        if row is not None and row.disabled:
+            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} keeps out; change that variable")
+        if row is not None and row.problems:
+            raise PluginError(f"{label} belongs to {distribution}, which is installed but broken: {row.problems[0]}")
+        if row is not None:
+            line = install_line(row.distribution, upgrade=True)
+            raise NotInstalledError(f"{label} is not in {row.distribution} {row.version} yet: {line} ({self._installed(kind)})", line)
+        if name.endswith(".py") or "/" in name:
+            raise PluginError(f"{label} must name an object in the file: {name}:NAME")
+        known = [*self._offers[kind], *(word for of_kind, word in self._by_hand if of_kind is kind), *known_names(kind)]
+        raise PluginError(f"there is no {label}{closest(name, known)} ({self._installed(kind)})")
+
+    def _installed(self, kind: PluginKind) -> str:
+        return "; ".join([f"installed: {', '.join(self.names(kind)) or 'none'}", *self.left_out()])
+
+
+def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> Registry:
+    """The registry of the process where one arrived by pickle."""
+    registry = Registry.discover()
+    for kind, name, offer, shipment in added:
+        if offer.adopted is not None and shipment is not None:
+            target, options = pickle.loads(shipment)
+            offer = replace(offer, adopted=replace(offer.adopted, target=target, options=options))
+        registry._by_hand[kind, name] = offer
+    return registry
+
+
+def _renamed(spec: Spec, name: str) -> Spec:
+    try:
+        return replace(spec, name=name.lower())
+    except ValueError as error:
+        raise PluginError(str(error)) from error
+
+
+def _clash(kind: PluginKind, word: str, offers: Sequence[_Offer]) -> str:
+    owners = sorted(offer.owner for offer in offers)
+    if len(set(owners)) == 1:
+        return f"{LABELS[kind]} {word!r} is registered {len(owners)} times by {owners[0]}; it must keep one"
+    together = " and ".join(dict.fromkeys(owners))
+    strangers = [owner for owner in owners if owner != "rlcore"]  # what rlcore itself offers cannot be switched off
+    return f"{LABELS[kind]} {word!r} is registered by {together}; switch one off: RLCORE_DISABLE={strangers[-1]}"
+
+
+def _spec_hash(offer: _Offer) -> str:
+    values = {field.name: getattr(offer.spec, field.name) for field in fields(offer.spec)}
+    if offer.adopted is not None:
+        del values["target"], values["config"]  # where the file lies is not what it says
+    text = json.dumps([type(offer.spec).__name__, values], sort_keys=True, default=_plain)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else sorted(value) if isinstance(value, set | frozenset) else repr(value)

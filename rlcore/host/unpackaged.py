@@ -1,0 +1,261 @@
+"""Rewards, losses, estimators and the rest that are not packaged yet: ``./my.py:MyLoss``, ``pkg.mod:fn``, and Python objects.
+
+A file is loaded under a module name of its own (made of its path and content), its source is hashed, and what it offers can be
+shipped to a process that does not have the file. A class may name its pydantic options as an attribute ``Options``.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+from rlcore.contracts.crew import Crew
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
+from rlcore.contracts.sandboxing import Sandbox
+from rlcore.contracts.specs import SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
+from rlcore.host.blame import closest, reason
+from rlcore.host.catalogue import LABELS
+from rlcore.host.functions import PARAMETERS, gives_accuracy, wrap
+
+__all__ = ["Adopted", "adopt", "is_reference", "load_reference", "shipped"]
+
+BASES: Mapping[PluginKind, type] = {
+    PluginKind.REWARD: Reward,
+    PluginKind.INFERENCE: InferenceBackend,
+    PluginKind.TRAINING: TrainingBackend,
+    PluginKind.ESTIMATOR: AdvantageEstimator,
+    PluginKind.LOSS: Loss,
+    PluginKind.TRACKER: Tracker,
+    PluginKind.SANDBOX: Sandbox,
+    PluginKind.DATA: RowSource,
+    PluginKind.RUNTIME: Crew,
+}
+
+_PAGE: Mapping[PluginKind, str] = {
+    PluginKind.SANDBOX: "rlcore.api.sandbox",
+    PluginKind.DATA: "rlcore.api.data",
+    PluginKind.RUNTIME: "rlcore.api.runtime",
+}
+"""Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
+
+
+_DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
+    PluginKind.REWARD: ("requires", "stop", "system_prompt"),
+    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy"),
+    PluginKind.RUNTIME: ("several", "settings"),
+}
+"""Attributes of the object that its spec repeats."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adopted:
+    """An unpackaged object, checked. ``target`` is called like any plugin's target; ``options`` is its pydantic model or None;
+    ``owner`` the file it stands in; ``source_sha256`` of that file, of the object's own source in a notebook, "" where there is none.
+    """
+
+    spec: Spec
+    target: Callable[..., Any] | None
+    options: Any
+    owner: str
+    source_sha256: str
+    module: str
+
+
+def is_reference(name: str) -> bool:
+    """True for ``./my.py:MyLoss`` and ``pkg.mod:Attr``: names of registered things hold no colon."""
+    return ":" in name
+
+
+def load_reference(kind: PluginKind, reference: str) -> Adopted:
+    """Import what ``reference`` points at and check that it is a ``kind``; PluginError, in one sentence, where it is not."""
+    where, _, attribute = reference.rpartition(":")
+    label = f"{LABELS[kind]} {reference!r}"
+    if not where or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", attribute):
+        raise PluginError(f"{label} must read ./file.py:NAME or package.module:NAME")
+    module = _load_file(where, label) if where.endswith(".py") else _import(where, label)
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            public = [name for name in vars(module) if not name.startswith("_")]
+            raise PluginError(f"{label}: {where} has no {attribute!r}{closest(attribute, public)}")
+        found = getattr(found, part)
+    adopted = adopt(kind, found, label=label, module=module)
+    if module.__name__ not in cloudpickle.list_registry_pickle_by_value():
+        cloudpickle.register_pickle_by_value(module)  # for good: instances of its options travel on their own
+    return replace(adopted, owner=str(Path(where).expanduser().resolve())) if where.endswith(".py") else adopted
+
+
+def adopt(kind: PluginKind, found: Any, *, label: str, module: ModuleType | None = None) -> Adopted:
+    """Check an object and describe it by a spec: class attributes become the spec's fields, the docstring's first line its summary."""
+    home = module or sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
+    if kind is PluginKind.ALGORITHM:
+        if not isinstance(found, AlgorithmSpec):
+            raise PluginError(f"{label} is {_kind_of(found)}, a recipe must be an AlgorithmSpec")
+        spec: Spec = found
+        target, options = None, None
+    else:
+        target = _target(kind, found, label)
+        options = getattr(found, "Options", None)
+        spec = _spec(kind, found, target, home, label)
+    return Adopted(
+        spec=spec,
+        target=target,
+        options=options,
+        owner=_file(home) or getattr(home, "__name__", "python"),
+        source_sha256=_source_hash(found, home),
+        module=getattr(home, "__name__", ""),
+    )
+
+
+# --- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _load_file(where: str, label: str) -> ModuleType:
+    path = Path(where).expanduser().resolve()
+    if not path.is_file():
+        raise PluginError(f"{label}: there is no file {path}")
+    try:
+        source = path.read_bytes()
+        ast.parse(source, filename=str(path))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise PluginError(f"{label}: {where} cannot be read as Python: {reason(error)}") from error
+    digest = hashlib.sha256(str(path).encode() + b"\0" + source).hexdigest()[:12]
+    name = f"rlcore_file_{digest}_{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"{label}: {where} cannot be read as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up while it is being executed
+    try:
+        # compiled here: the import system's cache trusts size and time stamp, which an edit within one second may leave alone
+        exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise PluginError(f"{label}: running {where} raised {reason(error)}") from error
+    return module
+
+
+def _import(where: str, label: str) -> ModuleType:
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name and (where == error.name or where.startswith(f"{error.name}.")):
+            hint = f"./{where.replace('.', '/')}.py:NAME"
+            raise PluginError(f"{label}: there is no module {error.name!r} on the import path; for a file write {hint}") from error
+        raise PluginError(f"{label}: importing {where} raised {reason(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise PluginError(f"{label}: importing {where} raised {reason(error)}") from error
+
+
+# --- checking ----------------------------------------------------------------------------------------------------------
+
+
+def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
+    if kind not in BASES:
+        raise PluginError(f"{label} cannot be used from a file: install it as a plugin, and type the name that it registers")
+    base = BASES[kind]
+    if isinstance(found, type) and issubclass(found, base):
+        lacking = sorted(getattr(found, "__abstractmethods__", ()))
+        if lacking:
+            raise PluginError(f"{label} does not define {' and '.join(lacking)}(), which every {base.__name__} must")
+        return found
+    if isinstance(found, base):
+        return _always(found)
+    parameters = PARAMETERS.get(kind)
+    if parameters is None or isinstance(found, type) or not callable(found):
+        function = f", or a function fn({', '.join(parameters)})" if parameters else ""
+        raise PluginError(
+            f"{label} is {_kind_of(found)}, it must be a class derived from {_PAGE.get(kind, 'rlcore.api')}.{base.__name__}{function}"
+        )
+    try:
+        inspect.signature(found).bind(*parameters)
+    except TypeError as error:
+        raise PluginError(f"{label} is a function that cannot be called as fn({', '.join(parameters)}): {error}") from error
+    return wrap(kind, found)
+
+
+def _always(made: Any) -> type:
+    """A class whose every call returns the one instance: what is configured already needs no constructor."""
+    own = type(made)
+    return type(own.__name__, (own,), {"__new__": lambda cls: made, "__doc__": own.__doc__, "__module__": own.__module__})
+
+
+def _kind_of(found: Any) -> str:
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    return "a function" if inspect.isroutine(found) else f"of type {type(found).__name__}"
+
+
+# --- describing --------------------------------------------------------------------------------------------------------
+
+
+def _spec(kind: PluginKind, found: Any, target: Callable[..., Any], home: ModuleType | None, label: str) -> Spec:
+    called = getattr(found, "__qualname__", None) or type(found).__qualname__
+    summary = next(iter((getattr(found, "__doc__", None) or "").strip().splitlines()), "") or f"{called}, without a docstring"
+    address = f"{getattr(home, '__name__', 'python')}:{called}"
+    name = re.sub(r"[^a-z0-9_+.-]+", "_", called.rsplit(".", 1)[-1].lower()).strip("_+.-0123456789") or "unnamed"
+    values: dict[str, Any] = {"name": name, "summary": summary, "target": address if "<" not in address else f"python:{name}"}
+    if kind is PluginKind.REWARD:
+        values["gives_accuracy"] = gives_accuracy(found) if inspect.isroutine(found) else getattr(found, "gives_accuracy", True)
+    values |= {field: getattr(found, field) for field in _DECLARED.get(kind, ()) if hasattr(found, field)}
+    for field in ("requires", "stop", "settings"):
+        if isinstance(values.get(field), str):
+            raise PluginError(f"{label}: {field} = {values[field]!r} must be a tuple of strings, ({values[field]!r},)")
+        if field in values:
+            values[field] = tuple(values[field])
+    return SPEC_OF_KIND[kind](**values)
+
+
+def _file(home: ModuleType | None) -> str:
+    return getattr(home, "__file__", None) or ""
+
+
+def _source_hash(found: Any, home: ModuleType | None) -> str:
+    path = _file(home)
+    if path and Path(path).is_file():
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    try:
+        return hashlib.sha256(inspect.getsource(found).encode()).hexdigest()
+    except (OSError, TypeError):  # typed at a prompt: there is no source
+        return ""
+
+
+# --- shipping ----------------------------------------------------------------------------------------------------------
+
+
+def shipped(target: Any, module: str, label: str) -> bytes:
+    """Bytes that ``pickle.loads`` turns back into the target in a process that lacks its source."""
+    try:
+        with _by_value(module):
+            return bytes(cloudpickle.dumps(target))
+    except Exception as error:
+        raise PluginError(f"{label} cannot be sent to worker processes: {reason(error)}") from error
+
+
+@contextmanager
+def _by_value(name: str) -> Iterator[None]:
+    module = sys.modules.get(name)
+    if module is None or name in ("__main__", "") or name in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

@@ -1,1 +1,0 @@
-"""The task, model and data of ``rlcore quickstart``: everything made on the spot, nothing downloaded."""

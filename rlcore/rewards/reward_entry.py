@@ -1,0 +1,145 @@
+"""One configured reward, and how a worker process builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+from pydantic import BaseModel
+
+from rlcore.contracts.interfaces import AsyncReward, Reward
+from rlcore.contracts.specs import PluginKind, RewardSpec
+from rlcore.contracts.types import Outcome
+from rlcore.host.functions import FunctionReward, wrap
+from rlcore.host.registry import Attestation, Registry
+from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes
+from rlcore.host.targets import load_target
+
+if TYPE_CHECKING:  # a worker needs none of the configuration
+    from rlcore.config.model import Policy
+
+__all__ = ["RewardEntry", "RewardRecipe", "Traits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardEntry:
+    """A reward as the run uses it.
+
+    ``weight`` multiplies its value; ``deadline`` is in seconds for one rollout; ``options`` is an instance of the model that the spec
+    names, or None; ``payload`` is the cloudpickled class or function of a reward that is not packaged, else None. ``policy``: what an
+    outcome does where it is not the usual (a verdict trains, a failure is masked). ``budget``: share of this reward's verdicts that may
+    end with an outcome before the run stops, beside the budget of the run.
+    """
+
+    name: str
+    spec: RewardSpec
+    weight: float = 1.0
+    deadline: float = 10.0
+    options: BaseModel | None = None
+    payload: bytes | None = None
+    attestation: Attestation | None = None
+    """What the driver resolved the name to; every worker must resolve it to the same."""
+    sandboxes: tuple[SandboxShipment, ...] = ()
+    """The sandboxes that the options name; every worker must resolve them to the same, too."""
+    policy: Mapping[Outcome, Policy] = field(default_factory=dict)
+    budget: Mapping[Outcome, float] = field(default_factory=dict)
+
+    def action(self, outcome: Outcome) -> Policy:
+        """What a verdict of that outcome does."""
+        return self.policy.get(outcome, "train" if outcome.judged else "mask")
+
+    def __post_init__(self) -> None:
+        if not self.deadline > 0:
+            raise ValueError(f"reward {self.name}: deadline is {self.deadline}; it must be above 0 seconds")
+
+    def recipe(self) -> RewardRecipe:
+        """What a worker needs to build it, in a form that any fresh interpreter can read."""
+        named = self.options is not None and bool(self.spec.config)
+        return RewardRecipe(
+            name=self.name,
+            target=self.spec.target,
+            payload=self.payload,
+            # An unpackaged reward travels whole, so there is nothing to resolve on the other side.
+            attestation=self.attestation if self.payload is None else None,
+            sandboxes=self.sandboxes,
+            config=self.spec.config,
+            options=self.options.model_dump() if named and self.options is not None else None,
+            pickled_options=cloudpickle.dumps(self.options) if self.options is not None and not named else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What a built reward says of itself: ``requires`` None means every column of the row; ``concurrency`` is that of an asynchronous
+    reward, 0 for a synchronous one; ``notice`` is what it says of this machine."""
+
+    requires: tuple[str, ...] | None
+    group_level: bool
+    checks: bool
+    concurrency: int = 0
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardRecipe:
+    """Plain values from which ``build`` makes the reward; crosses to the worker as a pickle."""
+
+    name: str
+    target: str
+    payload: bytes | None
+    config: str
+    options: dict[str, Any] | None
+    pickled_options: bytes | None
+    attestation: Attestation | None = None
+    sandboxes: tuple[SandboxShipment, ...] = ()
+
+    def build(self) -> Reward:
+        """Import and construct the reward; raises whatever its own code raises, PluginError if another plugin or another version of it
+        than the driver's stands behind its name or behind the name of a sandbox that it uses."""
+        if self.attestation is not None:
+            Registry.discover().check_attestations([self.attestation])
+        receive_sandboxes(self.sandboxes)
+        target = cloudpickle.loads(self.payload) if self.payload is not None else load_target(self.target, f"its target {self.target!r}")
+        options = self._options()
+        if not callable(target):
+            raise TypeError(f"a reward must be a class or a function, not {type(target).__name__}")
+        if not isinstance(target, type):
+            target = wrap(PluginKind.REWARD, target)
+        if not issubclass(target, Reward):
+            raise TypeError(f"{target.__qualname__} is neither a subclass of rlcore.api.Reward nor a function of one RewardInput")
+        reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
+        if isinstance(reward, AsyncReward):
+            _check_async(reward)
+        return reward
+
+    def _options(self) -> Any:
+        if self.pickled_options is not None:
+            return cloudpickle.loads(self.pickled_options)
+        return load_target(self.config, f"its options model {self.config!r}")(**(self.options or {})) if self.config else None
+
+    def traits(self, reward: Reward, *, notice: str = "") -> Traits:
+        """What the judge must know: columns, group level, whether rows can be checked beforehand, how many calls at once."""
+        undeclared = not reward.requires and (self.payload is not None or isinstance(reward, FunctionReward))
+        return Traits(
+            requires=None if undeclared else tuple(reward.requires),
+            group_level=bool(reward.group_level),
+            checks=type(reward).check is not Reward.check,
+            concurrency=reward.concurrency if isinstance(reward, AsyncReward) else 0,
+            notice=" ".join(str(notice).split()),
+        )
+
+
+def _check_async(reward: AsyncReward) -> None:
+    """TypeError or ValueError where what it declares cannot work."""
+    rules = (
+        (reward.group_level, "group_level is set; an AsyncReward is asked about single rollouts"),
+        (not (isinstance(reward.concurrency, int) and reward.concurrency >= 1), f"concurrency is {reward.concurrency!r}, not 1 or more"),
+        (not (isinstance(reward.retries, int) and reward.retries >= 0), f"retries is {reward.retries!r}, not 0 or more"),
+        (not reward.backoff >= 0, f"backoff is {reward.backoff!r}, not 0 seconds or more"),
+        (reward.rate_limit is not None and not reward.rate_limit > 0, f"rate_limit is {reward.rate_limit!r}, not above 0 or None"),
+    )
+    for broken, sentence in rules:
+        if broken:
+            raise ValueError(sentence)

@@ -1,0 +1,111 @@
+"""The backends of a plan, made, checked and ready: what a consumer trains with, what a producer generates with."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
+from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.specs import PluginKind
+from rlcore.roles.consumer import Consumer
+from rlcore.runtime.algorithm import build_algorithm
+from rlcore.runtime.capabilities import check_inference, check_training
+from rlcore.runtime.loading import loading
+from rlcore.runtime.placement import check_sleeps
+from rlcore.schedule import ScheduleSettings, TimeAccount
+
+__all__ = ["Seal", "make_consumer", "make_engine"]
+
+Seal = Callable[[int, Mapping[str, Tensor], Probe | None], Snapshot]
+"""Makes a snapshot of a version, its tensors and its probe."""
+
+_log = logging.getLogger("rlcore")
+
+
+def make_consumer(
+    plan: Plan,
+    schedule: ScheduleSettings,
+    account: TimeAccount,
+    closing: ExitStack,
+    *,
+    rank: int = 0,
+    rendezvous: str = "",
+    seal: Seal = Snapshot.of,
+) -> Consumer:
+    """The consumer of one rank; its backend is closed by ``closing``. ConfigError for what the backend cannot do or load.
+
+    ``rendezvous``: the address where several ranks meet. ``seal``: how tensors become a snapshot: ``Snapshot.of``, which computes checksums
+    at once, or ``Snapshot.sealed_late``, if the publisher computes them while it sends.
+    """
+    config, training = plan.config, plan.config.training
+    algorithm = build_algorithm(plan)
+    context = TrainingContext(
+        model=config.model.model,
+        optimizer=OptimizerSettings(
+            learning_rate=training.learning_rate,
+            betas=training.betas,
+            weight_decay=training.weight_decay,
+            max_grad_norm=training.max_grad_norm,
+            warmup_steps=training.warmup_steps,
+            min_lr_ratio=training.min_lr_ratio,
+            total_steps=schedule.horizon * algorithm.optimizer_steps,
+        ),
+        rollouts_per_forward=int(training.train_microbatch_size),
+        tokens_per_forward=training.tokens_per_forward,
+        prompts_per_slice=int(training.train_minibatch_size),
+        needs=algorithm.needs,
+        dtype=training.dtype,
+        device=training.device,
+        rank=rank,
+        world_size=training.num_trainers,
+        rendezvous=rendezvous,
+        tensor_parallel=training.tensor_parallel_size,
+        pipeline_parallel=training.pipeline_parallel_size,
+        zero_stage=training.zero_stage,
+        seed=config.run.seed,
+    )
+    target = plan.registry.load(PluginKind.TRAINING, training.name)
+    check_training(target, context, training.name)
+    with loading(f"model {config.model.model} for the training backend {training.name}"):
+        backend = _made(target, context, plan.training_options)
+        closing.callback(_close, backend, training.name)
+        backend.setup(context)
+    return Consumer(backend, algorithm, account, seal)
+
+
+def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:
+    """The engine of one producer, closed by ``closing``. ConfigError for what it cannot do or load."""
+    config, inference = plan.config, plan.config.inference
+    context = InferenceContext(
+        model=config.model.model,
+        tokenizer=tokenizer,
+        prompts_per_forward=int(inference.inference_microbatch_size),
+        max_tokens=config.data.max_prompt_tokens + max(config.sampling.max_new_tokens, config.eval.eval_max_new_tokens or 0),
+        dtype=inference.dtype,
+        device=inference.device,
+        tensor_parallel=inference.producer_tensor_parallel_size,
+        seed=config.run.seed,
+    )
+    target = plan.registry.load(PluginKind.INFERENCE, inference.name)
+    check_inference(target, context, inference.name)
+    check_sleeps(target, config.run.placement, inference.name)
+    with loading(f"model {config.model.model} for the inference backend {inference.name}"):
+        engine: InferenceBackend = _made(target, context, plan.inference_options)
+    closing.callback(_close, engine, inference.name)
+    return engine
+
+
+def _made(target: Any, context: Any, options: Any) -> Any:
+    return target(context) if options is None else target(context, options)
+
+
+def _close(backend: InferenceBackend | TrainingBackend, name: str) -> None:
+    """Close a backend; an error in that is reported and must not hide the one that ended the run."""
+    try:
+        backend.close()
+    except Exception as error:
+        _log.warning("backend %s failed while closing: %s: %s", name, type(error).__name__, error)

@@ -1,0 +1,198 @@
+"""Where a local run's batches come from: the coordinator, one producer, and the groups between delivery and training.
+
+``SequentialFeed`` generates and trains in turns, in waves whose cut depends on nothing but the configuration: staleness 0, bitwise
+reproducible. ``ThreadedFeed`` (its own file) generates while the caller trains: staleness 1 and more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Group
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
+from rlcore.weights import Publisher, Receiver
+
+__all__ = ["POLL_SECONDS", "Batch", "Feed", "SequentialFeed"]
+
+POLL_SECONDS = 0.05
+# The longest that a producer stays away from new weights and leases while nothing finishes; it is not a sleep.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing; ``filtering``: figures
+    of what the filter took out for it, empty without a filter."""
+
+    groups: tuple[Group, ...]
+    masked: frozenset[int]
+    version: int
+    filtering: Mapping[str, float] = field(default_factory=dict)
+
+
+class Feed:
+    """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train.
+
+    What ``publisher`` publishes, ``receiver`` has at once.
+    ``watch`` sees every delivery; what it has to say reaches ``say`` in the caller's thread.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        producer: Producer,
+        jobs: JobMaker,
+        evaluator: Evaluator,
+        publisher: Publisher,
+        receiver: Receiver,
+        in_flight: int,
+        watch: FilterWatch,
+        say: Callable[[str], None],
+    ) -> None:
+        self.coordinator = coordinator
+        self.watch = watch
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Asked while a batch is waited for: a filter that lets nothing pass must not keep a user who wants to stop."""
+        self._say = say
+        self._producer = producer
+        self._jobs = jobs
+        self._evaluator = evaluator
+        self._publisher = publisher
+        self._receiver = receiver
+        self._in_flight = in_flight
+        self._groups: dict[int, Group] = {}
+        self.profile: Path | None = None
+        """Where a feed with a thread of its own writes that thread's profile."""
+        self._evaluation_key = -1
+        self._reports: list[tuple[int, list[TaskReport]]] = []
+        self._failures: list[dict[str, Any]] = []
+        self._scored: list[Group] = []
+        self._tokens = Tokens()
+
+    def next_batch(self) -> Batch | None:
+        """The next update's groups; None at the end of the run, or where the run is ``interrupted`` before they are there. Blocks."""
+        raise NotImplementedError
+
+    def updated(self) -> int:
+        """The batch was trained; the version that it made."""
+        return self.coordinator.updated()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Offer new weights to the producer."""
+        self._publisher.publish(snapshot)
+
+    def evaluate(self, step: int) -> None:
+        """Have the held-out tasks evaluated with the newest weights; the reports come by ``take_evaluations``."""
+        raise NotImplementedError
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        """(step, reports) of the evaluations that are complete; with ``wait``, of all that were asked for."""
+        reports, self._reports = self._reports, []
+        return reports
+
+    def take_scored(self) -> list[Group]:
+        """Every group that was scored since the last call, whatever became of it."""
+        scored, self._scored = self._scored, []
+        return scored
+
+    def take_tokens(self) -> Tokens:
+        """Tokens generated since the last call, and how many of them in groups that do not train."""
+        tokens, self._tokens = self._tokens, Tokens()
+        return tokens
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        """The prompts that failed since the last call, with the reason."""
+        failures, self._failures = self._failures, []
+        return failures
+
+    def state(self) -> dict[str, Any]:
+        """The coordinator's state, JSON-able, for a checkpoint."""
+        return self.coordinator.state()
+
+    def stop(self) -> None:
+        """No further batch is wanted."""
+
+    def _new_jobs(self) -> list[GroupJob]:
+        free = self._in_flight - self._producer.busy
+        leases = self.coordinator.lease(self._producer.name, free, serving=self._producer.version) if free > 0 else []
+        return [self._jobs.job(lease) for lease in leases]
+
+    def _deliver(self, results: Sequence[Produced]) -> None:
+        groups = {produced.job.key: group_of(produced, self._jobs.lease(produced.job.key)) for produced in results}
+        deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
+        self._scored += groups.values()
+        for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
+            self.watch.saw(delivery, verdict)
+            tokens = sum(rollout.length for rollout in groups[delivery.lease_id].rollouts)
+            self._tokens = self._tokens.plus(tokens, wasted=verdict is not Verdict.KEPT)
+            if verdict is Verdict.FAILED:
+                self._failures.append(failure_of(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
+            if verdict.kept:
+                self._groups[delivery.lease_id] = groups[delivery.lease_id]
+            self._jobs.close(delivery.lease_id)
+
+    def _batch(self, order: TrainOrder) -> Batch:
+        groups = tuple(self._groups.pop(lease_id) for lease_id in order.lease_ids)
+        masked = frozenset(place for place, lease_id in enumerate(order.lease_ids) if lease_id in order.masked)
+        return Batch(groups=groups, masked=masked, version=order.version, filtering=self.watch.next_update())
+
+    def _warn(self) -> None:
+        for note in self.watch.take_notes():
+            self._say(note)
+
+    def _start_evaluation(self) -> Evaluation:
+        evaluation = self._evaluator.start(self._evaluation_key)
+        self._evaluation_key -= len(evaluation.jobs)
+        return evaluation
+
+    def _load_newest(self) -> None:
+        # A producer that sleeps has lost its weights, so that those it served last are new to it.
+        served = self._producer.version - self._producer.asleep
+        if (snapshot := self._receiver.newer_than(served)) is not None:
+            self._producer.load(snapshot)
+
+
+class SequentialFeed(Feed):
+    """Waves: lease, generate and score everything, deliver in lease order; then the caller trains.
+
+    ``colocated``: producer and trainer take turns on one device. The producer sleeps from the moment a batch is handed out until the next
+    weights are wanted, by a batch or by an evaluation; what it generates is the same, bit for bit.
+    """
+
+    colocated = False
+
+    def next_batch(self) -> Batch | None:
+        self._load_newest()
+        while (order := self.coordinator.next_batch()) is None:
+            if self.coordinator.finished or self.interrupted():
+                return None
+            jobs = self._new_jobs()
+            self._deliver(self._run(jobs))
+            self._warn()
+            self.watch.check()
+        if self.colocated:
+            self._producer.sleep()
+        return self._batch(order)
+
+    def evaluate(self, step: int) -> None:
+        self._load_newest()
+        evaluation = self._start_evaluation()
+        self._producer.booking = "evaluation"
+        for produced in self._run(evaluation.jobs):
+            evaluation.collect(produced)
+        self._producer.booking = None
+        self._reports.append((step, evaluation.reports()))
+
+    def _run(self, jobs: list[GroupJob]) -> list[Produced]:
+        self._producer.accept(jobs)
+        results: list[Produced] = []
+        while not self._producer.idle:
+            results += self._producer.step(POLL_SECONDS)
+        return sorted(results, key=lambda produced: produced.job.key)

@@ -1,0 +1,115 @@
+"""What every process of a run reads before it works: data, tokenizer, prompts; and how a damaged file becomes one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rlcore.config import Plan
+from rlcore.contracts.errors import ConfigError, RlcoreError
+from rlcore.contracts.interfaces import Tokenizer
+from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
+from rlcore.contracts.types import Prompt
+from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
+from rlcore.data.tokenizer import load_tokenizer
+from rlcore.host.targets import load_target
+
+__all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
+
+_MANY_ROWS = 20_000
+_PROBE_TOKENS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """What is read and said: the tokenizer, and the prompts by data set (``train``, ``eval/<task>``) with their system prompt."""
+
+    tokenizer: Tokenizer
+    prompts: Mapping[str, tuple[Prompt, ...]]
+
+    @property
+    def training(self) -> tuple[Prompt, ...]:
+        """The prompts to train on."""
+        return self.prompts["train"]
+
+    @property
+    def held_out(self) -> dict[str, tuple[Prompt, ...]]:
+        """The prompts of each held-out task."""
+        return {name.removeprefix("eval/"): rows for name, rows in self.prompts.items() if name != "train"}
+
+    def probe_ids(self) -> np.ndarray | None:
+        """int32[T]: the sequence that the first weights are probed with, None where the first prompt is too short for one."""
+        ids = self.tokenizer.render(self.training[0].messages)[:_PROBE_TOKENS]
+        return ids if len(ids) > 1 else None
+
+
+def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, DataSet]:
+    """``train`` and the held-out tasks by name; DataError with file:line. ``say``: told where looking at the rows will take long."""
+    specs = plan.reward_specs()
+    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry) for task, path in plan.config.eval.eval_dataset.items()}
+    data = {"train": load_prompts(plan.config, specs, plan.registry), **tasks}
+    if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
+        say(f"checking {rows} rows: gold answers, then prompt lengths …")
+    return data
+
+
+def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:
+    """The tokenizer, and every prompt with its system prompt. ConfigError where something of the model's folder cannot be read; DataError
+    where a prompt is longer than ``-mpt`` allows, unless another process of the run has ``checked`` that, which renders every one."""
+    path = plan.config.model.tokenizer_path or plan.config.model.model
+    with loading(f"the tokenizer {path}"):
+        tokenizer = _tokenizer(plan)
+    texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
+    if not checked:
+        with loading(f"the chat template of {path}"):
+            _check_lengths(texts, plan.config.data.max_prompt_tokens)
+    return texts
+
+
+def fingerprints(data: Mapping[str, DataSet], tokenizer: Tokenizer) -> dict[str, str]:
+    """A hash of each data set, by name, and of the ``tokenizer``: what every process of a run must find the same."""
+    return {**{name: data_set.fingerprint for name, data_set in data.items()}, "tokenizer": tokenizer.fingerprint()}
+
+
+@contextmanager
+def loading(what: str) -> Iterator[None]:
+    """Whatever a library raises over a damaged model, tokenizer or template becomes one sentence, before anything is written."""
+    try:
+        yield
+    except RlcoreError:
+        raise
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
+        ) from error
+
+
+def _tokenizer(plan: Plan) -> Tokenizer:
+    config = plan.config
+    path = config.model.tokenizer_path or config.model.model
+    spec = plan.registry.spec(PluginKind.INFERENCE, config.inference.name)
+    if isinstance(spec, InferenceBackendSpec) and spec.tokenizer:
+        make = load_target(spec.tokenizer, f"inference backend {spec.name!r}: its tokenizer {spec.tokenizer!r}")
+        loaded: Tokenizer = make(path)
+        return loaded
+    return load_tokenizer(path, model=config.model.model)
+
+
+def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
+    specs = {spec.name: spec for spec in reversed(plan.reward_specs())}
+    default = plan.reward_specs()[0]
+
+    def system_prompt(prompt: Prompt) -> str:
+        chosen = plan.config.data.system_prompt
+        return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
+
+    return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
+
+
+def _check_lengths(texts: Texts, most: int) -> None:
+    for prompts in texts.prompts.values():
+        check_prompt_lengths(prompts, [len(texts.tokenizer.render(prompt.messages)) for prompt in prompts], most)

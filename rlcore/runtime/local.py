@@ -1,0 +1,183 @@
+"""The local runtime: one process, every role in it. At staleness 0 it generates and trains in turns; above, at the same time.
+
+The order in which it is built is deliberate: what can be refused cheaply comes first, and the reward workers start before torch and
+threads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcore.config import Plan
+from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.types import Group
+from rlcore.roles.evaluator import TaskReport
+from rlcore.roles.producer import Producer
+from rlcore.runtime.backends import make_consumer, make_engine
+from rlcore.runtime.capabilities import inference_notes
+from rlcore.runtime.feed import Batch, Feed, SequentialFeed
+from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.loading import fingerprints, load_data, read_texts
+from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.runtime.threaded_feed import ThreadedFeed
+from rlcore.runtime.timing import Timing
+from rlcore.runtime.transfers import make_transfer
+from rlcore.schedule import Coordinator, Status, TimeAccount
+from rlcore.weights import Publisher, Receiver, probe_tolerance
+
+__all__ = ["LocalCrew"]
+
+
+class LocalCrew(Crew):
+    """Every role as an object of this process."""
+
+    def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
+        """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
+        self._plan = plan
+        self._say = say
+        data = load_data(plan, say)
+        self._judge = make_judge(plan)
+        closing.callback(self._judge.close)
+        for notice in self._judge.notices:
+            say(notice)
+        for data_set in data.values():
+            self._judge.check(data_set.prompts)
+        self._texts = read_texts(plan, data)
+        self.tokenizer = self._texts.tokenizer
+        self.fingerprints = fingerprints(data, self.tokenizer)
+        schedule = schedule_settings(plan, len(self._texts.training))
+        self.horizon = schedule.horizon
+        self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
+        self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
+        engine = make_engine(plan, self.tokenizer, closing)
+        for note in inference_notes(engine, plan.config.inference.name, probe=plan.config.weights.probe):
+            say(note)
+        self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
+        self._coordinator = Coordinator(schedule)
+        self._feed = self._make_feed(closing)
+        self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
+        self._batch: Batch | None = None
+        self._timing = Timing()
+
+    def _make_feed(self, closing: ExitStack) -> Feed:
+        plan = self._plan
+        publisher, receiver = self._make_ends(closing)
+        shared = (
+            self._coordinator,
+            self._producer,
+            make_jobs(plan, self._texts),
+            make_evaluator(plan, self._texts),
+            publisher,
+            receiver,
+            int(plan.config.inference.inference_batch_size),
+            make_watch(plan),
+            self._say,
+        )
+        if plan.config.schedule.max_staleness == 0:
+            waves = SequentialFeed(*shared)
+            waves.colocated = plan.config.run.placement == "colocated"
+            return waves
+        feed = ThreadedFeed(*shared, self._accounts["trainer"])
+        closing.callback(feed.stop)
+        return feed
+
+    def _make_ends(self, closing: ExitStack) -> tuple[Publisher, Receiver]:
+        """Both ends of the weights, closed by ``closing``; what the one publishes the other has at once."""
+        transfer, deadline = make_transfer(self._plan), self._plan.config.weights.deadline
+        publisher = transfer.publisher(deadline=deadline)
+        closing.callback(publisher.close)
+        name = self._producer.name
+        receiver = transfer.receiver(name=name, address=publisher.address(), deadline=deadline, on_news=lambda: None)
+        closing.callback(receiver.close)
+        return publisher, receiver
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        self._feed.interrupted = lambda: interrupt.requested
+        if self._plan.config.run.enable_profiling and sys.version_info < (3, 12):
+            # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
+            self._feed.profile = folder / "profile-producer.prof"
+        self._publish(0, self._texts.probe_ids())
+
+    def next_batch(self) -> bool:
+        with self._accounts["trainer"].span("waiting for data"):
+            self._batch = self._feed.next_batch()
+        return self._batch is not None
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        batch, self._batch = self._batch, None
+        assert batch is not None, "next_batch comes first"
+        with self._producer_held_back():
+            metrics, version = self._trained(batch)
+        self._timing.collect(self._accounts)
+        tokens = self._feed.take_tokens()
+        times = self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted)
+        return Update(
+            version=version,
+            figures={**batch_figures(batch), **metrics, **self._judge.metrics(), **times},
+            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
+            times=self._timing.step_workers,
+        )
+
+    def _producer_held_back(self) -> AbstractContextManager[object]:
+        """At staleness 0 nothing may be generated while an update is made."""
+        held_back = self._plan.config.schedule.max_staleness == 0
+        return self._accounts["producer"].span("back-pressure") if held_back else nullcontext()
+
+    def _trained(self, batch: Batch) -> tuple[Mapping[str, float], int]:
+        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
+        version = self._feed.updated()
+        self._publish(version, probe_sequence(batch))
+        return metrics, version
+
+    def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
+        """Seal and offer new weights, with a sequence that they were trained on as the probe."""
+        wanted = probe_ids if self._plan.config.weights.probe else None
+        self._feed.publish(self._consumer.snapshot(version, wanted, self._tolerance))
+
+    def evaluate(self, step: int) -> None:
+        self._feed.evaluate(step)
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        return self._feed.take_evaluations(wait=wait)
+
+    def take_scored(self) -> Sequence[Group]:
+        return self._feed.take_scored()
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        return self._feed.take_failures()
+
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        return self._judge.take_faults()
+
+    def remarks(self) -> list[str]:
+        return []
+
+    def save(self, folder: Path) -> None:
+        self._consumer.save(folder)
+
+    def state(self) -> dict[str, Any]:
+        return self._feed.state()
+
+    def status(self) -> Status:
+        return self._coordinator.status()
+
+    def watch(self) -> FilterWatch:
+        return self._feed.watch
+
+    def start_clock(self) -> None:
+        self._timing = Timing.start(self._accounts)
+
+    def timing(self) -> Timing:
+        self._timing.stop(self._accounts, self._consumer.timings)
+        return self._timing
+
+    def stop(self) -> None:
+        self._feed.stop()

@@ -1,0 +1,127 @@
+"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator. Nothing heavy is made here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rlcore.config import Plan
+from rlcore.config.data_source import source_of
+from rlcore.config.model import DataSource
+from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.types import Sampling
+from rlcore.host.sandboxes import sandboxes_in
+from rlcore.rewards import Judge
+from rlcore.roles.evaluator import Evaluator
+from rlcore.runtime.annealing import AnnealedSampling
+from rlcore.runtime.delivery import JobMaker
+from rlcore.runtime.loading import Texts
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.schedule import ScheduleSettings
+from rlcore.scoring.choice import reward_entries
+
+__all__ = ["filter_by", "make_evaluator", "make_jobs", "make_judge", "make_watch", "schedule_settings", "used_plugins"]
+
+
+def make_judge(plan: Plan) -> Judge:
+    """A judge with its worker processes; its owner closes it."""
+    settings = plan.config.schedule
+    return Judge(
+        reward_entries(plan),
+        workers=int(settings.reward_workers),  # the plan has resolved auto
+        error_budget=settings.reward_error_budget,
+        max_items=settings.reward_worker_items,
+        max_growth=settings.reward_worker_growth_mb << 20,
+    )
+
+
+def filter_by(plan: Plan) -> str:
+    """``accuracy``, or the name that the chosen reward goes by, however it was typed."""
+    typed = plan.config.algorithm.filter_by
+    return next((spec.name for reward, spec in zip(plan.config.rewards, plan.reward_specs(), strict=True) if reward.name == typed), typed)
+
+
+def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
+    """The numbers that the coordinator hangs on, for a data set of so many prompts."""
+    config = plan.config
+    estimator = plan.registry.load(PluginKind.ESTIMATOR, config.algorithm.estimator)
+    return ScheduleSettings(
+        prompts=prompts,
+        train_batch_size=config.training.train_batch_size,
+        n_sampled=config.sampling.num_generations,
+        n_greedy=int(getattr(estimator, "needs_greedy", False)),
+        buffer_limit=int(config.schedule.data_actor_buffer_size_limit),
+        episodes=config.run.num_episodes,
+        max_steps=config.run.max_steps,
+        max_staleness=config.schedule.max_staleness,
+        filter_range=config.algorithm.filter_range,
+        dynamic_batching=config.algorithm.dynamic_batching,
+        seed=config.run.seed,
+        shuffle=config.data.shuffle,
+    )
+
+
+def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
+    """What turns leases into jobs."""
+    sampling, seed = _sampling(plan), plan.config.run.seed
+    horizon = schedule_settings(plan, len(texts.training)).horizon
+    annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
+    return JobMaker(texts.training, annealed, seed, filter_by(plan))
+
+
+def make_watch(plan: Plan) -> FilterWatch:
+    """What watches that the group filter does not starve the run."""
+    algorithm = plan.config.algorithm
+    return FilterWatch(
+        bounds=algorithm.filter_range,
+        by=filter_by(plan),
+        batch_size=plan.config.training.train_batch_size,
+        limit=algorithm.filter_limit,
+    )
+
+
+def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
+    """What makes jobs of the held-out tasks."""
+    training, section = _sampling(plan), plan.config.eval
+    held_out = Sampling(
+        temperature=section.eval_temperature,
+        max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens,
+        stop=training.stop,
+    )
+    return Evaluator(texts.held_out, held_out, plan.config.run.seed)
+
+
+def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
+    """(kind, name) of every plugin that takes part in the run, the sandboxes that options of rewards name included."""
+    config = plan.config
+    return [
+        (PluginKind.RUNTIME, config.run.runtime),
+        (PluginKind.INFERENCE, config.inference.name),
+        (PluginKind.TRAINING, config.training.name),
+        (PluginKind.ALGORITHM, config.algorithm.name),
+        (PluginKind.ESTIMATOR, config.algorithm.estimator),
+        (PluginKind.LOSS, config.algorithm.loss),
+        (PluginKind.TRANSFER, config.weights.transport),
+        *((PluginKind.DATA, name) for name in _data_sources(plan)),
+        *((PluginKind.REWARD, reward.name) for reward in config.rewards),
+        *((PluginKind.TRACKER, tracker) for tracker in config.log.trackers),
+        *((PluginKind.SANDBOX, name) for name in dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))),
+    ]
+
+
+def _data_sources(plan: Plan) -> list[str]:
+    """The names of the data sources that read the run's data sets, each once."""
+    held_out = [DataSource(path=path) for path in plan.config.eval.eval_dataset.values()]
+    return list(dict.fromkeys(source_of(source, plan.registry) for source in (*plan.config.data.sources, *held_out)))
+
+
+def _sampling(plan: Plan) -> Sampling:
+    config = plan.config
+    specs = plan.reward_specs()
+    stop = config.sampling.stop if config.sampling.stop is not None else tuple(dict.fromkeys(text for spec in specs for text in spec.stop))
+    return Sampling(
+        temperature=config.sampling.temperature,
+        top_p=config.sampling.top_p,
+        top_k=config.sampling.top_k,
+        max_new_tokens=config.sampling.max_new_tokens,
+        stop=tuple(stop),
+    )

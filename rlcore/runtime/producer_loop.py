@@ -1,0 +1,239 @@
+"""The life of a producer on a cluster: mail, weights, leases, work. One thread runs it; everybody else leaves letters.
+
+Plain Python: whom it talks to is behind ``LinksLike``, so that it runs in tests without Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.types import Group, Lease
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.delivery import JobMaker, delivery_of, failure_of, group_of
+from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.pulse import Pulse
+from rlcore.runtime.schedule_service import Arrival
+from rlcore.schedule import Delivery, TimeAccount
+from rlcore.weights import Receiver
+
+__all__ = ["Evaluate", "LinksLike", "ProducerLoop", "Sleep", "Stop"]
+
+_POLL_SECONDS = 0.05
+_EAGER_SECONDS = 0.005
+"""How long one poll of the engine may last: the second one where leases are awaited that would start at once."""
+
+Then = Callable[[Any, BaseException | None], None]
+
+
+class LinksLike(Protocol):
+    """The schedule and the store; answers come by ``then``, from any thread."""
+
+    def lease(self, worker: str, k: int, serving: int, then: Then) -> None: ...
+    def serving(self, worker: str, version: int) -> None: ...
+    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Make these jobs with weights of ``version`` or newer, one version from the first to the last; ``then(version, results)``.
+    ``started(version)`` is called as soon as that version cannot change any more."""
+
+    jobs: tuple[GroupJob, ...]
+    version: int
+    started: Callable[[int], None]
+    then: Callable[[int, list[Produced]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Give the device back once nothing is under way; then ``then()``."""
+
+    then: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leased:
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+class ProducerLoop:
+    """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        jobs: JobMaker,
+        links: LinksLike,
+        receiver: Receiver,
+        mail: Mailbox,
+        in_flight: int,
+        account: TimeAccount,
+        *,
+        in_waves: bool = False,
+    ) -> None:
+        """``in_waves``: ask for leases only when nothing is under way (staleness 0), so that how many depends on no timing."""
+        self._producer = producer
+        self._jobs = jobs
+        self._links = links
+        self._receiver = receiver
+        self._mail = mail
+        self._in_flight = in_flight
+        self._account = account
+        self._in_waves = in_waves
+        self._held_back: list[Lease] = []
+        self._asked = False
+        self._ended = False
+        self._stopping = False
+        self._wanted: list[Evaluate] = []
+        self._evaluation: Evaluate | None = None
+        self._evaluated: list[Produced] = []
+        self._sleep: Sleep | None = None
+        self.pulse = Pulse()
+        """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
+        self.on_version: Callable[[int], None] = lambda version: None
+        """Told every version that is served from now on, verified."""
+
+    def run(self) -> None:
+        """Work until ``Stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
+        while self._take_work():
+            patience = _EAGER_SECONDS if self._asked else _POLL_SECONDS
+            self._collect(self._producer.step(patience))
+
+    def _take_work(self) -> bool:
+        """Read the mail, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
+        while True:
+            self.pulse.beat()
+            self._read_mail()
+            if self._stopping:
+                return False
+            self._load_newer()
+            self._start_leased()
+            self._start_evaluation()
+            self._ask_for_leases()
+            if not self._producer.idle:
+                return True
+            self._fall_asleep()
+            with self._account.span(self._waits_for()), self.pulse.resting():
+                self._mail.wait()
+
+    def _read_mail(self) -> None:
+        for letter in self._mail.take():
+            if isinstance(letter, _Leased):
+                self._asked, self._ended = False, not letter.leases
+                self._held_back += letter.leases
+            elif isinstance(letter, Evaluate):
+                self._wanted.append(letter)
+            elif isinstance(letter, Sleep):
+                self._sleep = letter
+            elif isinstance(letter, Stop):
+                self._stopping = True
+            elif isinstance(letter, _Failed):
+                raise letter.error
+
+    def _load_newer(self) -> None:
+        if self._evaluation is not None:
+            return  # made by one version from its first token to its last
+        snapshot = self._receiver.newer_than(self._producer.version)
+        if snapshot is None:
+            return
+        self._producer.load(snapshot)
+        self._receiver.release(snapshot.version)
+        self._links.serving(self._producer.name, snapshot.version)
+        self.on_version(snapshot.version)
+
+    def _start_leased(self) -> None:
+        if self._held_back and not self._producer.asleep:
+            leases, self._held_back = self._held_back, []
+            self._producer.accept([self._jobs.job(lease) for lease in leases])
+
+    def _start_evaluation(self) -> None:
+        if self._evaluation is not None or not self._wanted or self._producer.asleep:
+            return
+        if self._producer.version < self._wanted[0].version:
+            return
+        self._evaluation = self._wanted.pop(0)
+        self._evaluation.started(self._producer.version)
+        self._producer.booking = "evaluation"
+        self._producer.accept(self._evaluation.jobs)
+        self._finish_evaluation()
+
+    def _ask_for_leases(self) -> None:
+        free = self._in_flight - self._producer.busy
+        if self._asked or self._ended or free <= 0 or self._producer.version < 0 or self._producer.asleep:
+            return
+        if self._in_waves and not self._producer.idle:
+            return
+        self._asked = True
+        self._links.lease(self._producer.name, free, self._producer.version, self._post(lambda leases: _Leased(tuple(leases))))
+
+    def _fall_asleep(self) -> None:
+        if self._sleep is not None:
+            self._producer.sleep()
+            asleep, self._sleep = self._sleep, None
+            asleep.then()
+
+    def _waits_for(self) -> str:
+        if self._producer.version < 0 or self._producer.asleep:
+            return "waiting for weights"
+        return "waiting for data" if self._ended else "back-pressure"
+
+    def _post(self, letter: Callable[[Any], Any]) -> Then:
+        """What makes a letter of an answer."""
+
+        def answered(value: Any, error: BaseException | None) -> None:
+            self._mail.put(letter(value) if error is None else _Failed(error))
+
+        return answered
+
+    def _collect(self, results: Sequence[Produced]) -> None:
+        made = [produced for produced in results if produced.job.counted]
+        self._evaluated += [produced for produced in results if not produced.job.counted]
+        self._finish_evaluation()
+        if not made:
+            return
+        groups = [group_of(produced, self._jobs.lease(produced.job.key)) for produced in made]
+        arrivals = [self._arrival(produced.job.key, group) for produced, group in zip(made, groups, strict=True)]
+        self._links.deliver(self._producer.name, arrivals, groups, self._delivered)
+
+    def _delivered(self, kept: Any, error: BaseException | None) -> None:
+        if error is not None:
+            self._mail.put(_Failed(error))
+
+    def _arrival(self, lease_id: int, group: Group) -> Arrival:
+        delivery = delivery_of(lease_id, group, self._jobs.lease(lease_id), self._jobs.filter_by)
+        self._jobs.close(lease_id)
+        return Arrival(
+            delivery=delivery,
+            prompt_id=group.prompt_id,
+            tokens=sum(rollout.length for rollout in group.rollouts),
+            reason=self._reason(group, delivery),
+        )
+
+    def _reason(self, group: Group, delivery: Delivery) -> str:
+        """Why its prompt fails, should it: it cannot where it was judged and has an accuracy."""
+        if not delivery.failed and delivery.accuracy is not None:
+            return ""
+        return str(failure_of(group, "" if delivery.failed else self._jobs.filter_by)["reason"])
+
+    def _finish_evaluation(self) -> None:
+        evaluation = self._evaluation
+        if evaluation is None or len(self._evaluated) < len(evaluation.jobs):
+            return
+        if len(self._evaluated) > len(evaluation.jobs):
+            raise RunError(f"producer {self._producer.name} made more results of an evaluation than were asked for")
+        results, self._evaluated = self._evaluated, []
+        self._evaluation, self._producer.booking = None, None
+        evaluation.then(self._producer.version, results)

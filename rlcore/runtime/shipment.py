@@ -1,0 +1,62 @@
+"""A plan on its way to the workers, and what each of them must find the same: its plugins, as the driver resolved them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+
+from rlcore.config import Plan
+from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError
+from rlcore.host.registry import Attestation
+from rlcore.runtime.parts import used_plugins
+
+__all__ = ["Shipment"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shipment:
+    """The plan as bytes, so that what is wrong with unpacking it is said by who unpacks it. ``fingerprints``: of what is read;
+    ``folder``: where the driver runs, and from where relative paths are seen; ``path``: where it imports from, a notebook's too."""
+
+    plan: bytes
+    folder: str
+    path: tuple[str, ...]
+    attestations: tuple[Attestation, ...]
+    fingerprints: Mapping[str, str]
+
+    @classmethod
+    def of(cls, plan: Plan, fingerprints: Mapping[str, str]) -> Shipment:
+        """Pack it. PluginError for an unpackaged part that cannot travel."""
+        attestations = tuple(plan.registry.attest(kind, name) for kind, name in used_plugins(plan))
+        return cls(
+            plan=cloudpickle.dumps(plan),
+            folder=str(Path.cwd()),
+            path=tuple(str(Path(entry).resolve()) for entry in sys.path),
+            attestations=attestations,
+            fingerprints=dict(fingerprints),
+        )
+
+    def open(self, worker: str) -> Plan:
+        """The plan, with this process in the driver's folder. PluginError where this node resolves a plugin otherwise than the driver, or
+        lacks it; ConfigError where it lacks the folder."""
+        try:
+            os.chdir(self.folder)
+        except OSError as error:
+            raise ConfigError(
+                f"{worker} refuses to start: its node has no folder {self.folder} ({error.strerror}), where the driver runs; "
+                "run from a folder that every node shares"
+            ) from error
+        sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
+        try:
+            plan: Plan = cloudpickle.loads(self.plan)
+            plan.registry.check_attestations(self.attestations)
+        except RlcoreError as error:
+            raise PluginError(f"{worker} refuses to start: {error}; install the same packages on every node") from error
+        except (ImportError, AttributeError) as error:
+            raise PluginError(f"{worker} refuses to start: {error} on its node; install the same packages on every node") from error
+        return plan

@@ -1,0 +1,271 @@
+"""One run, from a plan to a summary: the loop, the run folder, whoever listens. Where the workers are is their crew's business."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.errors import RunError, StarvationError
+from rlcore.roles.evaluator import TaskReport
+from rlcore.runlog import RunFolder, build_manifest
+from rlcore.runlog.checkpoint import save_checkpoint
+from rlcore.runlog.trace import write_trace
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.listeners import Listeners
+from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.profiling import profiled
+from rlcore.runtime.progress import Progress
+from rlcore.runtime.starvation import refuse_an_empty_run
+from rlcore.runtime.summary import Sample, Summary
+from rlcore.runtime.timing import Timing
+from rlcore.weights import mean_gap_tolerance
+
+__all__ = ["CrewBuilder", "TrainingRun"]
+
+CrewBuilder = Callable[[Plan, ExitStack, Callable[[str], None]], Crew]
+"""Builds the workers of a plan; what must be closed goes onto the stack, what takes long is said."""
+
+
+class TrainingRun:
+    """One run, from a plan to a summary."""
+
+    def __init__(self, plan: Plan, progress: Progress, build: CrewBuilder) -> None:
+        self._plan = plan
+        self._build = build
+        self._config = plan.config
+        self._progress = progress
+        self._evaluations: dict[int, list[TaskReport]] = {}
+        self._asked: set[int] = set()
+        self._checkpoint: Path | None = None
+        self._tokens = 0
+        self._reward_last: float | None = None
+        self._gap_told = False
+        self._interrupted = False
+        self._since = 0.0
+        """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
+
+    def run(self) -> Summary:
+        """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
+        with ExitStack() as closing:
+            self._crew = crew = self._build(self._plan, closing, self._progress.note)
+            self._folder = self._open_folder()
+            closing.enter_context(_writing(self._folder.root))
+            closing.callback(self._log_reward_errors, last=True)
+            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
+            closing.callback(self._progress.finished)
+            self._progress.started(self._folder.root, crew.horizon)
+            with Interrupt(self._progress.note) as interrupt, profiled(self._profile(crew.loop_role)):
+                timing = self._trained(interrupt)
+            self._folder.log_times(timing.workers())
+            write_trace(self._folder.root / "trace.json", timing.rows())
+            summary = self._summarise(timing)
+            self._listeners.finished(summary.as_json())
+            self._folder.write_summary(summary.as_json())
+            return summary
+
+    def _trained(self, interrupt: Interrupt) -> Timing:
+        """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
+        too. Where the run cannot go on, what was saved is named."""
+        try:
+            self._crew.begin(self._folder.root, interrupt)
+            return self._train(interrupt)
+        except StarvationError as error:
+            self._crew.stop()
+            self._log_failures()
+            status = self._crew.status()
+            if not status.trained:
+                raise
+            self._save(status.version)
+            raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
+        except RunError as error:
+            saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
+            raise type(error)(f"{error}; {saved}") from error.__cause__
+
+    def _train(self, interrupt: Interrupt) -> Timing:
+        """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
+        crew, version = self._crew, 0
+        self._evaluate(0, wait=True)
+        crew.start_clock()
+        self._since = time.monotonic()
+        while not interrupt.requested and crew.next_batch():
+            self._listeners.groups_scored(crew.take_scored(), version)
+            update = crew.train(log_rollouts=self._logs_rollouts(version + 1))
+            version = update.version
+            self._record(update)
+            if _due(version, self._config.eval.eval_interval):
+                self._evaluate(version, wait=False)
+            if _due(version, self._config.log.save_interval):
+                self._save(version)
+        timing = crew.timing()
+        self._log_failures()
+        status = crew.status()
+        self._interrupted = not status.finished
+        if not self._interrupted:
+            refuse_an_empty_run(status, crew.watch())
+            self._save(version)  # before the evaluation, which may take long
+            self._evaluate(version, wait=True)
+        crew.stop()
+        self._save(version)
+        return timing
+
+    def _logs_rollouts(self, step: int) -> bool:
+        interval = self._config.log.rollout_interval
+        return bool(interval) and (step == 1 or _due(step, interval))
+
+    def _open_folder(self) -> RunFolder:
+        log = self._config.log
+        folder = RunFolder.create(
+            Path(self._config.run.run_dir),
+            self._config.run.project,
+            save_dir=_path(log.save_dir),
+            eval_save_dir=_path(self._config.eval.eval_save_dir),
+            rollout_save_dir=_path(log.rollout_save_dir),
+        )
+        folder.write_config(self._plan.to_toml())
+        folder.write_manifest(
+            build_manifest(
+                seed=self._config.run.seed,
+                data=self._crew.fingerprints,
+                attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
+                origins=self._plan.origins,
+            )
+        )
+        return folder
+
+    def _profile(self, role: str) -> Path | None:
+        return self._folder.root / f"profile-{role}.prof" if self._config.run.enable_profiling else None
+
+    def _record(self, update: Update) -> None:
+        step = update.version
+        seconds, self._since = time.monotonic() - self._since, time.monotonic()
+        figures = {**update.figures, "seconds": seconds}
+        self._tokens += int(figures["response_tokens"])
+        self._reward_last = figures.get("reward/mean")
+        self._folder.log_metrics({"step": step, **figures})
+        self._folder.log_times(update.times, step)
+        self._warn_of_gap(figures)
+        self._listeners.step_finished(step, figures)
+        self._progress.step(step, figures)
+        if self._logs_rollouts(step):
+            self._folder.write_rollouts(step, update.rollouts)
+        self._log_failures()
+        self._log_reward_errors()
+        self._collect_evaluations(wait=False)
+
+    def _log_failures(self) -> None:
+        for failure in self._crew.take_failures():
+            self._folder.log_failure(failure)
+
+    def _log_reward_errors(self, *, last: bool = False) -> None:
+        """However the run ends: a reward that raises is what ends many."""
+        for error in self._crew.take_reward_faults(last=last):
+            self._folder.log_reward_error(error)
+
+    def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
+        """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
+        allowed = mean_gap_tolerance(self._config.inference.dtype, self._config.training.dtype)
+        gap = figures.get("sampler_gap", 0.0)
+        fresh = figures.get("staleness/max") == 0 and figures.get("optimizer_steps") == 1  # else the policy has moved meanwhile
+        whole = not self._config.sampling.truncates  # a cut sampler's are others by intention
+        if fresh and whole and gap > allowed and not self._gap_told:
+            self._gap_told = True
+            self._progress.note(
+                f"warning: the sampler's log probabilities of fresh tokens differ from the trainer's by {gap:.3g} nats on average, where "
+                f"{allowed:g} is usual: check the inference backend (position ids, masks, temperature); see sampler_gap in metrics.jsonl"
+            )
+
+    def _evaluate(self, step: int, *, wait: bool) -> None:
+        if self._config.eval.eval_dataset and step not in self._asked:
+            self._asked.add(step)
+            self._crew.evaluate(step)
+        self._collect_evaluations(wait=wait)
+
+    def _collect_evaluations(self, *, wait: bool) -> None:
+        for step, reports in self._crew.take_evaluations(wait=wait):
+            self._evaluations[step] = reports
+            figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
+            figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
+            figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
+            self._folder.log_metrics({"step": step, **figures})
+            self._listeners.evaluated(step, figures)
+            self._progress.evaluated(step, reports)
+            for report in reports:
+                self._folder.write_evaluation(report.task, step, report.rows)
+
+    def _save(self, step: int) -> None:
+        if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
+            return
+
+        def fill(folder: Path) -> None:
+            self._crew.save(folder)
+            self._crew.tokenizer.save(folder / "model")
+
+        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
+        self._listeners.checkpoint_saved(step, self._checkpoint)
+
+    def _summarise(self, timing: Timing) -> Summary:
+        status, watch = self._crew.status(), self._crew.watch()
+        before = self._evaluations.get(0, [])
+        after = self._evaluations.get(status.version, []) if status.version else []
+        return Summary(
+            run=self._folder.root,
+            steps=status.version,
+            train_seconds=round(timing.seconds, 3),
+            tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
+            accuracy_before=_accuracy(before),
+            accuracy_after=_accuracy(after),
+            reward_last=self._reward_last,
+            ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
+            time=timing.by_activity,
+            shares=timing.shares().figures() if status.version else {},
+            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            interrupted=self._interrupted,
+            switched_off=self._listeners.switched_off,
+            filter=watch.figures(),
+            remarks=tuple(filter(None, [watch.remark(), *self._crew.remarks()])),
+            checkpoint=self._checkpoint,
+            samples=_samples(before, after),
+        )
+
+
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    """Whatever cannot be written during the run (a full disk) ends it with one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = error.filename or root
+        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from error
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _due(step: int, interval: int) -> bool:
+    return interval > 0 and step % interval == 0
+
+
+def _accuracy(reports: Sequence[TaskReport]) -> float | None:
+    figures = [report.accuracy for report in reports if report.accuracy is not None]
+    return sum(figures) / len(figures) if figures else None
+
+
+def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
+    """The first few held-out prompts of the first task, preferring those whose verdict changed."""
+    if not before or not after:
+        return ()
+    pairs = list(zip(before[0].rows, after[0].rows, strict=True))
+    changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
+    return tuple(_sample(first, last) for first, last in (changed or pairs)[:3])
+
+
+def _sample(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sample:
+    return Sample(prompt=before["prompt"][-1]["content"], gold=str(before["gold"]), before=before["prediction"], after=after["prediction"])

@@ -1,1 +1,0 @@
-"""The Ray runtime: the same roles as actors, on one machine or on many."""

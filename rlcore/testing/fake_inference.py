@@ -1,0 +1,188 @@
+"""An inference backend without a model library: streams, takes weights while it runs, and draws with counter-based noise.
+
+It decodes one token of every running request a step, ``steps_per_poll`` steps a poll. A request that runs while the weights change
+is finished on the old ones, resumed on the new ones, or aborted, as the option ``in_flight`` says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import InferenceBackend, InferenceCapabilities, InferenceContext, InFlight
+from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.testing.policy import FakePolicy
+from rlcore.testing.sampling import draw, noise_stream
+
+__all__ = ["FakeInference", "FakeInferenceOptions"]
+
+
+class FakeInferenceOptions(BaseModel):
+    """Options of the ``fake`` inference backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    steps_per_poll: int = Field(default=4, ge=1, description="Decode steps of every running request in one poll.")
+    in_flight: InFlight = Field(default=InFlight.FINISH, description="What becomes of running requests when the weights change.")
+
+
+@dataclass
+class Running:
+    """A request and what has been drawn for it so far, on which weights."""
+
+    request: Request
+    policy: FakePolicy
+    version: int
+    limit: int
+    stream: np.random.Generator
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def completion(self, finish: Finish) -> Completion:
+        """What it has, as a record."""
+        return Completion(
+            request_id=self.request.request_id,
+            token_ids=np.array(self.tokens, np.int32),
+            logprobs=np.array(self.logprobs, np.float32),
+            versions=np.array(self.versions, np.int32),
+            finish=finish,
+        )
+
+
+class FakeInference(InferenceBackend):
+    """InferenceBackend over a FakePolicy that it loads from ``context.model`` (a folder of ``write_fake_model``)."""
+
+    capabilities = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=True, counter_noise=True)
+
+    def __init__(self, context: InferenceContext, options: FakeInferenceOptions | None = None) -> None:
+        self.context = context
+        self.options = options if options is not None else FakeInferenceOptions()
+        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight)
+        self._policy = FakePolicy.load(context.model)
+        self._version = 0
+        self._awake = True
+        self._fresh = True
+        self._waiting: deque[Request] = deque()
+        self._running: dict[str, Running] = {}
+        self._finished: list[Completion] = []
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Queue requests; ValueError for an id in use or a context that leaves no room for a token."""
+        self._require_weights()
+        known = {request.request_id for request in self._waiting} | set(self._running)
+        for request in requests:
+            if request.request_id in known:
+                raise ValueError(f"request {request.request_id!r} is in flight already")
+            if len(request.token_ids) >= self.context.max_tokens:
+                raise ValueError(
+                    f"request {request.request_id!r} has {len(request.token_ids)} tokens, the bound is {self.context.max_tokens}"
+                )
+            known.add(request.request_id)
+            self._waiting.append(request)
+
+    def poll(self, timeout: float) -> list[Completion]:
+        """Decode ``steps_per_poll`` steps, and on until something has finished or ``timeout`` seconds have passed."""
+        self._require_weights()
+        deadline = time.monotonic() + timeout
+        while self._waiting or self._running:
+            for _ in range(self.options.steps_per_poll):
+                self._admit()
+                self._step()
+            if self._finished or time.monotonic() >= deadline:
+                break
+        finished, self._finished = self._finished, []
+        return finished
+
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """Drop requests; each comes back as ABORTED with the tokens it has."""
+        dropped = set(request_ids)
+        for request in [request for request in self._waiting if request.request_id in dropped]:
+            self._waiting.remove(request)
+            self._finished.append(self._start(request).completion(Finish.ABORTED))
+        for request_id in [request_id for request_id in self._running if request_id in dropped]:
+            self._finished.append(self._running.pop(request_id).completion(Finish.ABORTED))
+
+    def update(self, snapshot: Snapshot) -> int:
+        """Swap the weights; WeightsError, the old ones still served, where the snapshot is damaged or does not fit."""
+        snapshot.verify()
+        self._policy = self._policy.replaced(snapshot.tensors)
+        self._version = snapshot.version
+        self._fresh = True
+        self._on_new_weights()
+        return self._version
+
+    def score(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T - 1], at temperature 1, on the weights now served."""
+        self._require_weights()
+        return self._policy.logprobs(token_ids).astype(np.float32)
+
+    def sleep(self) -> None:
+        """Refuse work until ``wake`` and ``update``; RunError with requests in flight."""
+        if self._waiting or self._running:
+            raise RunError(f"the fake engine was put to sleep with {len(self._waiting) + len(self._running)} requests in flight")
+        self._awake = self._fresh = False
+
+    def wake(self) -> None:
+        """Take weights again."""
+        self._awake = True
+
+    def close(self) -> None:
+        """Forget every request."""
+        self._waiting.clear()
+        self._running.clear()
+        self._finished.clear()
+
+    def _require_weights(self) -> None:
+        if not (self._awake and self._fresh):
+            raise RunError("the fake engine sleeps: call wake() and update(snapshot) first")
+
+    def _on_new_weights(self) -> None:
+        """What is running keeps its own weights (finish) unless told otherwise."""
+        if self.options.in_flight is InFlight.ABORT:
+            self.cancel([*self._running, *(request.request_id for request in self._waiting)])
+        elif self.options.in_flight is InFlight.RESUME:
+            for running in self._running.values():
+                running.policy, running.version = self._policy, self._version
+
+    def _start(self, request: Request) -> Running:
+        limit = min(request.sampling.max_new_tokens, self.context.max_tokens - len(request.token_ids))
+        return Running(request, self._policy, self._version, limit, noise_stream(request.noise))
+
+    def _admit(self) -> None:
+        """Start waiting requests in order while no more than ``prompts_per_forward`` different prompts run."""
+        prompts = {running.request.token_ids.tobytes() for running in self._running.values()}
+        while self._waiting:
+            prompts.add(self._waiting[0].token_ids.tobytes())
+            if len(prompts) > self.context.prompts_per_forward:
+                return
+            request = self._waiting.popleft()
+            self._running[request.request_id] = self._start(request)
+
+    def _step(self) -> None:
+        """One token for every running request."""
+        for request_id, running in list(self._running.items()):
+            sampling = running.request.sampling
+            context = np.concatenate([running.request.token_ids[-2:], np.array(running.tokens[-2:], np.int32)])[-2:]
+            token, logprob = draw(running.policy.logits(context)[-1], sampling, running.stream.random())
+            running.tokens.append(token)
+            running.logprobs.append(logprob)
+            running.versions.append(running.version)
+            finish = self._ended(running)
+            if finish is not None:
+                self._finished.append(self._running.pop(request_id).completion(finish))
+
+    def _ended(self, running: Running) -> Finish | None:
+        if running.tokens[-1] in self.context.tokenizer.stop_ids:
+            return Finish.STOP
+        stop = running.request.sampling.stop
+        if stop and any(string in self.context.tokenizer.decode(running.tokens) for string in stop):
+            return Finish.STOP
+        return Finish.LENGTH if len(running.tokens) >= running.limit else None

@@ -1,0 +1,150 @@
+"""A training backend in numpy over the same FakePolicy that the fake inference backend serves.
+
+It does not call the objective it is given, which is made of torch: it minimises ``-sum(weights * advantages * ratio)``, where ``ratio`` is
+policy over old probability (1 where the batch has no old log probabilities). That is the plain policy gradient, no clipping, no KL.
+Several ranks add their gradients up over sockets (``StarRanks``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.contracts.snapshots import Tensor
+from rlcore.contracts.types import Rollout
+from rlcore.testing.optimizer import NumpyOptimizer
+from rlcore.testing.policy import FakePolicy
+from rlcore.testing.ranks import StarRanks
+
+__all__ = ["FakeTraining", "FakeTrainingOptions"]
+
+STATE = "fake_trainer.npz"
+
+
+class FakeTrainingOptions(BaseModel):
+    """Options of the ``fake`` training backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    optimizer: Literal["adam", "sgd"] = Field(default="adam", description="AdamW, or gradient descent with the same schedule.")
+    ranks_deadline: float = Field(default=60.0, gt=0, description="Seconds that one trainer rank waits for another.")
+
+
+class FakeTraining(TrainingBackend):
+    """TrainingBackend over a FakePolicy that ``setup`` loads from ``context.model``. Constructor: ``(context, options)`` or ``()``."""
+
+    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+    ranks = StarRanks(0, 1, "")
+
+    def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:
+        self.options = options if options is not None else FakeTrainingOptions()
+
+    def setup(self, context: TrainingContext) -> None:
+        """Load the policy, and again as the reference where the objective needs one; with several ranks, wait for the others."""
+        self.context = context
+        self.ranks = StarRanks(context.rank, context.world_size, context.rendezvous, self.options.ranks_deadline)
+        self.policy = FakePolicy.load(context.model)
+        self.reference = self.policy if Need.REFERENCE in context.needs else None
+        self.optimizer = NumpyOptimizer(context.optimizer, self.policy.arrays(), self.options.optimizer == "adam")
+
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N]; RunError where the reference is asked for and no need of it was declared."""
+        policy = self.policy if which is Which.POLICY else self.reference
+        if policy is None:
+            raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
+        rows = [_of_policy_tokens(rollout, policy) for rollout in batch.rollouts]
+        return np.concatenate([np.zeros(0), *rows]).astype(np.float32)
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """One optimizer step; metrics ``loss``, ``grad_norm``, ``learning_rate``. The objective is not called."""
+        gradient = {name: np.zeros(array.shape) for name, array in self.policy.arrays().items()}
+        trains = np.flatnonzero(batch.in_loss)
+        loss = 0.0
+        for start in range(0, len(trains), self.context.rollouts_per_forward):
+            for row in trains[start : start + self.context.rollouts_per_forward]:
+                loss += self._accumulate(batch, int(row), gradient)
+        if self.ranks.size > 1:
+            loss, gradient = self._summed(loss, gradient)
+        weights, metrics = self.optimizer.step(self.policy.arrays(), gradient)
+        self.policy = FakePolicy(*weights.values())
+        return {"loss": loss, **metrics}
+
+    def _summed(self, loss: float, gradient: Mapping[str, np.ndarray]) -> tuple[float, dict[str, np.ndarray]]:
+        """Loss and gradient over all ranks, added in the order of the ranks, so that every rank gets the same bits."""
+        flat = np.concatenate([[loss], *(array.reshape(-1) for array in gradient.values())])
+        total = np.sum(self.ranks.gather(flat), axis=0)
+        pieces = np.split(total[1:], np.cumsum([array.size for array in gradient.values()])[:-1])
+        return float(total[0]), {name: piece.reshape(gradient[name].shape) for name, piece in zip(gradient, pieces, strict=True)}
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """Every rank holds the whole model."""
+        return self.ranks.rank, self.ranks.size
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all ranks, by rank."""
+        return self.ranks.gather(values)
+
+    def _accumulate(self, batch: TrainBatch, row: int, gradient: Mapping[str, np.ndarray]) -> float:
+        """Add one rollout's gradient of the loss; returns its share of the loss."""
+        span = slice(batch.offsets[row], batch.offsets[row + 1])
+        rollout = batch.rollouts[row]
+        factor = -batch.weights[span].astype(np.float64) * batch.advantages[span]
+        if batch.old_logprobs is not None:
+            logprobs = _of_policy_tokens(rollout, self.policy)
+            factor = factor * np.exp(logprobs - batch.old_logprobs[span])
+        start = 0
+        for segment in rollout.segments:
+            tokens = int(segment.policy_mask.sum())
+            coefficients = np.zeros(len(segment.context_ids) + len(segment.token_ids) - 1)
+            coefficients[len(segment.context_ids) - 1 :][segment.policy_mask] = factor[start : start + tokens]
+            sequence = np.concatenate([segment.context_ids, segment.token_ids])
+            self.policy.add_gradient(gradient, sequence, coefficients, rollout.temperature)
+            start += tokens
+        return float(factor.sum())
+
+    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Name and tensor of each weight; the arrays never change afterwards."""
+        yield from self.policy.tensors()
+
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T - 1], at temperature 1."""
+        return self.policy.logprobs(token_ids).astype(np.float32)
+
+    def save_model(self, folder: Path) -> None:
+        """Write the policy in the form that ``setup`` loads; rank 0 writes, and no rank returns before it is whole."""
+        if self.ranks.rank == 0:
+            self.policy.save(folder)
+        self.gather(np.zeros(0))
+
+    def save(self, folder: Path) -> None:
+        """Write the optimizer's state, as ``save_model`` does."""
+        if self.ranks.rank == 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            np.savez(folder / STATE, **self.optimizer.state())  # type: ignore[arg-type]
+        self.gather(np.zeros(0))
+
+    def load(self, folder: Path) -> None:
+        """Read the optimizer's state; the policy comes from ``context.model``."""
+        with np.load(folder / STATE) as stored:
+            self.optimizer.restore(stored)
+
+    def close(self) -> None:
+        """Hang up to the other ranks."""
+        self.ranks.close()
+
+
+def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:
+    """float64[tokens of the rollout]: log probabilities of the tokens that the policy sampled, at their temperature."""
+    rows = []
+    for segment in rollout.segments:
+        sequence = np.concatenate([segment.context_ids, segment.token_ids])
+        rows.append(policy.logprobs(sequence, rollout.temperature)[len(segment.context_ids) - 1 :][segment.policy_mask])
+    return np.concatenate(rows)

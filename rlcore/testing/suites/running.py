@@ -1,0 +1,233 @@
+"""Conformance suite for runtimes: whole runs of fakes, driven as the loop of a run drives them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, chdir
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rlcore.config import Plan
+from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.specs import PluginKind
+from rlcore.entry import make_plan
+from rlcore.roles.evaluator import TaskReport
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.schedule import Status
+from rlcore.testing.policy import FakePolicy
+from rlcore.testing.run_tester import RunTester
+
+__all__ = ["PlayedRun", "RuntimeSuite"]
+
+_LETTERS = "abcdef"
+_EPISODES = 2
+_BATCH = 3
+_REFUSES = """
+def refuses_a(item):
+    if item.columns["gt_answer"] == "a":
+        raise ValueError("no a")
+    return float(item.text.strip() == item.columns["gt_answer"])
+"""
+
+
+@dataclass(kw_only=True)
+class PlayedRun:
+    """What a crew said and did from its first call to its last."""
+
+    folder: Path
+    horizon: int = 0
+    updates: list[Update] = field(default_factory=list)
+    evaluations: list[tuple[int, list[TaskReport]]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    status: Status | None = None
+    seconds: float = 0.0
+
+    @property
+    def policy(self) -> FakePolicy:
+        """The weights that were saved."""
+        return FakePolicy.load(self.folder / "saved" / "model")
+
+    @property
+    def ledger(self) -> tuple[int, int, int]:
+        """Prompts that were trained, filtered and failed."""
+        assert self.status is not None
+        return self.status.trained, self.status.filtered, self.status.failed
+
+
+class RuntimeSuite:
+    """Subclass it and say in ``runtime`` which registered runtime is meant, in ``settings`` what else its runs need:
+    ``{"run": {"ray_dir": "/tmp/r"}, "inference": {"num_inferencer": 2}}``. ``plugins`` adds distributions that offer it.
+
+    Each test plays a run of 12 prompts in batches of 3, with backends that compute in numpy; ``staleness`` is the highest
+    ``max_staleness`` that the runtime is tested with.
+    """
+
+    runtime = ""
+    settings: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    staleness = 1
+    patience = 30.0
+    """Seconds in which what the crew started must have ended once its ExitStack is closed; no test that passes takes them."""
+    _kept: ClassVar[dict[tuple[type, str], PlayedRun]] = {}
+
+    def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> Crew:
+        """The crew of a plan."""
+        made: Crew = plan.registry.load(PluginKind.RUNTIME, plan.config.run.runtime)(plan, closing, say)
+        return made
+
+    def plugins(self, tester: RunTester) -> None:
+        """Offer what the runs need beside the fakes: ``tester.plugins.install(…)``."""
+
+    # --- how a run is played --------------------------------------------------------------------------------------------
+
+    def play(self, folder: Path, *, runtime: str = "", **sections: Mapping[str, Any]) -> PlayedRun:
+        """A run from ``begin`` to the end of its ExitStack, in ``folder``; ``sections`` override settings key by key."""
+        tester = RunTester(folder).with_fakes()
+        self.plugins(tester)
+        tester.write("refusing.py", _REFUSES)
+        config: dict[str, Mapping[str, Any]] = {name: dict(values) for name, values in sections.items()}
+        if not runtime:
+            for name, values in self.settings.items():
+                config[name] = {**values, **config.get(name, {})}
+        given = {"runtime": runtime or self.runtime, "num_episodes": _EPISODES, "max_steps": len(_LETTERS) * _EPISODES // _BATCH}
+        config["run"] = {**given, **config.get("run", {})}
+        config["training"] = {"train_batch_size": _BATCH, **config.get("training", {})}
+        rewards = config.pop("rewards", None)
+        with chdir(folder), tester.plugins:
+            plan = make_plan(tester.fake_run(**config), reward=rewards["name"] if rewards else None)
+            with ExitStack() as closing:
+                return self._drive(self.make(plan, closing, lambda line: None), folder, evaluates="eval" in config)
+
+    def _drive(self, crew: Crew, folder: Path, *, evaluates: bool) -> PlayedRun:
+        """As the loop of a run does: it asks for an evaluation only if there is a held-out task."""
+        played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt(lambda line: None)
+        crew.begin(folder, interrupt)
+        if evaluates:
+            crew.evaluate(0)
+            played.evaluations += crew.take_evaluations(wait=True)
+        crew.start_clock()
+        while crew.next_batch():
+            played.updates.append(crew.train(log_rollouts=not played.updates))
+            played.failures += crew.take_failures()
+        played.seconds = crew.timing().seconds
+        played.failures += crew.take_failures()
+        if evaluates:
+            crew.evaluate(len(played.updates))
+            played.evaluations += crew.take_evaluations(wait=True)
+        played.state, played.status = crew.state(), crew.status()
+        crew.stop()
+        (folder / "saved").mkdir()
+        crew.save(folder / "saved")
+        played.faults = crew.take_reward_faults(last=True)
+        return played
+
+    def _evaluated(self, folder: Path) -> PlayedRun:
+        """A run at staleness 0 with a held-out task, played once for all tests of the class."""
+        key = (type(self), "evaluated")
+        if key not in self._kept:
+            self._kept[key] = self.play(folder, eval=self._held_out(folder))
+        return self._kept[key]
+
+    @staticmethod
+    def _held_out(folder: Path) -> dict[str, Any]:
+        return {"eval_dataset": {"letters": str(RunTester(folder).fake_data("held.jsonl", "abcd"))}, "eval_temperature": 0.0}
+
+    # --- the tests ------------------------------------------------------------------------------------------------------
+
+    def test_it_makes_the_updates_that_it_planned(self, tmp_path: Path) -> None:
+        """Versions count from 1 by one, up to the horizon, and the run knows that it is finished."""
+        played = self._evaluated(tmp_path)
+        planned = len(_LETTERS) * _EPISODES // _BATCH
+        assert played.horizon == planned, f"horizon is {played.horizon}; the prompts make {planned} updates"
+        versions = [update.version for update in played.updates]
+        assert versions == list(range(1, planned + 1)), f"updates made the versions {versions}"
+        assert played.status is not None
+        assert played.status.finished, "the schedule is not finished at the end of the run"
+        assert played.status.version == planned
+
+    def test_every_prompt_is_accounted_for_once(self, tmp_path: Path) -> None:
+        """Trained, filtered and failed prompts add up to those that there are; nothing is left under way."""
+        played = self._evaluated(tmp_path)
+        assert sum(played.ledger) == len(_LETTERS) * _EPISODES, f"trained, filtered, failed: {played.ledger}"
+        assert played.status is not None
+        assert (played.status.in_flight, played.status.buffered, played.status.taken) == (0, 0, 0)
+        assert json.loads(json.dumps(played.state)) == played.state, "state() must be what JSON can hold"
+
+    def test_on_policy_it_trains_the_weights_of_the_local_runtime(self, tmp_path: Path) -> None:
+        """At staleness 0 the saved weights, and what each update says of its batch, are those of one process, to the bit."""
+        here, local = self._evaluated(tmp_path / "here"), self.play(tmp_path / "local", runtime="local")
+        for name, array in local.policy.arrays().items():
+            assert np.array_equal(here.policy.arrays()[name], array), f"the weights {name} differ from those of the local runtime"
+        for ours, theirs in zip(here.updates, local.updates, strict=True):
+            for figure in ("reward/mean", "response_tokens", "staleness/max"):
+                assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from the local run"
+
+    def test_no_group_is_older_than_allowed(self, tmp_path: Path) -> None:
+        """With ``staleness`` above 0 no update trains a group whose policy is older, and every update is made."""
+        played = self.play(tmp_path, schedule={"max_staleness": self.staleness})
+        ages = [update.figures["staleness/max"] for update in played.updates]
+        assert max(ages) <= self.staleness, f"groups are up to {max(ages):g} versions old, {self.staleness} is allowed"
+        assert [update.version for update in played.updates] == list(range(1, played.horizon + 1))
+
+    def test_evaluations_are_delivered(self, tmp_path: Path) -> None:
+        """One of the first weights, one of the last, each on every row of its task."""
+        played = self._evaluated(tmp_path)
+        assert [step for step, _ in played.evaluations] == [0, played.horizon], f"steps: {[step for step, _ in played.evaluations]}"
+        for step, reports in played.evaluations:
+            assert [(report.task, len(report.rows)) for report in reports] == [("letters", 4)], f"the evaluation of step {step}"
+
+    def test_an_update_says_what_it_trained_and_how_long_it_took(self, tmp_path: Path) -> None:
+        """Rows of the rollout log come if they were asked for, figures and seconds always."""
+        played = self._evaluated(tmp_path)
+        first, *others = played.updates
+        assert len(first.rollouts) == _BATCH * 8, f"{len(first.rollouts)} rows of the rollout log, {_BATCH} groups of 8 were trained"
+        assert not any(update.rollouts for update in others), "rows of the rollout log that nobody asked for"
+        assert all(update.figures["response_tokens"] > 0 for update in played.updates)
+        assert played.seconds > 0
+
+    def test_a_prompt_that_fails_is_told_with_its_reason(self, tmp_path: Path) -> None:
+        """A reward that raises for one prompt: the prompt is counted as failed, once an episode, and the traceback is handed on."""
+        played = self.play(tmp_path, rewards={"name": "./refusing.py:refuses_a"}, schedule={"reward_error_budget": 1.0})
+        assert played.ledger[2] == _EPISODES, f"{played.ledger[2]} prompts counted as failed; one failed in each of {_EPISODES} episodes"
+        assert len(played.failures) == _EPISODES, f"take_failures told {len(played.failures)}"
+        assert all("ValueError: no a" in failure["reason"] for failure in played.failures), played.failures
+        assert played.faults, "take_reward_faults told nothing of a reward that raised"
+
+    def test_everything_has_ended_when_the_stack_is_closed(self, tmp_path: Path) -> None:
+        """No thread that would keep the process alive, and no process, is left of a run."""
+        self.play(tmp_path / "first", run={"max_steps": 1})  # what a library starts once and keeps is none of the crew's
+        threads, children = _threads(), _children()
+        self.play(tmp_path / "second", run={"max_steps": 1})
+        deadline = time.monotonic() + self.patience
+        while (left := (_threads() - threads) | (_children() - children)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left, f"left after the run: {', '.join(sorted(left))}"
+
+
+def _threads() -> set[str]:
+    return {f"thread {thread.name} ({thread.ident})" for thread in threading.enumerate() if not thread.daemon}
+
+
+def _children() -> set[str]:
+    """The child processes that run (Linux): ``process 12 (python)``."""
+    found = set()
+    for listed in Path("/proc/self/task").glob("*/children"):
+        try:
+            numbers = listed.read_text().split()
+        except OSError:  # that thread has ended
+            continue
+        for number in numbers:
+            try:
+                name, state = Path(f"/proc/{number}/stat").read_text().rpartition(")")[0::2]
+            except OSError:  # that process has ended
+                continue
+            if state.split()[0] != "Z":
+                found.add(f"process {number} ({name.partition('(')[2]})")
+    return found

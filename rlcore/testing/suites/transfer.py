@@ -1,0 +1,267 @@
+"""Conformance suite for weight transfers: both ends, in one process unless the subclass makes them elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.weights import Publisher, Receiver, WeightTransfer
+
+__all__ = ["WeightTransferSuite"]
+
+
+class WeightTransferSuite:
+    """Subclass it, and say in ``make`` how the transfer is made. ``make_publisher`` and ``make_receiver`` are for ends that must live in
+    processes of their own; everything that they return is closed after each test by ``teardown_method``.
+    """
+
+    patience = 60.0
+    """Seconds after which a test gives up; no test that passes takes them."""
+    verifies = True
+    """False for a transfer that hands over the snapshot itself, so that nothing can be damaged on the way."""
+
+    def make(self) -> WeightTransfer:
+        """A fresh transfer."""
+        raise NotImplementedError
+
+    def make_publisher(self) -> Publisher:
+        """The trainer's end. Called once a test."""
+        self._transfer = self.make()
+        return self._transfer.publisher(deadline=self.patience)
+
+    def make_receiver(self, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
+        """A producer's end."""
+        return self._transfer.receiver(name=name, address=address, deadline=self.patience, on_news=on_news)
+
+    # --- what the tests use ----------------------------------------------------------------------------------------------
+
+    def setup_method(self) -> None:
+        """Forget the test before."""
+        self._ends: list[Publisher | Receiver] = []
+        self._news: dict[str, threading.Event] = {}
+
+    def teardown_method(self) -> None:
+        """Close everything, receivers first."""
+        for end in reversed(self._ends):
+            end.close()
+
+    def publisher(self) -> Publisher:
+        """The trainer's end, closed after the test."""
+        made = self.make_publisher()
+        self._ends.append(made)
+        return made
+
+    def receiver(self, publisher: Publisher, name: str = "p0") -> Receiver:
+        """A producer's end, closed after the test."""
+        news = self._news[name] = threading.Event()
+        made = self.make_receiver(name, publisher.address(), news.set)
+        self._ends.append(made)
+        return made
+
+    @staticmethod
+    def snapshot(version: int) -> Snapshot:
+        """Three tensors whose every value is the version: float32, bfloat16 (as uint16), and a scalar float64."""
+        arrays = {
+            "body": Tensor(dtype="float32", shape=(30, 10), data=np.full((30, 10), version, np.float32)),
+            "head": Tensor(dtype="bfloat16", shape=(70,), data=np.full(70, version, np.uint16)),
+            "scale": Tensor(dtype="float64", shape=(), data=np.array(version, np.float64)),
+        }
+        probe = Probe(token_ids=np.array([1, 2, 3], np.int32), logprobs=np.array([-1.5, -0.25], np.float32), tolerance=0.1)
+        return Snapshot.of(version, arrays, probe)
+
+    def wait_for(self, receiver: Receiver, version: int) -> Snapshot:
+        """This version or a newer one, as soon as it is there."""
+        news = self._news[receiver.name]
+        while (got := receiver.newer_than(version - 1)) is None:
+            assert news.wait(self.patience), f"{receiver.name} was not told of version {version} within {self.patience:g} s"
+            news.clear()
+        return got
+
+    def in_time(self, what: str, call: Callable[[], object]) -> None:
+        """``call`` returns by itself."""
+        raised: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                call()
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(self.patience)
+        assert not thread.is_alive(), f"{what} did not return within {self.patience:g} s"
+        if raised:
+            raise raised[0]
+
+    @staticmethod
+    def assert_whole(snapshot: Snapshot) -> None:
+        """Every value is the version's, every checksum the sender's."""
+        snapshot.verify()
+        wrong = [name for name, tensor in snapshot.tensors.items() if not (tensor.data == snapshot.version).all()]
+        assert not wrong, f"version {snapshot.version} holds other values in {wrong}"
+
+    # --- the rules -------------------------------------------------------------------------------------------------------
+
+    def test_a_snapshot_arrives_whole(self) -> None:
+        """Names, dtypes, shapes, values, checksums and the probe are those that were published."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        sent = self.snapshot(4)
+        publisher.publish(sent)
+        got = self.wait_for(receiver, 4)
+        assert got.version == 4
+        assert dict(got.checksums) == dict(sent.checksums), "the checksums are not the sender's"
+        assert [(n, t.dtype, tuple(t.shape)) for n, t in got.tensors.items()] == [(n, t.dtype, t.shape) for n, t in sent.tensors.items()]
+        self.assert_whole(got)
+        assert got.probe is not None, "the probe did not arrive"
+        assert sent.probe is not None
+        assert got.probe.token_ids.tolist() == sent.probe.token_ids.tolist()
+        assert got.probe.logprobs.tolist() == sent.probe.logprobs.tolist()
+        assert receiver.newer_than(4) is None, "there is a newer version than the newest"
+
+    def test_a_snapshot_without_a_probe_has_none(self) -> None:
+        """Nothing is made up."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        publisher.publish(replace(self.snapshot(1), probe=None))
+        assert self.wait_for(receiver, 1).probe is None
+
+    def test_nothing_is_there_before_the_first_version(self) -> None:
+        """``newer_than`` does not wait."""
+        receiver = self.receiver(self.publisher())
+        self.in_time("newer_than", lambda: receiver.newer_than(-1))
+        assert receiver.newer_than(-1) is None
+
+    def test_the_owner_is_told(self) -> None:
+        """``on_news`` is called when there is a version to take, so that nobody has to ask again and again."""
+        publisher = self.publisher()
+        self.receiver(publisher)
+        publisher.publish(self.snapshot(1))
+        assert self._news["p0"].wait(self.patience), f"on_news was not called within {self.patience:g} s"
+
+    def test_versions_must_rise(self) -> None:
+        """``publish`` refuses a version that is not newer than the last one."""
+        publisher = self.publisher()
+        publisher.publish(self.snapshot(2))
+        for version in (1, 2):
+            self.assert_refused(lambda version=version: publisher.publish(self.snapshot(version)), "2")  # type: ignore[misc]
+
+    @staticmethod
+    def assert_refused(call: Callable[[], object], named: str) -> None:
+        """``call`` raises WeightsError, and its sentence holds ``named``."""
+        said = ""
+        try:
+            call()
+        except WeightsError as error:
+            said = str(error)
+        assert said, f"no WeightsError was raised; one must be, and name {named}"
+        assert named in said, f"the error does not name {named}: {said}"
+
+    def test_the_newest_wins(self) -> None:
+        """Versions in between may be left out; what is handed out only rises, and the last one comes."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        for version in range(1, 6):
+            publisher.publish(self.snapshot(version))
+        seen = [0]
+        while seen[-1] < 5:
+            got = self.wait_for(receiver, seen[-1] + 1)
+            assert got.version > seen[-1], f"after version {seen[-1]} came {got.version}"
+            self.assert_whole(got)
+            seen.append(got.version)
+            del got
+            receiver.release(seen[-1])
+        assert receiver.newer_than(5) is None
+
+    def test_two_receivers_get_every_tensor(self) -> None:
+        """One does not take from the other."""
+        publisher = self.publisher()
+        receivers = [self.receiver(publisher, name) for name in ("p0", "p1")]
+        for version in (1, 2):
+            publisher.publish(self.snapshot(version))
+            for receiver in receivers:
+                self.assert_whole(self.wait_for(receiver, version))
+                receiver.release(version)
+
+    def test_a_late_receiver_gets_the_newest(self) -> None:
+        """Without another version being published: a producer that is started anew must not wait for the next update."""
+        publisher = self.publisher()
+        early = self.receiver(publisher, "early")
+        publisher.publish(self.snapshot(1))
+        self.wait_for(early, 1)
+        late = self.receiver(publisher, "late")
+        assert self.wait_for(late, 1).version == 1
+
+    def test_publish_never_waits_for_a_receiver(self) -> None:
+        """Neither for one that does not ask, nor for one that keeps what it got."""
+        publisher = self.publisher()
+        keeps, _ = self.receiver(publisher, "keeps"), self.receiver(publisher, "never-asks")
+        publisher.publish(self.snapshot(1))
+        held = self.wait_for(keeps, 1)
+        for version in (2, 3, 4):
+            self.in_time(f"publish of version {version}", lambda version=version: publisher.publish(self.snapshot(version)))  # type: ignore[misc]
+        self.assert_whole(held)
+        del held
+        keeps.release(1)
+
+    def test_a_receiver_that_stops_does_not_stop_the_others(self) -> None:
+        """One keeps version 1 for good; the next version reaches the other all the same, and version 1 stays readable."""
+        publisher = self.publisher()
+        stopped, other = self.receiver(publisher, "stopped"), self.receiver(publisher, "other")
+        publisher.publish(self.snapshot(1))
+        held = self.wait_for(stopped, 1)
+        self.wait_for(other, 1)
+        other.release(1)
+        publisher.publish(self.snapshot(2))
+        self.assert_whole(self.wait_for(other, 2))
+        self.assert_whole(held)
+
+    def test_a_receiver_that_is_closed_is_not_waited_for(self) -> None:
+        """The others get what is published afterwards."""
+        publisher = self.publisher()
+        leaves, stays = self.receiver(publisher, "leaves"), self.receiver(publisher, "stays")
+        publisher.publish(self.snapshot(1))
+        self.wait_for(leaves, 1)
+        self.wait_for(stays, 1)
+        leaves.close()
+        stays.release(1)
+        publisher.publish(self.snapshot(2))
+        self.assert_whole(self.wait_for(stays, 2))
+
+    def test_what_was_released_is_not_offered_again(self) -> None:
+        """Its memory may be written again. The next version is offered."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        publisher.publish(self.snapshot(1))
+        self.wait_for(receiver, 1)
+        receiver.release(1)
+        assert receiver.newer_than(0) is None, "version 1 was released and is offered again"
+        publisher.publish(self.snapshot(2))
+        assert self.wait_for(receiver, 1).version == 2
+
+    def test_damage_is_found_and_the_tensor_named(self) -> None:
+        """A tensor that has another checksum than its sender gave it is never handed out."""
+        if not self.verifies:
+            return
+        publisher = self.publisher()
+        receiver = self.receiver(publisher, "p7")
+        sound = self.snapshot(1)
+        publisher.publish(replace(sound, checksums={**sound.checksums, "head": sound.checksums["head"] ^ 1}))
+        self.assert_refused(lambda: self.wait_for(receiver, 1), "'head'")
+
+    def test_both_ends_close_twice(self) -> None:
+        """And a closed publisher takes nothing more."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        publisher.publish(self.snapshot(1))
+        self.wait_for(receiver, 1)
+        for end in (receiver, receiver, publisher, publisher):
+            self.in_time("close", end.close)
+        self.assert_refused(lambda: publisher.publish(self.snapshot(2)), "2")

@@ -1,0 +1,122 @@
+"""The transfers of the Ray runtime keep the rules of every weight transfer; each end is an actor, as in a run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import ray
+
+from rlcore.api.weights import Publisher, Receiver, Snapshot
+from rlcore.host.registry import Registry
+from rlcore.testing import WeightTransferSuite
+from tests.integration.ray.small_cluster import short_folder
+
+pytestmark = pytest.mark.full
+
+
+class End:
+    """An actor with one end of a transfer."""
+
+    def __init__(self, transfer: str, deadline: float, name: str = "", address: Any = None) -> None:
+        made = Registry.discover().load("transfer", transfer)()
+        self._news = threading.Semaphore(0)
+        self._end: Any = (
+            made.receiver(name=name, address=address, deadline=deadline, on_news=self._news.release)
+            if name
+            else made.publisher(deadline=deadline)
+        )
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        return getattr(self._end, method)(*arguments)
+
+    def news(self) -> None:
+        self._news.acquire()
+
+
+class RemotePublisher(Publisher):
+    def __init__(self, actor: Any) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def address(self) -> Any:
+        return ray.get(self.actor.call.remote("address"))
+
+    def publish(self, snapshot: Snapshot) -> None:
+        ray.get(self.actor.call.remote("publish", snapshot))
+
+    def close(self) -> None:
+        ray.get(self.actor.call.remote("close"))
+
+
+class RemoteReceiver(Receiver):
+    def __init__(self, actor: Any, name: str, on_news: Callable[[], None]) -> None:
+        super().__init__(name, on_news)
+        self.actor = actor
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                ray.get(self.actor.news.remote())
+                self.on_news()
+        except ray.exceptions.RayError:
+            return  # the test is over
+
+    def newer_than(self, version: int) -> Snapshot | None:
+        got: Snapshot | None = ray.get(self.actor.call.remote("newer_than", version))
+        return got
+
+    def release(self, version: int) -> None:
+        ray.get(self.actor.call.remote("release", version))
+
+    def close(self) -> None:
+        ray.get(self.actor.call.remote("close"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its workers cannot import a test
+    with short_folder() as folder:
+        ray.init("local", _temp_dir=str(folder), num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        try:
+            yield
+        finally:
+            ray.shutdown()
+            ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+class OfRay(WeightTransferSuite):
+    transfer = ""
+
+    @pytest.fixture(autouse=True)
+    def _actors(self, cluster: None) -> Iterator[None]:
+        self.actors: list[Any] = []
+        yield
+        self.teardown_method()
+        self.setup_method()
+        for actor in self.actors:
+            ray.kill(actor)
+
+    def _actor(self, *arguments: Any) -> Any:
+        made = ray.remote(End).options(num_cpus=0, max_concurrency=6).remote(self.transfer, self.patience, *arguments)
+        self.actors.append(made)
+        ray.get(made.__ray_ready__.remote())
+        return made
+
+    def make_publisher(self) -> Publisher:
+        return RemotePublisher(self._actor())
+
+    def make_receiver(self, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
+        return RemoteReceiver(self._actor(name, address), name, on_news)
+
+
+class TestObjectStore(OfRay):
+    transfer = "object_store"
+
+
+class TestCollective(OfRay):
+    transfer = "collective"

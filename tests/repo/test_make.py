@@ -1,0 +1,42 @@
+"""The Makefile, where it decides something itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """Without the variables by which a make above this one would pass its own words on."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["make", "--no-print-directory", "-C", str(ROOT), *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_an_older_python_is_told_which_one_is_needed_and_leaves_nothing(tmp_path: Path) -> None:
+    old = tmp_path / "python"
+    old.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} -c "import sys; sys.version_info = (3, 10, 13); $2"\ntouch {tmp_path}/ran\n'
+    )
+    old.chmod(0o755)
+    done = make("env", f"PYTHON={old}", f"VENV={tmp_path}/venv")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == f"{old} is Python 3.10, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it"
+    assert list(tmp_path.iterdir()) == [old]
+
+
+@pytest.mark.parametrize("device", ["cpu", "CPU"])
+def test_the_cpu_is_tried_in_the_environment_however_it_is_typed(tmp_path: Path, device: str) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").write_text('#!/bin/sh\necho environment "$@"\n')
+    (tmp_path / "bin" / "python").chmod(0o755)
+    (tmp_path / ".installed").touch()
+    done = make("gpu", f"VENV={tmp_path}", "PYTHON=false", f"DEVICE={device}")
+    assert done.stdout.splitlines()[-1] == f"environment -m benchmarks.gpu --device {device}", done.stderr

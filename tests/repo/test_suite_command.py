@@ -1,0 +1,123 @@
+"""``make test`` runs what it can side by side, the serial tests alone after it, and ends as one run of pytest would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TESTS = """
+import os, pathlib, pytest
+
+def test_beside():
+    pathlib.Path("beside").write_text(os.environ.get("PYTEST_XDIST_WORKER", "none"))
+
+def test_may_fail():
+    assert not os.environ.get("FAIL")
+
+@pytest.mark.serial
+def test_alone():
+    assert pathlib.Path("beside").exists(), "after all others"
+    pathlib.Path("alone").write_text(os.environ.get("PYTEST_XDIST_WORKER", "none"))
+"""
+
+
+NOTE = """
+import os, pathlib
+
+def test_it():
+    with pathlib.Path("order").open("a") as file:
+        file.write(f"{__file__.rpartition('/')[2]} {os.environ.get('PYTEST_XDIST_WORKER')}\\n")
+"""
+
+
+def suite(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n", encoding="utf-8")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.suite", "--workers", "2", "-p", "no:cacheprovider", *words],
+        cwd=folder,
+        env={**kept, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def three_tests(tmp_path: Path) -> Path:
+    (tmp_path / "test_three.py").write_text(TESTS, encoding="utf-8")
+    return tmp_path
+
+
+def test_serial_tests_run_alone_after_a_failure_too_and_the_last_line_adds_up(three_tests: Path) -> None:
+    done = suite(three_tests, "--junitxml", "report.xml", FAIL="1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout.splitlines()[-1] or "2 passed, 1 failed" in done.stdout.splitlines()[-1]
+    assert (three_tests / "beside").read_text().startswith("gw")
+    assert (three_tests / "alone").read_text() == "none"
+    assert sorted(path.name for path in three_tests.glob("*.xml")) == ["report-alone.xml", "report-beside.xml"]
+
+
+@pytest.mark.parametrize("words", [["--pdb"], ["-s"], ["-n0"]])
+def test_what_needs_a_terminal_runs_in_one_process(three_tests: Path, words: list[str]) -> None:
+    done = suite(three_tests, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (three_tests / "beside").read_text() == (three_tests / "alone").read_text() == "none"
+
+
+def test_what_is_printed_after_the_summary_hides_no_figures(three_tests: Path) -> None:
+    (three_tests / "conftest.py").write_text(
+        "import atexit\natexit.register(print, '7 failed attempts to say goodbye')\n", encoding="utf-8"
+    )
+    done = suite(three_tests)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 3 passed in " in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["test_three.py::test_beside"], 0, "1 passed"),
+        (["-m", "serial", "-k", "beside"], 5, "no tests ran"),
+        (["--no-such-option"], 4, "unrecognized arguments: --no-such-option"),
+        (["-k", "alone or beside"], 0, "2 passed"),
+        (["-kbeside"], 0, "1 passed"),
+        (["-k", "a and"], 4, "ERROR: Wrong expression passed to '-k': a and: at column 6"),
+        (["-k", "a and", "-m", "serial"], 4, "ERROR: Wrong expression passed to '-k'"),
+        (["-m", "a and"], 4, "ERROR: Wrong expression passed to '-m'"),
+    ],
+)
+def test_a_part_without_tests_is_no_failure_but_no_test_at_all_is(three_tests: Path, words: list[str], code: int, said: str) -> None:
+    done = suite(three_tests, *words)
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done.stdout + done.stderr
+    assert "INTERNALERROR" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("workers", ["-1", "x", "1.5"])
+def test_workers_that_are_no_number_of_processes_are_one_sentence(three_tests: Path, workers: str) -> None:
+    done = suite(three_tests, "--workers", workers)
+    assert done.returncode == 2
+    assert done.stderr == f"tests.suite: --workers {workers} is no number of processes; type WORKERS=2, or WORKERS=0 for one process\n"
+    assert done.stdout == ""
+
+
+def test_runs_on_a_ray_cluster_are_in_one_process_from_the_start(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "conftest.py", tmp_path)
+    cluster, others = [f"integration/ray/test_{name}.py" for name in ("one", "two", "three")], ["contracts/test_before.py", "test_after.py"]
+    for name in (*cluster, *others):
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(NOTE, encoding="utf-8")
+    assert suite(tmp_path, "--workers", "0").returncode == 0
+    written = (tmp_path / "order").read_text().splitlines()
+    assert {line.split()[0] for line in written[:3]} == {Path(name).name for name in cluster}
+    assert suite(tmp_path).returncode == 0
+    workers = dict(line.split() for line in (tmp_path / "order").read_text().splitlines()[len(written) :])
+    assert len({workers[Path(name).name] for name in cluster}) == 1
+    assert all(workers[Path(name).name] != workers["test_one.py"] for name in others)

@@ -1,0 +1,87 @@
+"""What Acme offers to rlcore: one of each open kind."""
+
+from __future__ import annotations
+
+from rlcore.api import CommandSpec, DataSourceSpec, RuntimeSpec, SandboxSpec, TrackerSpec, WeightTransferSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_sandboxes() -> list[SandboxSpec]:
+    """A sandbox on another machine."""
+    return [
+        SandboxSpec(
+            name="acme_http",
+            target="acme_rlcore.sandbox:HttpSandbox",
+            config="acme_rlcore.sandbox:HttpSandboxOptions",
+            summary="Programs run on another machine, behind an HTTP service",
+            levels=("remote",),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
+    """Weights through files."""
+    return [
+        WeightTransferSpec(
+            name="acme_files",
+            target="acme_rlcore.transfer:FileTransfer",
+            config="acme_rlcore.transfer:FileOptions",
+            summary="A file a version, in a folder that all processes see",
+            reach="host",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_data_sources() -> list[DataSourceSpec]:
+    """Rows that are made."""
+    return [
+        DataSourceSpec(
+            name="acme_made",
+            target="acme_rlcore.data:MadeRows",
+            config="acme_rlcore.data:MadeOptions",
+            summary="acme:say: letters to say",
+            prefix="acme:",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_trackers() -> list[TrackerSpec]:
+    """A text file."""
+    return [
+        TrackerSpec(
+            name="acme_lines",
+            target="acme_rlcore.tracker:LineTracker",
+            config="acme_rlcore.tracker:LineOptions",
+            summary="A line a figure",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_runtimes() -> list[RuntimeSpec]:
+    """A runtime of one process."""
+    return [
+        RuntimeSpec(
+            name="acme_pool",
+            target="acme_rlcore.runtime:PoolCrew",
+            config="acme_rlcore.runtime:PoolOptions",
+            summary="One process; generation has a thread of its own, and training waits for it",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_commands() -> list[CommandSpec]:
+    """A command that reads run folders."""
+    return [
+        CommandSpec(
+            name="acme-report",
+            target="acme_rlcore.command:ReportCommand",
+            summary="one figure of a run, from its first update to its last",
+        )
+    ]

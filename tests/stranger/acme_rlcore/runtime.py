@@ -1,0 +1,199 @@
+"""Acme's runtime: one process; whatever is generated is generated on a thread of its own, and the trainer waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.api import Group
+from rlcore.api.runtime import (
+    Batch,
+    Coordinator,
+    Crew,
+    FilterWatch,
+    GroupJob,
+    Interrupt,
+    Plan,
+    Produced,
+    Producer,
+    Status,
+    TaskReport,
+    TimeAccount,
+    Timing,
+    Update,
+    Verdict,
+    batch_figures,
+    delivery_of,
+    failure_of,
+    fingerprints,
+    group_of,
+    load_data,
+    make_consumer,
+    make_engine,
+    make_evaluator,
+    make_jobs,
+    make_judge,
+    make_watch,
+    probe_sequence,
+    probe_tolerance,
+    read_texts,
+    rollout_rows,
+    schedule_settings,
+)
+
+
+class PoolOptions(BaseModel):
+    """Options of the runtime ``acme_pool``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    thread_name: str = Field("acme", description="what the thread that generates is called")
+
+
+class PoolCrew(Crew):
+    """Built of the roles that ``rlcore.api.runtime`` offers: a coordinator, a producer on a pool of one thread, a consumer."""
+
+    Options = PoolOptions  # for those who name the class by its file, --runtime ./runtime.py:PoolCrew
+
+    def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> None:
+        options = plan.runtime_options
+        assert isinstance(options, PoolOptions)
+        self._plan = plan
+        data = load_data(plan, say)
+        self._judge = make_judge(plan)
+        closing.callback(self._judge.close)
+        for data_set in data.values():
+            self._judge.check(data_set.prompts)
+        self._texts = read_texts(plan, data)
+        self.tokenizer = self._texts.tokenizer
+        self.fingerprints = fingerprints(data, self.tokenizer)
+        schedule = schedule_settings(plan, len(self._texts.training))
+        self.horizon = schedule.horizon
+        self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
+        self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
+        engine = make_engine(plan, self.tokenizer, closing)
+        self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
+        self._coordinator = Coordinator(schedule)
+        self._jobs = make_jobs(plan, self._texts)
+        self._evaluator = make_evaluator(plan, self._texts)
+        self._watch = make_watch(plan)
+        self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
+        self._pool = closing.enter_context(ThreadPoolExecutor(1, options.thread_name))
+        self._batch: Batch | None = None
+        self._groups: dict[int, Group] = {}
+        self._scored: list[Group] = []
+        self._failures: list[dict[str, Any]] = []
+        self._reports: list[tuple[int, list[TaskReport]]] = []
+        self._evaluation_key = -1
+        self._timing = Timing()
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        self._interrupt = interrupt
+        self._publish(0, None)
+
+    def _publish(self, version: int, probe_ids: Any) -> None:
+        wanted = probe_ids if self._plan.config.weights.probe else None
+        self._producer.load(self._consumer.snapshot(version, wanted, self._tolerance))
+
+    def next_batch(self) -> bool:
+        with self._accounts["trainer"].span("waiting for data"):
+            while (order := self._coordinator.next_batch()) is None:
+                if self._coordinator.finished or self._interrupt.requested:
+                    return False
+                most = int(self._plan.config.inference.inference_batch_size)
+                leases = self._coordinator.lease(self._producer.name, most, serving=self._producer.version)
+                self._deliver(self._made([self._jobs.job(lease) for lease in leases]))
+                self._watch.check()
+        masked = frozenset(place for place, lease_id in enumerate(order.lease_ids) if lease_id in order.masked)
+        groups = tuple(self._groups.pop(lease_id) for lease_id in order.lease_ids)
+        self._batch = Batch(groups=groups, masked=masked, version=order.version, filtering=self._watch.next_update())
+        return True
+
+    def _made(self, jobs: Sequence[GroupJob]) -> list[Produced]:
+        return self._pool.submit(self._make, jobs).result()
+
+    def _make(self, jobs: Sequence[GroupJob]) -> list[Produced]:
+        self._producer.accept(jobs)
+        results: list[Produced] = []
+        while not self._producer.idle:
+            results += self._producer.step(0.05)
+        return sorted(results, key=lambda produced: produced.job.key)
+
+    def _deliver(self, results: Sequence[Produced]) -> None:
+        for produced in results:
+            lease = self._jobs.lease(produced.job.key)
+            group = group_of(produced, lease)
+            delivery = delivery_of(lease.lease_id, group, lease, self._jobs.filter_by)
+            (verdict,) = self._coordinator.deliver([delivery])
+            self._watch.saw(delivery, verdict)
+            self._scored.append(group)
+            if verdict is Verdict.FAILED:
+                self._failures.append(failure_of(group, self._jobs.filter_by if not delivery.failed else ""))
+            if verdict.kept:
+                self._groups[lease.lease_id] = group
+            self._jobs.close(lease.lease_id)
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        with self._accounts["producer"].span("back-pressure"):
+            metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
+            version = self._coordinator.updated()
+            self._publish(version, probe_sequence(batch))
+        self._timing.collect(self._accounts)
+        times = self._timing.step()
+        figures = {**batch_figures(batch), **metrics, **self._judge.metrics(), **times}
+        rows: tuple[Mapping[str, Any], ...] = tuple(rollout_rows(batch)) if log_rollouts else ()
+        return Update(version=version, figures=figures, rollouts=rows, times=self._timing.step_workers)
+
+    def evaluate(self, step: int) -> None:
+        evaluation = self._evaluator.start(self._evaluation_key)
+        self._evaluation_key -= len(evaluation.jobs)
+        for produced in self._made(evaluation.jobs):
+            evaluation.collect(produced)
+        self._reports.append((step, evaluation.reports()))
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        reports, self._reports = self._reports, []
+        return reports
+
+    def take_scored(self) -> Sequence[Group]:
+        scored, self._scored = self._scored, []
+        return scored
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        failures, self._failures = self._failures, []
+        return failures
+
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        return self._judge.take_faults()
+
+    def remarks(self) -> list[str]:
+        return ["generated by Acme"]
+
+    def save(self, folder: Path) -> None:
+        self._consumer.save(folder)
+
+    def state(self) -> dict[str, Any]:
+        return self._coordinator.state()
+
+    def status(self) -> Status:
+        return self._coordinator.status()
+
+    def watch(self) -> FilterWatch:
+        return self._watch
+
+    def start_clock(self) -> None:
+        self._timing = Timing.start(self._accounts)
+
+    def timing(self) -> Timing:
+        self._timing.stop(self._accounts, self._consumer.timings)
+        return self._timing
+
+    def stop(self) -> None:
+        pass

@@ -1,0 +1,45 @@
+"""A tracker that writes one line a figure into a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rlcore.api import RunInfo, Tracker
+
+
+class LineOptions(BaseModel):
+    """Options of the tracker ``acme_lines``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str = Field("lines.txt", description="file in the run folder, or anywhere if it is absolute")
+    prefix: str = Field("", description="what every line begins with")
+    only: tuple[str, ...] = Field((), description="figures to keep, by the beginning of their name; none: all")
+
+
+class LineTracker(Tracker):
+    """Line by line: prefix, step, name, value."""
+
+    def __init__(self, options: LineOptions) -> None:
+        self._options = options
+        self._file: TextIO | None = None
+
+    def open(self, run: RunInfo) -> None:
+        """Open the file; a relative path lies in the run folder."""
+        self._file = (run.folder / Path(self._options.path)).open("w", encoding="utf-8")
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """A line for each figure that is wanted."""
+        assert self._file is not None
+        for name, value in record.items():
+            if name != "step" and (not self._options.only or name.startswith(self._options.only)):
+                self._file.write(f"{self._options.prefix}{record['step']} {name} {value}\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

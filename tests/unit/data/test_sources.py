@@ -1,0 +1,278 @@
+"""Which data source reads a path, what a plugin's faults become, JSON lists and CSV; the built-in sources keep the rules of the suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from rlcore.api.data import BadRow, DataError, DataSourceSpec, RowSource
+from rlcore.config.data_source import source_of
+from rlcore.config.model import DataSource
+from rlcore.contracts.errors import PluginError
+from rlcore.data import DataSet, load_eval
+from rlcore.data.csv_file import CsvFile, CsvOptions
+from rlcore.data.json_file import JsonFile
+from rlcore.data.jsonl import JsonLines
+from rlcore.data.sources import read_rows
+from rlcore.data.tables import ParquetFile
+from rlcore.host.registry import Registry
+from rlcore.testing import DataSourceSuite
+
+ROWS = [{"messages": {"role": "user", "content": f"{number} + 1"}, "gt_answer": str(number + 1)} for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return Registry.discover([])
+
+
+# --- who reads it --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("train.jsonl", "jsonl"),
+        ("train.txt", "jsonl"),
+        ("train", "jsonl"),
+        ("hf.jsonl", "jsonl"),
+        ("a.b.json", "json"),
+        ("t.csv", "csv"),
+        ("t.parquet", "parquet"),
+        ("hf:a/b.csv", "hub"),
+    ],
+)
+def test_prefix_and_suffix_choose(path: str, name: str, registry: Registry) -> None:
+    assert source_of(DataSource(path=path), registry) == name
+
+
+def test_a_folder_is_read_by_who_reads_folders_and_a_name_beats_all(tmp_path: Path, registry: Registry) -> None:
+    folder = tmp_path / "t.csv"
+    folder.mkdir()
+    assert source_of(DataSource(path=str(folder)), registry) == "hub"
+    assert source_of(DataSource(path="hf:a.csv", source="parquet"), registry) == "parquet"
+
+
+def test_the_longest_suffix_wins_and_two_that_claim_one_are_refused(registry: Registry) -> None:
+    for name, suffix in (("long", ".train.csv"), ("ini", ".ini"), ("other", ".ini")):
+        registry.add("data", DataSourceSpec(name=name, target="a.b:C", summary="", suffixes=(suffix,)))
+    assert source_of(DataSource(path="x.train.csv"), registry) == "long"
+    with pytest.raises(PluginError, match=r'x.ini is claimed by the data sources ini and other; .*source = "ini"'):
+        source_of(DataSource(path="x.ini"), registry)
+    assert source_of(DataSource(path="x.ini", source="other"), registry) == "other"
+
+
+# --- faults of a plugin ----------------------------------------------------------------------------------------------------
+
+
+class Raises(RowSource):
+    """Fails at the second row."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        yield 1, ROWS[0]
+        raise KeyError(path)
+
+
+class NoPairs(RowSource):
+    """Yields rows without numbers."""
+
+    def rows(self, path: str) -> Iterator[Any]:
+        yield from ([row] for row in ROWS)
+
+
+class Exits(RowSource):
+    """Ends the process."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        raise SystemExit(5)
+
+
+@pytest.mark.parametrize(("source", "said"), [(Raises, "KeyError: 'anything'"), (NoPairs, "not enough values"), (Exits, "SystemExit: 5")])
+def test_whatever_a_plugin_raises_is_one_sentence(source: type, said: str, registry: Registry) -> None:
+    name = registry.add("data", source)
+    with pytest.raises(DataError, match=f"^anything: the data source {name} of .* failed .*{said}"):
+        list(read_rows(DataSource(path="anything", source=name), registry))
+
+
+def test_a_source_by_name_gives_the_path_any_meaning(registry: Registry) -> None:
+    class Counts(RowSource):
+        """Makes rows."""
+
+        def rows(self, path: str) -> Iterator[tuple[int, object]]:
+            yield from enumerate(ROWS[: int(path)], start=1)
+
+    name = registry.add("data", Counts)
+    assert len(list(read_rows(DataSource(path="2", source=name), registry))) == 2
+
+
+# --- JSON and CSV ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_json_file_holds_a_list_or_a_row_a_line(tmp_path: Path, registry: Registry) -> None:
+    whole, lines = tmp_path / "whole.json", tmp_path / "lines.json"
+    whole.write_text("﻿\n" + json.dumps(ROWS, indent=1), encoding="utf-8")
+    lines.write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-8")
+    first, second = load_eval(whole, [], registry), load_eval(lines, [], registry)
+    assert [prompt.messages for prompt in first.prompts] == [prompt.messages for prompt in second.prompts]
+    assert first.prompts[2].source == f"{whole}:3"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"[\n{]", ":2: not JSON at column 2"),
+        (b'[{"a": NaN}]', ": NaN is not JSON"),
+        (b'[{"a": 1, "a": 2}]', ': the key "a" occurs twice'),
+        (b'["\xff"]', ": byte 2 of the file is not UTF-8"),
+        (b"[3]", ":1: a row must be an object"),
+        (b"[]", ": the data is empty"),
+    ],
+)
+def test_a_json_list_that_is_damaged(text: bytes, said: str, tmp_path: Path, registry: Registry) -> None:
+    path = tmp_path / "train.json"
+    path.write_bytes(text)
+    with pytest.raises(DataError) as caught:
+        load_eval(path, [], registry)
+    assert str(caught.value).startswith(f"{path}{said}")
+
+
+def csv_rows(text: str, folder: Path, **options: str) -> list[tuple[int, Any]]:
+    path = folder / "train.csv"
+    path.write_text(text, encoding="utf-8")
+    return list(CsvFile(CsvOptions(**options)).rows(str(path)))
+
+
+def test_csv_cells_are_text_and_empty_ones_absent(tmp_path: Path) -> None:
+    rows = csv_rows('prompt,gt_answer,level\n"one, two",3,\nx,4,9\n', tmp_path)
+    assert rows == [
+        (2, {"gt_answer": "3", "messages": {"role": "user", "content": "one, two"}}),
+        (3, {"gt_answer": "4", "level": "9", "messages": {"role": "user", "content": "x"}}),
+    ]
+    assert csv_rows("q;gt_answer\na;b\n", tmp_path, prompt="q", delimiter=";")[0][1]["messages"]["content"] == "a"
+    quoted = '"[{""role"": ""user"", ""content"": ""a""}]"'
+    assert DataSet.of([csv_rows(f"messages,gt_answer\n{quoted},b\n", tmp_path)[0][1]]).prompts[0].messages[0].content == "a"
+
+
+def test_csv_rows_that_do_not_fit_are_told(tmp_path: Path) -> None:
+    assert isinstance(csv_rows("prompt,gt_answer\na,b,c\n", tmp_path)[0][1], BadRow)
+    assert "not JSON" in str(csv_rows("messages\nhello\n", tmp_path)[0][1])
+    with pytest.raises(DataError, match="not a CSV file"):
+        csv_rows('prompt\n"open\n', tmp_path)
+
+
+# --- the suite ---------------------------------------------------------------------------------------------------------------
+
+
+class OfFiles(DataSourceSuite):
+    """Sources of files of this host."""
+
+    name = ""
+
+    def write(self, path: Path) -> None:
+        raise NotImplementedError
+
+    def path(self, folder: Path) -> str:
+        self.write(folder / self.name)
+        return str(folder / self.name)
+
+    def missing(self, folder: Path) -> str:
+        return str(folder / f"absent-{self.name}")
+
+    def damaged(self, folder: Path) -> str:
+        (folder / f"damaged-{self.name}").write_bytes(b'[{"\xff\n')
+        return str(folder / f"damaged-{self.name}")
+
+
+class TestJsonLines(OfFiles):
+    name = "t.jsonl"
+
+    def make(self) -> RowSource:
+        return JsonLines()
+
+    def write(self, path: Path) -> None:
+        path.write_text("\n".join(map(json.dumps, ROWS)), encoding="utf-8")
+
+
+class TestJsonFile(OfFiles):
+    name = "t.json"
+
+    def make(self) -> RowSource:
+        return JsonFile()
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+
+
+class TestCsvFile(OfFiles):
+    name = "t.csv"
+
+    def make(self) -> RowSource:
+        return CsvFile(CsvOptions())
+
+    def write(self, path: Path) -> None:
+        path.write_text("prompt,gt_answer\n1 + 1,2\n2 + 1,3\n", encoding="utf-8")
+
+
+class TestParquetFile(OfFiles):
+    name = "t.parquet"
+
+    def make(self) -> RowSource:
+        return ParquetFile()
+
+    def write(self, path: Path) -> None:
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+
+
+class Drains(RowSource):
+    """Has its rows once."""
+
+    def __init__(self) -> None:
+        self._rows = enumerate(ROWS, start=1)
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        return self._rows
+
+
+class Falls(RowSource):
+    """Counts down."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        return iter((3 - place, row) for place, row in enumerate(ROWS))
+
+
+class Lists(RowSource):
+    """Yields what is no row."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        return iter((place, list(row)) for place, row in enumerate(ROWS, start=1))
+
+
+class SaysNothing(RowSource):
+    """Says nothing of a file that is absent."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        return enumerate(ROWS if Path(path).exists() else [], start=1)
+
+
+@pytest.mark.parametrize(
+    ("source", "test"),
+    [
+        (Drains, "test_reading_again_gives_the_same"),
+        (Falls, "test_numbers_rise_from_one"),
+        (Lists, "test_every_row_is_taken"),
+        (SaysNothing, "test_what_cannot_be_read_is_said"),
+    ],
+)
+def test_a_broken_source_fails(source: type[RowSource], test: str, tmp_path: Path) -> None:
+    class Suite(TestJsonLines):
+        def make(self) -> RowSource:
+            return source()
+
+    with pytest.raises(AssertionError):
+        getattr(Suite(), test)(tmp_path)

@@ -1,0 +1,78 @@
+"""``"package.module:attribute"``: imported with one sentence for an error, and looked for without an import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rlcore.contracts.errors import PluginError
+from rlcore.host.targets import load_target, missing_target
+from rlcore.rewards.reward_entry import RewardRecipe
+
+LABEL = "reward 'mine': its target 'm:a'"
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Writes the source of ``targets_probe``."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(source: str) -> None:
+        (tmp_path / "targets_probe.py").write_text(source, encoding="utf-8")
+
+    yield write
+    sys.modules.pop("targets_probe", None)
+
+
+def test_a_target_may_be_dotted(module: Callable[[str], None]) -> None:
+    module("class Outer:\n    class Inner: ...")
+    assert load_target("targets_probe:Outer.Inner", LABEL).__qualname__ == "Outer.Inner"
+
+
+@pytest.mark.parametrize(
+    ("source", "address", "said"),
+    [
+        ("", "targets_probe.nowhere:a", "cannot be imported: ModuleNotFoundError: No module named"),
+        ("1 / 0", "targets_probe:a", r"cannot be imported: ZeroDivisionError: division by zero \(targets_probe.py, line 1\)"),
+        ("raise SystemExit(3)", "targets_probe:a", "cannot be imported: SystemExit: 3"),
+        ("judge = 1", "targets_probe:jugde", "does not exist, did you mean 'judge'"),
+        ("class Outer: ...", "targets_probe:Outer.Inner", "does not exist"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_sentence(module: Callable[[str], None], source: str, address: str, said: str) -> None:
+    module(source)
+    with pytest.raises(PluginError, match=rf"^{LABEL} {said}") as told:
+        load_target(address, LABEL)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def judge(): ...", True),
+        ("class judge: ...", True),
+        ("judge: int = 1", True),
+        ("if 1:\n    from json import loads as judge", True),
+        ("from json import *", True),  # only an import could tell
+        ("def __getattr__(name): ...", True),
+        ("print(judge)", False),
+        ("def other():\n    judge = 1", False),
+        ("class Other:\n    judge = 1", False),
+        ("# ü\njugde = 1", False),
+    ],
+)
+def test_a_target_is_looked_for_without_an_import(module: Callable[[str], None], source: str, found: bool) -> None:
+    module(source)
+    said = missing_target("targets_probe:judge", LABEL)
+    assert (said == "") is found
+    assert said.startswith(f"{LABEL} does not exist") is not found
+    assert "targets_probe" not in sys.modules
+
+
+def test_a_worker_names_what_is_not_there() -> None:
+    recipe = RewardRecipe(name="mine", target="json:lods", payload=None, config="", options=None, pickled_options=None)
+    with pytest.raises(PluginError, match=r"^its target 'json:lods' does not exist, did you mean 'loads'"):
+        recipe.build()

@@ -1,0 +1,73 @@
+"""What a run's settings become: every setting of [algorithm] reaches the part that acts on it."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from rlcore.config import plan_run
+from rlcore.host.registry import Registry
+from rlcore.learning import Correction, Kl, Mismatch, PolicyObjective, Variation
+from rlcore.roles.consumer import Algorithm
+from rlcore.runtime.algorithm import build_algorithm
+
+REGISTRY = Registry.discover()
+
+
+def built(**algorithm: Any) -> Algorithm:
+    overrides = {"algorithm": {"name": "dr_grpo", **algorithm}, "rewards": [{"name": "boxed"}], "training": {"train_batch_size": 4}}
+    return build_algorithm(plan_run([], {}, REGISTRY, overrides=overrides, require=False))
+
+
+def objective(**algorithm: Any) -> PolicyObjective:
+    made = built(**algorithm).objective
+    assert isinstance(made, PolicyObjective)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, None),
+        ({"mismatch_correction": "none"}, None),
+        ({"mismatch_correction": "decoupled"}, Correction(kind=Mismatch.DECOUPLED, low=0.0, high=inf)),
+        ({"mismatch_correction": "truncated"}, Correction(kind=Mismatch.TRUNCATED, low=0.0, high=2.0)),
+        ({"mismatch_correction": "truncated", "mismatch_range": None}, Correction(kind=Mismatch.TRUNCATED, low=0.0, high=inf)),
+        ({"mismatch_correction": "masked", "mismatch_range": [0.7, 1.3]}, Correction(kind=Mismatch.MASKED, low=0.7, high=1.3)),
+        ({"mismatch_correction": "sequence_masked"}, Correction(kind=Mismatch.SEQUENCE_MASKED, low=0.0, high=2.0)),
+    ],
+)
+def test_the_correction_and_its_range_reach_the_objective(settings: dict[str, Any], expected: Correction | None) -> None:
+    assert objective(**settings).correction == expected
+
+
+def test_penalties_and_threshold_reach_the_objective() -> None:
+    made = objective(kl_coeff=0.3, kl_kind="absolute", entropy_coeff=0.02, skip_threshold=7.0)
+    assert (made.kl_coeff, made.kl_kind, made.entropy_coeff, made.skip_threshold) == (0.3, Kl.ABSOLUTE, 0.02, 7.0)
+
+
+def test_a_penalty_in_the_reward_leaves_the_loss() -> None:
+    made = built(estimator="rloo", kl_coeff=0.3, kl_kind="k2", kl_in="reward")
+    assert (made.kl_in_reward, made.kl_kind) == (0.3, "k2")
+    assert isinstance(made.objective, PolicyObjective)
+    assert made.objective.kl_coeff == 0.0
+
+
+@pytest.mark.parametrize(("updates", "epochs", "steps"), [(1, 1, 1), (2, 1, 2), (1, 3, 3), (2, 3, 6), (4, 2, 8)])
+def test_optimizer_steps_are_splits_times_epochs(updates: int, epochs: int, steps: int) -> None:
+    assert built(updates_per_batch=updates, epochs_per_batch=epochs).optimizer_steps == steps
+
+
+def test_a_recipes_splits_are_no_more_than_there_are_prompts() -> None:
+    overrides = {"algorithm": {"name": "kl_cov"}, "rewards": [{"name": "boxed"}], "training": {"train_batch_size": 3}}
+    assert build_algorithm(plan_run([], {}, REGISTRY, overrides=overrides, require=False)).optimizer_steps == 3
+
+
+def test_the_batch_is_shaped_by_the_settings() -> None:
+    made = built(loss_variation="token_level", filter_truncated_response=True, soft_over_length_punishment=True, cache_length=8)
+    assert (made.batch.variation, made.batch.filter_truncated) == (Variation.TOKEN_LEVEL, True)
+    assert made.batch.overlong is not None
+    assert (made.batch.overlong.cache_length, made.batch.overlong.correct_score) == (8, 10.0)
+    assert built().batch.overlong is None

@@ -1,0 +1,68 @@
+"""The warning of a sampler that does not compute the trainer's model: beyond which gap, on which updates, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.entry import make_plan
+from rlcore.runtime.progress import Silent
+from rlcore.runtime.training_run import TrainingRun
+from rlcore.testing import RunTester
+from rlcore.weights import mean_gap_tolerance
+
+FRESH = {"staleness/max": 0.0, "optimizer_steps": 1.0}
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.said.append(text)
+
+
+def notes(tmp_path: Path, *updates: dict[str, float], **sections: Any) -> list[str]:
+    """What a run says of updates with these figures; nothing of it is built."""
+    tester = RunTester(tmp_path).with_fakes()
+    with tester.plugins:
+        plan = make_plan(tester.fake_run(**sections))
+    heard = Notes()
+    run = TrainingRun(plan, heard, lambda *parts: pytest.fail("nothing is built"))
+    for figures in updates:
+        run._warn_of_gap(figures)
+    return heard.said
+
+
+@pytest.mark.parametrize(("gap", "warned"), [(0.9e-3, False), (1.1e-3, True)])
+def test_a_gap_beyond_rounding_is_warned_of_once(gap: float, warned: bool, tmp_path: Path) -> None:
+    said = notes(tmp_path, {**FRESH, "sampler_gap": gap}, {**FRESH, "sampler_gap": gap})
+    assert len(said) == warned
+    assert all("warning: the sampler" in text and f"{gap:.3g} nats" in text and "0.001 is usual" in text for text in said)
+
+
+@pytest.mark.parametrize("section", ["inference", "training"])
+def test_a_coarse_dtype_at_either_end_allows_more(section: str, tmp_path: Path) -> None:
+    allowed = mean_gap_tolerance("bfloat16")
+    inside, beyond = ({**FRESH, "sampler_gap": gap} for gap in (0.9 * allowed, 1.1 * allowed))
+    assert notes(tmp_path / "inside", inside, **{section: {"dtype": "bfloat16"}}) == []
+    assert len(notes(tmp_path / "beyond", beyond, **{section: {"dtype": "bfloat16"}})) == 1
+
+
+@pytest.mark.parametrize(
+    ("figures", "sections"),
+    [
+        ({"staleness/max": 1.0}, {}),
+        ({"optimizer_steps": 2.0}, {}),
+        ({}, {"sampling": {"top_k": 3}}),
+    ],
+    ids=["stale tokens", "several steps", "a cut sampler"],
+)
+def test_a_gap_that_is_meant_is_no_news(figures: dict[str, float], sections: dict[str, Any], tmp_path: Path) -> None:
+    assert notes(tmp_path, {**FRESH, "sampler_gap": 1.0, **figures}, **sections) == []
+
+
+def test_a_trainer_that_gives_no_gap_is_not_warned_of(tmp_path: Path) -> None:
+    assert notes(tmp_path, FRESH) == []

@@ -1,0 +1,279 @@
+"""The life of a producer on a cluster, without Ray: weights before leases, letters in any order, evaluations by one version, errors."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcore.contracts.errors import RewardBudgetError, WeightsError
+from rlcore.contracts.interfaces import InferenceContext, InFlight
+from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.annealing import AnnealedSampling
+from rlcore.runtime.delivery import JobMaker
+from rlcore.runtime.judge_host import JudgeClient
+from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.schedule_service import Arrival
+from rlcore.schedule import TimeAccount
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.weights import Receiver
+
+PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content=f"say {index}"),)) for index in range(8))
+SECONDS = 20.0
+
+
+def snapshot(version: int, *, wrong_probe: bool = False) -> Snapshot:
+    policy = FakePolicy.random(len(FakeTokenizer()), seed=version)
+    ids = np.array([5, 6, 7], np.int32)
+    logprobs = policy.logprobs(ids).astype(np.float32) + (1.0 if wrong_probe else 0.0)
+    return Snapshot.of(version, dict(policy.tensors()), Probe(token_ids=ids, logprobs=logprobs, tolerance=1e-4))
+
+
+class Handed(Receiver):
+    """A receiver that a test fills."""
+
+    def __init__(self, mail: Mailbox) -> None:
+        super().__init__("p", mail.nudge)
+        self.snapshot: Snapshot | None = None
+        self.error: WeightsError | None = None
+        self.released: list[int] = []
+
+    def hand(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.on_news()
+
+    def newer_than(self, version: int) -> Snapshot | None:
+        if self.error is not None:
+            raise self.error
+        return self.snapshot if self.snapshot is not None and self.snapshot.version > version else None
+
+    def release(self, version: int) -> None:
+        self.released.append(version)
+
+    def close(self) -> None: ...
+
+
+class Links:
+    """A schedule and a store that remember; leases are given when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, Callable[[Any, BaseException | None], None]]] = []
+        self.versions: list[int] = []
+        self.groups: list[Group] = []
+        self.arrivals: list[Arrival] = []
+        self.news = threading.Condition()
+
+    def lease(self, worker: str, k: int, serving: int, then: Callable[[Any, BaseException | None], None]) -> None:
+        with self.news:
+            self.asked.append((k, serving, then))
+            self.news.notify_all()
+
+    def serving(self, worker: str, version: int) -> None:
+        with self.news:
+            self.versions.append(version)
+            self.news.notify_all()
+
+    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Any) -> None:
+        with self.news:
+            self.arrivals += arrivals
+            self.groups += groups
+            self.news.notify_all()
+        then(len(groups), None)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.news:
+            assert self.news.wait_for(condition, SECONDS)
+
+
+class Stage:
+    """A loop in a thread of its own, and everything around it."""
+
+    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None) -> None:
+        self.mail = Mailbox()
+        self.links = Links()
+        self.receiver = Handed(self.mail)
+        account = TimeAccount()
+        context = InferenceContext(
+            model=str(write_fake_model(folder / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=8, max_tokens=64
+        )
+        engine = FakeInference(context, FakeInferenceOptions(in_flight=InFlight.RESUME, steps_per_poll=1))
+        client = JudgeClient(judge or self._score, self.mail)
+        sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
+        self.producer = Producer("p", engine, FakeTokenizer(), client, account)
+        jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
+        self.loop = ProducerLoop(self.producer, jobs, self.links, self.receiver, self.mail, in_flight, account)
+        self.ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Any) -> None:
+        then(tuple(Score(value=1.0, accuracy=1.0) for _ in rollouts), None)
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+            self.ended.set_result(None)
+        except Exception as error:
+            self.ended.set_exception(error)
+
+    def grant(self, *lease_ids: int, version: int = 0) -> None:
+        """Answer the oldest question for leases."""
+        self.links.until(lambda: bool(self.links.asked))
+        _, _, then = self.links.asked.pop(0)
+        then([Lease(lease_id=n, episode=0, prompt_index=n, n_sampled=2, version=version) for n in lease_ids], None)
+
+    def stop(self) -> None:
+        self.mail.put(Stop())
+        self.ended.result(SECONDS)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.002)
+
+
+def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
+    done: Future[tuple[int, list[Produced]]] = Future()
+    jobs = tuple(
+        GroupJob(key=-1 - n, prompt=PROMPTS[n], samplings=(Sampling(max_new_tokens=4),), noise=(0, 9, n), counted=False) for n in range(3)
+    )
+    stage.mail.put(Evaluate(jobs, version, lambda served: None, lambda served, results: done.set_result((served, results))))
+    return done
+
+
+def test_weights_come_before_leases_and_the_lease_says_which(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    assert not stage.links.asked
+    stage.receiver.hand(snapshot(3))
+    stage.links.until(lambda: bool(stage.links.asked))
+    assert stage.links.asked[0][:2] == (2, 3)
+    assert (stage.links.versions, stage.receiver.released) == ([3], [3])
+    stage.stop()
+
+
+def test_leases_become_groups_and_more_are_asked_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.grant(0, 1)
+    stage.links.until(lambda: len(stage.links.groups) == 2)
+    assert sorted(arrival.delivery.lease_id for arrival in stage.links.arrivals) == [0, 1]
+    pairs = zip(stage.links.arrivals, stage.links.groups, strict=True)
+    assert all(arrival.tokens == sum(rollout.length for rollout in group.rollouts) for arrival, group in pairs)
+    stage.links.until(lambda: bool(stage.links.asked))
+    stage.stop()
+
+
+def test_newer_weights_are_taken_while_it_generates(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.grant(0)
+    stage.receiver.hand(snapshot(1))
+    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.stop()
+
+
+def test_an_evaluation_waits_for_its_version_and_holds_newer_weights_off(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    done = evaluate(stage, 1)
+    stage.links.until(lambda: stage.links.versions == [0])
+    assert not done.done()
+    stage.receiver.hand(snapshot(1))
+    version, results = done.result(SECONDS)
+    assert (version, len(results)) == (1, 3)
+    assert {int(v) for produced in results for r in produced.rollouts for v in r.segments[0].versions} == {1}
+    stage.stop()
+
+
+def test_it_sleeps_once_nothing_is_under_way_and_wakes_with_new_weights(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.grant(0)
+    asleep: Future[None] = Future()
+    stage.mail.put(Sleep(lambda: asleep.set_result(None)))
+    asleep.result(SECONDS)
+    assert len(stage.links.groups) == 1
+    assert stage.producer.asleep
+    stage.receiver.hand(snapshot(1))
+    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.stop()
+
+
+def test_its_pulse_ages_while_the_engine_hangs_and_not_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: bool(stage.links.asked))
+    until(lambda: stage.loop.pulse.age == 0.0)  # it rests
+    came, go = threading.Event(), threading.Event()
+
+    def hangs(timeout: float) -> list[Any]:
+        came.set()
+        go.wait()
+        return []
+
+    poll = stage.producer._engine.poll
+    monkeypatch.setattr(stage.producer._engine, "poll", hangs)
+    stage.grant(0)
+    assert came.wait(SECONDS)
+    first = stage.loop.pulse.age
+    until(lambda: stage.loop.pulse.age > first + 0.05)
+    assert " in " in stage.loop.pulse.where()
+    monkeypatch.setattr(stage.producer._engine, "poll", poll)
+    go.set()
+    stage.links.until(lambda: len(stage.links.groups) == 1)
+    stage.stop()
+
+
+def test_no_lease_means_the_end_of_leases_but_not_of_evaluations(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.grant()
+    assert evaluate(stage, 0).result(SECONDS)[0] == 0
+    assert not stage.links.asked
+    stage.stop()
+
+
+def test_what_the_judge_raises_ends_it(tmp_path: Path) -> None:
+    def broken(prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Any) -> None:
+        then(None, RewardBudgetError("too many"))
+
+    stage = Stage(tmp_path, judge=broken)
+    stage.receiver.hand(snapshot(0))
+    stage.grant(0)
+    with pytest.raises(RewardBudgetError, match="too many"):
+        stage.ended.result(SECONDS)
+
+
+def test_weights_that_are_not_what_the_trainer_has_end_it_by_name(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(2, wrong_probe=True))
+    with pytest.raises(WeightsError, match=r"producer p does not serve version 2"):
+        stage.ended.result(SECONDS)
+
+
+def test_a_transfer_that_failed_ends_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.error = WeightsError("tensor 'a' arrived damaged")
+    stage.mail.nudge()
+    with pytest.raises(WeightsError, match="damaged"):
+        stage.ended.result(SECONDS)
+
+
+def test_a_schedule_that_is_gone_ends_it(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: bool(stage.links.asked))
+    stage.links.asked.pop(0)[2](None, ConnectionError("gone"))
+    with pytest.raises(ConnectionError):
+        stage.ended.result(SECONDS)

@@ -1,0 +1,114 @@
+"""How many files of this repository does a step cross? ``python tools/entered_files.py``.
+
+Counts the files of ``rlcore/`` and ``plugins/`` whose code is run: during one update of a local run at staleness 0 (the third of the
+quickstart's; from the wait for its batch to its line in metrics.jsonl), and during ``rlcore train … -lr 2e-4 --dry-run`` in a fresh
+process, the files that it imports included. ``--list`` names the files. The last line is one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+STEP = 3
+
+
+def main() -> int:
+    """Trace both, report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name the files, too")
+    parser.add_argument("--dry-run-of", metavar="FILE", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.dry_run_of:
+        print(json.dumps(sorted(_dry_run(args.dry_run_of))))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="rlcore-entered-") as folder:
+        demo = Path(folder) / "demo"
+        found = {"step": _step(demo), "dry_run": _in_a_fresh_process(demo)}
+    if args.list:
+        for what, files in found.items():
+            print(f"{what}:", *sorted(files), sep="\n  ")
+    print(json.dumps({what: len(files) for what, files in found.items()}))
+    return 0
+
+
+@contextlib.contextmanager
+def _traced(files: set[str]) -> Iterator[None]:
+    """Note the file of every function of the repository that is called, in this thread and in those that start meanwhile."""
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(ROOT)):
+            path = Path(code.co_filename).relative_to(ROOT)
+            if path.parts[0] in ("rlcore", "plugins"):
+                files.add(str(path))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def _step(demo: Path) -> set[str]:
+    from rlcore.cli import main as rlcore
+    from rlcore.runtime.local import LocalCrew
+    from rlcore.runtime.training_run import TrainingRun
+
+    files: set[str] = set()
+    waited, recorded = LocalCrew.next_batch, TrainingRun._record
+    tracing = contextlib.ExitStack()
+
+    def next_batch(crew: LocalCrew) -> bool:
+        if crew.status().version == STEP - 1:
+            tracing.enter_context(_traced(files))
+        return waited(crew)
+
+    def record(run: TrainingRun, update: Any) -> None:
+        recorded(run, update)
+        tracing.close()
+
+    LocalCrew.next_batch, TrainingRun._record = next_batch, record  # type: ignore[method-assign]
+    try:
+        _quiet(rlcore, ["quickstart", str(demo), "--max-steps", str(STEP), "--eval-interval", "100"])
+    finally:
+        LocalCrew.next_batch, TrainingRun._record = waited, recorded  # type: ignore[method-assign]
+    return files
+
+
+def _in_a_fresh_process(demo: Path) -> set[str]:
+    command = [sys.executable, "-m", "tools.entered_files", "--dry-run-of", str(demo / "run.toml")]
+    return set(json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout))
+
+
+def _dry_run(file: str) -> set[str]:
+    files: set[str] = set()
+    with _traced(files):
+        from rlcore.cli import main as rlcore
+
+        _quiet(rlcore, ["train", file, "-lr", "2e-4", "--dry-run"])
+    return files
+
+
+def _quiet(rlcore: Any, words: list[str]) -> None:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = rlcore(words)
+    if code:
+        raise SystemExit(f"rlcore {' '.join(words)} ended with exit code {code}:\n{said.getvalue()}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
