@@ -130,7 +130,7 @@ def _settle_memory(
     print({name: (round(first[name], 1), round(last[name], 1)) for name in first})
     assert sum(count for outcome, count in seen.items() if outcome.judged) == sum(seen.values()) == 20_000
     assert _settled(workers, before) == pids, "a worker was replaced"
-    assert last["descriptors"] == first["descriptors"]
+    assert last["descriptors"] <= first["descriptors"]
     assert last["descriptors of workers"] == first["descriptors of workers"]
     assert last["memory, MB"] - first["memory, MB"] < 10
     assert last["memory of the largest worker, MB"] - first["memory of the largest worker, MB"] < limit
@@ -149,11 +149,11 @@ def test_twenty_thousand_items_leave_nothing_behind() -> None:
     print({name: (round(first[name], 1), round(last[name], 1)) for name in first})
     assert sum(seen.values()) == 20_000
     assert sum(count for outcome, count in seen.items() if outcome is not Outcome.OK) == 40
-    assert last["descriptors"] == first["descriptors"]
+    assert last["descriptors"] <= first["descriptors"]
     assert last["descriptors of workers"] <= first["descriptors of workers"]
     assert last["memory, MB"] - first["memory, MB"] < 10
     assert last["memory of the largest worker, MB"] - first["memory of the largest worker, MB"] < 10
-    assert _children() == before
+    assert _children() <= before
 
 
 @pytest.mark.full
@@ -162,7 +162,7 @@ def test_processes_that_live_through_twenty_thousand_items_do_not_grow() -> None
     entries = [_entry("plain", _plain()), _entry("network", _network())]
     with Judge(entries, workers=2, error_budget=0.0, max_items=1_000_000) as judge:
         _settle_memory(judge, lambda judge, wave: _judge(judge, 200 * wave, 200, accidents=False), before, workers=3)
-    assert _children() == before
+    assert _children() <= before
 
 
 @pytest.mark.nightly
@@ -188,4 +188,4 @@ def test_workers_that_judge_twenty_thousand_formulas_do_not_grow() -> None:
 
     with Judge([entry], workers=2, error_budget=0.0, max_items=1_000_000) as judge:
         _settle_memory(judge, wave, before, workers=2, limit=20.0)  # sympy fills its caches
-    assert _children() == before
+    assert _children() <= before

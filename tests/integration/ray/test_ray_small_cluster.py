@@ -31,7 +31,7 @@ def test_a_start_that_fails_leaves_no_process(monkeypatch: pytest.MonkeyPatch, p
             raise AssertionError("the start must fail")
         assert started[0] > 0, "nothing had been started yet"
         assert not processes_of(folder)
-    assert children() == before
+    assert children() <= before
 
 
 def spoilt(folder: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_test_that_fails_leaves_no_process_and_the_folder_that_all_rays_share_
         with pytest.raises(OSError, match="planted"):
             spoilt(folder)
         assert not processes_of(folder)
-    assert children() == before
+    assert children() <= before
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [address]
     assert address.read_text() == "10.0.0.1:6379"
     assert os.environ["RAY_TMPDIR"] == str(tmp_path)

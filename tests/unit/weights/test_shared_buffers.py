@@ -56,7 +56,7 @@ def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         Buffer(SIZE)
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_a_line_that_is_closed_lets_go_of_the_descriptors_that_it_could_not_send(buffer: Buffer) -> None:
@@ -68,4 +68,4 @@ def test_a_line_that_is_closed_lets_go_of_the_descriptors_that_it_could_not_send
     line.say(Message(Kind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
     line.close()
     there.close()
-    assert descriptors() == before
+    assert descriptors() <= before
