@@ -2,7 +2,8 @@
 
     python -m tests.suite -m "not full and not nightly" --workers 2 [any argument of pytest]
 
-Both parts run even if the first one fails; the last line adds them up. With ``--workers 0`` one pytest runs everything; so it does for
+Both parts run even if the first one fails; the last line adds them up. With ``--again``, which CI gives, the tests that failed run once
+more, alone: those that then pass are named (each is a defect to mend, of the test or of the code) and do not fail the run. With ``--workers 0`` one pytest runs everything; so it does for
 ``--pdb``, ``--trace`` and ``-s``, which need a terminal.
 """
 
@@ -43,11 +44,23 @@ def main(words: list[str]) -> int:
     started, counts, codes = time.monotonic(), Counter[str](), []
     for name, marked, processes in (("beside", "not serial", workers), ("alone", "serial", 0)):
         part = f"({chosen}) and {marked}" if chosen else marked
-        codes.append(watched(pytest(part, processes, numbered(options.junitxml, name), rest), counts))
+        forget = ["--cache-clear"] if options.again and not codes else []  # only failures of this run are run again
+        codes.append(watched(pytest(part, processes, numbered(options.junitxml, name), [*rest, *forget]), counts))
         if codes[-1] not in (0, FAILED, NO_TESTS):
             return codes[-1]
     print(total(counts, time.monotonic() - started))
+    if options.again and verdict(codes) == FAILED:
+        return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest))
     return verdict(codes)
+
+
+def once_more(command: list[str]) -> int:
+    """Run the tests that failed again, by themselves. Return 0 if all of them pass now; the last line says how many."""
+    counts = Counter[str]()
+    code = watched([*command, "--last-failed", "--last-failed-no-failures=none", "--verbose"], counts)
+    said = ", ".join(f"{number} {outcome}" for outcome, number in counts.items()) or "no tests ran"
+    print(f" run again after a failure, names above: {said} ".center(80, "="))
+    return FAILED if code == NO_TESTS else code
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--workers", "-n", default="2")
     made.add_argument("-k", dest="keywords", default="")
     made.add_argument("-m", dest="marked", action="append", default=[])
+    made.add_argument("--again", action="store_true")
     made.add_argument("--junitxml", "--junit-xml", type=Path)
     return made
 

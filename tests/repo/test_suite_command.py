@@ -40,7 +40,7 @@ def suite(folder: Path, *words: str, **environment: str) -> subprocess.Completed
     (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  serial\n  fast\n", encoding="utf-8")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        [sys.executable, "-m", "tests.suite", "--workers", "2", "-p", "no:cacheprovider", *words],
+        [sys.executable, "-m", "tests.suite", "--workers", "2", *words],
         cwd=folder,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
@@ -62,6 +62,48 @@ def test_serial_tests_run_alone_after_a_failure_too_and_the_last_line_adds_up(th
     assert (three_tests / "beside").read_text().startswith("gw")
     assert (three_tests / "alone").read_text() == "none"
     assert sorted(path.name for path in three_tests.glob("*.xml")) == ["report-alone.xml", "report-beside.xml"]
+
+
+SECOND_TIME = """
+import pathlib, pytest
+
+def test_fails_once():
+    tried = pathlib.Path("tried").exists()
+    pathlib.Path("tried").touch()
+    assert tried
+
+def test_fails_always():
+    assert not pathlib.Path("always").exists()
+
+@pytest.mark.serial
+def test_fails_once_alone():
+    tried = pathlib.Path("tried alone").exists()
+    pathlib.Path("tried alone").touch()
+    assert tried
+"""
+
+
+def test_again_forgives_what_passes_alone_and_names_it(tmp_path: Path) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    done = suite(tmp_path, "--again")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test_twice.py::test_fails_once PASSED" in done.stdout
+    assert "test_twice.py::test_fails_once_alone PASSED" in done.stdout
+    assert "test_fails_always PASSED" not in done.stdout
+    assert "run again after a failure, names above: 2 passed" in done.stdout.splitlines()[-1]
+
+
+def test_again_does_not_forgive_what_fails_twice(tmp_path: Path) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    (tmp_path / "always").touch()
+    done = suite(tmp_path, "--again")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout.splitlines()[-1]
+
+
+def test_again_needs_a_failure_that_it_can_name(tmp_path: Path) -> None:
+    (tmp_path / "test_twice.py").write_text(SECOND_TIME, encoding="utf-8")
+    assert suite(tmp_path, "--again", "-p", "no:cacheprovider").returncode != 0
 
 
 @pytest.mark.parametrize("words", [["--pdb"], ["-s"], ["-n0"]])
