@@ -3,8 +3,8 @@
     python -m tests.suite -m "not full and not nightly" --workers 2 [any argument of pytest]
 
 Both parts run even if the first one fails; the last line adds them up. With ``--again``, which CI gives, the tests that failed run once
-more, alone: those that then pass are named (each is a defect to mend, of the test or of the code) and do not fail the run. With ``--workers 0`` one pytest runs everything; so it does for
-``--pdb``, ``--trace`` and ``-s``, which need a terminal.
+more, alone: those that then pass are named (each is a defect to mend, of the test or of the code) and do not fail the run. With
+``--workers 0`` one pytest runs everything; so it does for ``--pdb``, ``--trace`` and ``-s``, which need a terminal.
 """
 
 from __future__ import annotations
