@@ -26,7 +26,7 @@ from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLo
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
-from rlcore.rewards.verdict_counts import RewardCounts
+from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer

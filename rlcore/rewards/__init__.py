@@ -6,6 +6,6 @@
 from rlcore.rewards.judge import Judge
 from rlcore.rewards.pool import RewardPool
 from rlcore.rewards.reward_entry import RewardEntry
-from rlcore.rewards.verdict_counts import VerdictCounts
+from rlcore.rewards.tally import VerdictCounts
 
 __all__ = ["Judge", "RewardEntry", "RewardPool", "VerdictCounts"]

@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from rlcore.contracts.types import Outcome
 from rlcore.rewards.process import State, WorkerProcess
 from rlcore.rewards.protocol import Broken, Call, Done, Ready, Task, encode
-from rlcore.rewards.queueing import QueuedTask, TaskQueue
-from rlcore.rewards.result_inbox import Result, ResultInbox
+from rlcore.rewards.queueing import QueuedTask, Result, ResultInbox, TaskQueue
 from rlcore.rewards.reward_entry import Traits
 from rlcore.rewards.verdict import failed
 

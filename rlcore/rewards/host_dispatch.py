@@ -13,8 +13,7 @@ from rlcore.rewards.dispatch import UNASKED, Dispatcher
 from rlcore.rewards.hosting import BEAT_SECONDS
 from rlcore.rewards.process import State, WorkerProcess
 from rlcore.rewards.protocol import Done, encode
-from rlcore.rewards.queueing import QueuedTask
-from rlcore.rewards.result_inbox import ResultInbox
+from rlcore.rewards.queueing import QueuedTask, ResultInbox
 
 __all__ = ["HostDispatcher"]
 

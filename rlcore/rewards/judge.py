@@ -11,13 +11,11 @@ from typing import Any
 from rlcore.contracts.errors import DataError, InfrastructureError, RewardBudgetError
 from rlcore.contracts.types import Finish, Outcome, Prompt, RewardInput, Rollout, Score
 from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.faults import Faults
 from rlcore.rewards.pool import MAX_GROWTH, MAX_ITEMS
 from rlcore.rewards.protocol import Call
-from rlcore.rewards.result_inbox import Result
+from rlcore.rewards.queueing import Result
 from rlcore.rewards.reward_entry import RewardEntry
-from rlcore.rewards.tally import Tally
-from rlcore.rewards.verdict_counts import VerdictCounts
+from rlcore.rewards.tally import Tally, VerdictCounts
 
 __all__ = ["Judge"]
 
@@ -66,7 +64,6 @@ class Judge(RewardBooks[GroupCase]):
         self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
         self._tally = Tally([entry.name for entry in self._entries], error_budget, {e.name: e.budget for e in self._entries})
-        self._faults = Faults([entry.name for entry in self._entries])
 
     @property
     def pending(self) -> int:
@@ -164,7 +161,7 @@ class Judge(RewardBooks[GroupCase]):
     def take_faults(self) -> list[dict[str, Any]]:
         """The first exceptions of each reward, new since the last call: ``reward``, ``row``, ``reason``, ``traceback``, ``text``."""
         with self._lock:
-            return self._faults.take()
+            return self._tally.take_faults()
 
     def _routes_of(self, prompt: Prompt) -> tuple[int, ...]:
         try:
@@ -195,7 +192,7 @@ class Judge(RewardBooks[GroupCase]):
         task_id, r = result.task.task_id, result.task.reward
         group, entry = self._cases.pop(task_id), self._entries[r]
         if result.trace:
-            self._faults.note(entry.name, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
+            self._tally.fault(entry.name, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
         if group.counted:
             self._tally.verdict(entry.name, result.scores, result.seconds)
         for place, score in zip(group.missing.pop(task_id), result.scores, strict=True):

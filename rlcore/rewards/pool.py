@@ -14,7 +14,7 @@ from rlcore.contracts.errors import PluginError, RunError
 from rlcore.rewards.dispatch import Dispatcher
 from rlcore.rewards.host_dispatch import HostDispatcher
 from rlcore.rewards.protocol import Setup, Task, encode
-from rlcore.rewards.result_inbox import Result, ResultInbox
+from rlcore.rewards.queueing import Result, ResultInbox
 from rlcore.rewards.reward_entry import RewardEntry, Traits
 
 __all__ = ["MAX_GROWTH", "MAX_ITEMS", "RewardPool"]

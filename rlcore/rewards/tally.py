@@ -1,22 +1,69 @@
-"""Counts what became of judging since the last look, and keeps the budgets for failures."""
+"""What became of judging: counts since the last look, the budgets for failures, and the first exceptions of each reward."""
 
 from __future__ import annotations
 
 import logging
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from rlcore.contracts.errors import RewardBudgetError
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards.verdict_counts import RewardCounts, VerdictCounts
 
-__all__ = ["Tally"]
+__all__ = ["RewardCounts", "Tally", "VerdictCounts"]
 
 _FAILURES = (Outcome.TIMEOUT, Outcome.ERROR, Outcome.INFRA)
 _LEAST = 50
 _HOPELESS = 8
-_log = logging.getLogger("rlcore")
 _WINDOW = 1000
+_FAULTS = 10  # exceptions that are kept of each reward, each raised at another place
+_FAULT_TEXT = 2000
+_log = logging.getLogger("rlcore")
+
+
+@dataclass(frozen=True, slots=True)
+class RewardCounts:
+    """The verdicts of one reward: how many of each outcome, and the seconds of each call."""
+
+    outcomes: Counter[Outcome]
+    seconds: tuple[float, ...]
+
+    def __add__(self, other: RewardCounts) -> RewardCounts:
+        """Both together."""
+        return RewardCounts(self.outcomes + other.outcomes, self.seconds + other.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictCounts:
+    """Verdict counts by reward; ``mixed`` counts the outcomes of final scores.
+
+    Shares and percentiles are computed from the sum: neither the mean of two shares nor that of two medians is that of both together.
+    """
+
+    rewards: dict[str, RewardCounts]
+    mixed: Counter[Outcome]
+
+    def __add__(self, other: VerdictCounts) -> VerdictCounts:
+        """Both together."""
+        nothing = RewardCounts(Counter(), ())
+        names = dict.fromkeys([*self.rewards, *other.rewards])
+        rewards = {name: self.rewards.get(name, nothing) + other.rewards.get(name, nothing) for name in names}
+        return VerdictCounts(rewards, self.mixed + other.mixed)
+
+    def figures(self) -> dict[str, float]:
+        """``reward/outcome/<outcome>`` (shares of the final scores), ``reward/latency_p50`` and ``_p99`` (seconds a call),
+        ``reward/timeouts`` (a count); the same of each reward under ``reward/<name>/`` where there are several."""
+        figures = _shares("reward", self.mixed)
+        figures |= _latency("reward", [second for one in self.rewards.values() for second in one.seconds])
+        figures["reward/timeouts"] = float(sum(one.outcomes[Outcome.TIMEOUT] for one in self.rewards.values()))
+        if len(self.rewards) > 1:
+            for name, one in self.rewards.items():
+                figures |= _shares(f"reward/{name}", one.outcomes) | _latency(f"reward/{name}", one.seconds)
+                figures[f"reward/{name}/timeouts"] = float(one.outcomes[Outcome.TIMEOUT])
+        return figures
 
 
 class Tally:
@@ -39,6 +86,8 @@ class Tally:
         self._seconds: dict[str, list[float]] = {name: [] for name in names}
         self._outcomes: dict[str, Counter[Outcome]] = {name: Counter() for name in names}
         self._mixed: Counter[Outcome] = Counter()
+        self._faulty_places: dict[str, set[str]] = {name: set() for name in names}
+        self._faults: list[dict[str, Any]] = []
 
     def verdict(self, name: str, scores: Sequence[Score], seconds: float) -> None:
         """One task of the reward ``name`` ended after ``seconds``, with one score per rollout."""
@@ -56,6 +105,20 @@ class Tally:
     def mixed(self, scores: Sequence[Score]) -> None:
         """The final scores of one group."""
         self._mixed.update(score.outcome for score in scores)
+
+    def fault(self, name: str, *, row: str, reason: str, trace: str, text: str) -> None:
+        """The reward ``name`` raised on the response ``text`` to ``row``: kept unless it has raised at this place before."""
+        known = self._faulty_places[name]
+        # Without what varies from text to text.
+        place = "\n".join(line for line in trace.splitlines() if line.startswith("  File "))
+        if place not in known and len(known) < _FAULTS:
+            known.add(place)
+            self._faults.append({"reward": name, "row": row, "reason": reason, "traceback": trace, "text": text[:_FAULT_TEXT]})
+
+    def take_faults(self) -> list[dict[str, Any]]:
+        """The exceptions kept since the last call, with their tracebacks, as rows of a JSONL file."""
+        faults, self._faults = self._faults, []
+        return faults
 
     def check_budget(self) -> None:
         """Raise RewardBudgetError, with counts, an example and the setting to change, where too much failed."""
@@ -99,3 +162,15 @@ def _exceeds(failed: int, seen: int, budget: float) -> bool:
         return False
     hopeless = seen >= _HOPELESS and failed == seen and budget < 1.0
     return hopeless or budget == 0 or (seen >= _LEAST and failed > budget * seen)
+
+
+def _shares(prefix: str, outcomes: Counter[Outcome]) -> dict[str, float]:
+    total = outcomes.total()
+    return {f"{prefix}/outcome/{outcome.value}": count / total for outcome, count in sorted(outcomes.items())}
+
+
+def _latency(prefix: str, seconds: Sequence[float]) -> dict[str, float]:
+    if not seconds:
+        return {}
+    median, high = np.percentile(np.asarray(seconds), [50, 99])
+    return {f"{prefix}/latency_p50": float(median), f"{prefix}/latency_p99": float(high)}

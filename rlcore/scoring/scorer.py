@@ -16,7 +16,7 @@ from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards import RewardEntry
 from rlcore.rewards.books import OpenCase, RewardBooks
 from rlcore.rewards.protocol import Task
-from rlcore.rewards.result_inbox import Result
+from rlcore.rewards.queueing import Result
 from rlcore.scoring.items import Item, TextVerdict
 
 __all__ = ["Scorer"]

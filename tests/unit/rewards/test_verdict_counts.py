@@ -8,7 +8,7 @@ import pytest
 
 from rlcore.contracts.types import Outcome
 from rlcore.rewards import VerdictCounts
-from rlcore.rewards.verdict_counts import RewardCounts
+from rlcore.rewards.tally import RewardCounts
 
 OK, WRONG, TIMEOUT = Outcome.OK, Outcome.WRONG, Outcome.TIMEOUT
 HERE = VerdictCounts({"a": RewardCounts(Counter({OK: 2, TIMEOUT: 1}), (1.0, 2.0, 3.0))}, Counter({OK: 2, TIMEOUT: 1}))
