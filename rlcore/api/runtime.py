@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
 from rlcore.config.model import RunSection
-from rlcore.config.transfer import fitting_transfers
+from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
 from rlcore.contracts.specs import RuntimeSpec

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft
 from rlcore.config.model import RunConfig
-from rlcore.config.transfer import transfer_name
+from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
 from rlcore.host.catalogue import LABELS, NotInstalledError, known_names

@@ -22,7 +22,7 @@ from rlcore.weights.manifest import Manifest, write_tensors
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Reader, Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Kind, Message, SharedAddress
+from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage
 from rlcore.weights.transport import OnFailure, WeightTransfer
 
 __all__ = ["SharedPublisher", "SharedTransfer"]
@@ -38,14 +38,14 @@ class _Transfer:
     manifest_at: int
     text: bytes
     reached: int = 0
-    end: Message | None = None
+    end: WireMessage | None = None
 
-    def begin(self) -> Message:
+    def begin(self) -> WireMessage:
         digest = xxhash.xxh3_64_intdigest(self.text)
-        return Message(Kind.BEGIN, self.manifest.version, self.buffer.number, self.manifest_at, len(self.text), digest)
+        return WireMessage(WireKind.BEGIN, self.manifest.version, self.buffer.number, self.manifest_at, len(self.text), digest)
 
-    def progress(self) -> Message:
-        return Message(Kind.PROGRESS, self.manifest.version, self.reached)
+    def progress(self) -> WireMessage:
+        return WireMessage(WireKind.PROGRESS, self.manifest.version, self.reached)
 
     def checksums(self) -> np.ndarray:
         return self.buffer.flat[self.checksums_at : self.checksums_at + 8 * len(self.manifest.sealed)].view(np.uint64)
@@ -121,7 +121,7 @@ class SharedPublisher(BackgroundPublisher):
         with self._changed:
             transfer.reached = transfer.manifest.size
             digest = xxhash.xxh3_64_intdigest(checksums.data)
-            transfer.end = Message(Kind.END, snapshot.version, transfer.checksums_at, d=digest)
+            transfer.end = WireMessage(WireKind.END, snapshot.version, transfer.checksums_at, d=digest)
             self._newest, self._current = transfer, None
             self._readers.tell(transfer.end, snapshot.version)
             self._changed.notify_all()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.weights.shared_buffers import Buffer
-from rlcore.weights.shared_wire import Kind, Line, Message, listen, peer_pid, receive
+from rlcore.weights.shared_wire import Line, WireKind, WireMessage, listen, peer_pid, receive
 
 __all__ = ["PAUSE", "Reader", "Readers"]
 
@@ -40,13 +40,13 @@ class Reader:
         """Hand it the buffer, once."""
         if buffer.number not in self.attached:
             self.attached.add(buffer.number)
-            self.line.say(Message(Kind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
+            self.line.say(WireMessage(WireKind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
 
     def detach(self, buffer: Buffer) -> None:
         """Tell it that the buffer will not be used again."""
         if buffer.number in self.attached:
             self.attached.discard(buffer.number)
-            self.line.say(Message(Kind.DETACH, buffer.number))
+            self.line.say(WireMessage(WireKind.DETACH, buffer.number))
 
 
 class Readers:
@@ -79,7 +79,7 @@ class Readers:
         """Those that may be reading it."""
         return [reader for reader in self._all.values() if buffer in reader.holds.values()]
 
-    def tell(self, message: Message, version: int) -> None:
+    def tell(self, message: WireMessage, version: int) -> None:
         """Say it to all that hold this version."""
         for reader in self._all.values():
             if version in reader.holds:
@@ -97,7 +97,7 @@ class Readers:
             if not self._closing:
                 self._closing = True
                 for reader in self._all.values():
-                    reader.line.say(Message(Kind.GOODBYE))
+                    reader.line.say(WireMessage(WireKind.GOODBYE))
                 self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -168,10 +168,10 @@ class Readers:
             self._forget(reader)
             return
         message, _ = heard
-        if message.kind is Kind.HELLO:
+        if message.kind is WireKind.HELLO:
             reader.name = message.text
             self._greet(reader)
-        elif message.kind is Kind.RELEASE:
+        elif message.kind is WireKind.RELEASE:
             reader.holds.pop(message.version, None)
 
     def _watch(self, reader: Reader) -> None:

@@ -17,7 +17,7 @@ from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights.background import BackgroundReceiver
 from rlcore.weights.manifest import Follower, Manifest
 from rlcore.weights.shared_buffers import map_read_only
-from rlcore.weights.shared_wire import Kind, Line, Message, SharedAddress, connect, peer_pid, receive
+from rlcore.weights.shared_wire import Line, SharedAddress, WireKind, WireMessage, connect, peer_pid, receive
 
 __all__ = ["SharedReceiver"]
 
@@ -36,7 +36,7 @@ class SharedReceiver(BackgroundReceiver):
         self._follower: Follower | None = None
         self._flat = np.zeros(0, np.uint8)
         self._line = Line(self._connect(address.name))
-        self._line.say(Message(Kind.HELLO, text=name))
+        self._line.say(WireMessage(WireKind.HELLO, text=name))
         self._start()
 
     def _connect(self, name: str) -> socket.socket:
@@ -69,7 +69,7 @@ class SharedReceiver(BackgroundReceiver):
         self._maps.clear()
         self._interrupt()
 
-    def _hear(self) -> tuple[Message, int | None] | None:
+    def _hear(self) -> tuple[WireMessage, int | None] | None:
         """The next message; None at the end. Between transfers it waits as long as it takes, in one no longer than the deadline."""
         channel = self._line.channel
         poller = select.poll()
@@ -86,25 +86,25 @@ class SharedReceiver(BackgroundReceiver):
                 continue
             if heard is None and self._follower is not None and not self._closed:
                 raise WeightsError(f"{self._trainer} is gone in the middle of version {self._follower_says()}")
-            return None if heard is None or heard[0].kind is Kind.GOODBYE else heard
+            return None if heard is None or heard[0].kind is WireKind.GOODBYE else heard
 
     def _follower_says(self) -> str:
         return f"{self._follower.manifest.version}, at {self._follower.where()}" if self._follower is not None else "none"
 
-    def _heed(self, message: Message, descriptor: int | None) -> None:
+    def _heed(self, message: WireMessage, descriptor: int | None) -> None:
         match message.kind:
-            case Kind.ATTACH:
+            case WireKind.ATTACH:
                 self._maps[message.version] = self._mapped(message, descriptor)
-            case Kind.DETACH:
+            case WireKind.DETACH:
                 self._maps.pop(message.version, None)
-            case Kind.BEGIN:
+            case WireKind.BEGIN:
                 self._begin(message)
-            case Kind.PROGRESS if self._follower is not None:
+            case WireKind.PROGRESS if self._follower is not None:
                 self._follower.follow(message.a)
-            case Kind.END if self._follower is not None:
+            case WireKind.END if self._follower is not None:
                 self._end(message, self._follower)
 
-    def _mapped(self, message: Message, descriptor: int | None) -> np.ndarray:
+    def _mapped(self, message: WireMessage, descriptor: int | None) -> np.ndarray:
         try:
             if descriptor is None:  # the kernel drops one that this process cannot have, and says nothing
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -116,14 +116,14 @@ class SharedReceiver(BackgroundReceiver):
                 "it needs more, raise the limit with `ulimit -n`"
             ) from error
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: WireMessage) -> None:
         self._flat = self._maps[message.a]
         text = self._flat[message.b : message.b + message.c].tobytes()
         if xxhash.xxh3_64_intdigest(text) != message.d:
             raise WeightsError(f"the list of tensors of snapshot {message.version} arrived damaged")
         self._follower = Follower(Manifest.from_bytes(text), self._flat)
 
-    def _end(self, message: Message, follower: Follower) -> None:
+    def _end(self, message: WireMessage, follower: Follower) -> None:
         checksums = self._flat[message.a : message.a + 8 * len(follower.manifest.sealed)].view(np.uint64)
         if xxhash.xxh3_64_intdigest(checksums.data) != message.d:
             raise WeightsError(f"the checksums of snapshot {message.version} arrived damaged")
@@ -132,7 +132,7 @@ class SharedReceiver(BackgroundReceiver):
         self._arrived(snapshot)
 
     def _let_go(self, version: int) -> None:
-        self._line.say(Message(Kind.RELEASE, version))
+        self._line.say(WireMessage(WireKind.RELEASE, version))
 
     def _interrupt(self) -> None:
         try:

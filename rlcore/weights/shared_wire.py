@@ -15,14 +15,14 @@ from enum import IntEnum
 
 from rlcore.contracts.errors import WeightsError
 
-__all__ = ["Kind", "Line", "Message", "SharedAddress", "connect", "listen", "peer_pid", "receive"]
+__all__ = ["Line", "SharedAddress", "WireKind", "WireMessage", "connect", "listen", "peer_pid", "receive"]
 
 _FORM = struct.Struct("<BqQQQQ")
 _LONGEST = 1024
 _CREDENTIALS = struct.Struct("3i")
 
 
-class Kind(IntEnum):
+class WireKind(IntEnum):
     """What a message says; ``version`` is a policy version or, with ATTACH and DETACH, the number of a buffer."""
 
     ATTACH = 1
@@ -43,10 +43,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class WireMessage:
     """One message; unused numbers are 0."""
 
-    kind: Kind
+    kind: WireKind
     version: int = 0
     a: int = 0
     b: int = 0
@@ -60,12 +60,12 @@ class Message:
         return head + self.text.encode()[: _LONGEST - _FORM.size]
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Message:
+    def from_bytes(cls, data: bytes) -> WireMessage:
         """WeightsError where it is none."""
         try:
             kind, *numbers = _FORM.unpack(data[: _FORM.size])
             version, a, b, c, d = numbers
-            return cls(Kind(kind), version, a, b, c, d, data[_FORM.size :].decode(errors="replace"))
+            return cls(WireKind(kind), version, a, b, c, d, data[_FORM.size :].decode(errors="replace"))
         except (struct.error, ValueError) as error:
             raise WeightsError(f"the other end of a transfer of weights said something that is no message: {error}") from error
 
@@ -87,7 +87,7 @@ class Line:
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
-        self._kept: deque[tuple[Message, int | None]] = deque()
+        self._kept: deque[tuple[WireMessage, int | None]] = deque()
         channel.setblocking(False)
 
     @property
@@ -95,11 +95,11 @@ class Line:
         """True where messages are kept until there is room."""
         return bool(self._kept)
 
-    def say(self, message: Message, descriptor: int | None = None) -> None:
+    def say(self, message: WireMessage, descriptor: int | None = None) -> None:
         """Send or keep; ``descriptor`` is duplicated while it is kept. The other end may be gone: then nothing happens."""
         self.flush()
         if self._kept:
-            if message.kind is Kind.PROGRESS and self._kept[-1][0].kind is Kind.PROGRESS:
+            if message.kind is WireKind.PROGRESS and self._kept[-1][0].kind is WireKind.PROGRESS:
                 self._kept.pop()
             self._keep(message, descriptor)
         elif not self._send(message, descriptor):
@@ -120,10 +120,10 @@ class Line:
                 os.close(descriptor)
         self.channel.close()
 
-    def _keep(self, message: Message, descriptor: int | None) -> None:
+    def _keep(self, message: WireMessage, descriptor: int | None) -> None:
         self._kept.append((message, os.dup(descriptor) if descriptor is not None else None))
 
-    def _send(self, message: Message, descriptor: int | None) -> bool:
+    def _send(self, message: WireMessage, descriptor: int | None) -> bool:
         try:
             if descriptor is None:
                 self.channel.send(message.to_bytes())
@@ -136,7 +136,7 @@ class Line:
         return True
 
 
-def receive(channel: socket.socket) -> tuple[Message, int | None] | None:
+def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
     """The next message and the descriptor that came with it; None where the other end is gone. Waits as long as the socket's timeout
     says, then TimeoutError; BlockingIOError where it does not wait."""
     try:
@@ -145,7 +145,7 @@ def receive(channel: socket.socket) -> tuple[Message, int | None] | None:
         return None
     if not data:
         return None
-    return Message.from_bytes(data), descriptors[0] if descriptors else None
+    return WireMessage.from_bytes(data), descriptors[0] if descriptors else None
 
 
 def peer_pid(channel: socket.socket) -> int:

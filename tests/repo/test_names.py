@@ -9,12 +9,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-YET = {
-    "Kind": "weights/shared_wire.py, contracts/types.py",
-    "Message": "weights/shared_wire.py, contracts/types.py",
-    "transfer.py": "config/, testing/suites/",
-}
-"""Names that still mean several things, with where they stand: code that is being moved. To be emptied when it has moved."""
 
 
 def class_names(path: Path) -> list[str]:
@@ -48,7 +42,7 @@ def _sources(root: Path) -> Iterable[Path]:
 
 
 def test_class_and_file_names_are_unique() -> None:
-    found = {name: files for name, files in repeated(ROOT).items() if name not in YET}
+    found = repeated(ROOT)
     assert not found, f"names that mean several things; give all but one another name: {found}"
 
 

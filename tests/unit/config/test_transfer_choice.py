@@ -10,7 +10,7 @@ from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, combine, python_layer
 from rlcore.config.model import RunConfig
 from rlcore.config.rules import Facts, _transport_fits_runtime
-from rlcore.config.transfer import fitting_transfers, transfer_name
+from rlcore.config.transfer_choice import fitting_transfers, transfer_name
 from rlcore.contracts.specs import PluginKind, RuntimeSpec, TrackerSpec, WeightTransferSpec
 from rlcore.host.registry import Registry
 

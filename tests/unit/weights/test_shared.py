@@ -15,7 +15,7 @@ from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.weights import manifest, shared, shared_wire
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Kind, Line, Message, receive
+from rlcore.weights.shared_wire import Line, WireKind, WireMessage, receive
 
 LARGE = (40_000, 3, 20_000)
 
@@ -315,8 +315,8 @@ def test_checksums_that_change_on_the_way_are_told_from_damaged_tensors(ends: En
     receiver = ends.receiver(publisher)
     tell = publisher._readers.tell
 
-    def damaging(message: Message, version: int) -> None:
-        if message.kind is Kind.END:
+    def damaging(message: WireMessage, version: int) -> None:
+        if message.kind is WireKind.END:
             assert publisher._newest is not None
             publisher._newest.checksums()[0] ^= np.uint64(1)
         tell(message, version)
@@ -350,28 +350,28 @@ def test_a_line_without_room_keeps_the_newest_progress_and_the_order() -> None:
     sent = 0
     while not line.full:
         sent += 1
-        line.say(Message(Kind.RELEASE, sent))
+        line.say(WireMessage(WireKind.RELEASE, sent))
     for reached in (1, 2, 3):
-        line.say(Message(Kind.PROGRESS, 9, reached))
-    line.say(Message(Kind.END, 9))
+        line.say(WireMessage(WireKind.PROGRESS, 9, reached))
+    line.say(WireMessage(WireKind.END, 9))
     heard = []
-    while line.full or heard[-1:] != [(Kind.END, 9, 0)]:
+    while line.full or heard[-1:] != [(WireKind.END, 9, 0)]:
         message, _ = receive(there) or (None, None)
         assert message is not None
         heard.append((message.kind, message.version, message.a))
         line.flush()
-    assert heard == [*((Kind.RELEASE, number, 0) for number in range(1, sent + 1)), (Kind.PROGRESS, 9, 3), (Kind.END, 9, 0)]
+    assert heard == [*((WireKind.RELEASE, number, 0) for number in range(1, sent + 1)), (WireKind.PROGRESS, 9, 3), (WireKind.END, 9, 0)]
     line.close()
     there.close()
 
 
 def test_a_name_that_is_too_long_is_cut() -> None:
-    message = Message(Kind.HELLO, text="ä" * 5000)
+    message = WireMessage(WireKind.HELLO, text="ä" * 5000)
     assert len(message.to_bytes()) == 1024
-    assert Message.from_bytes(message.to_bytes()).text.startswith("ä" * 490)
+    assert WireMessage.from_bytes(message.to_bytes()).text.startswith("ä" * 490)
 
 
 @pytest.mark.parametrize("data", [b"", b"short", bytes(200)])
 def test_what_is_no_message_is_refused(data: bytes) -> None:
     with pytest.raises(WeightsError, match="no message"):
-        Message.from_bytes(data)
+        WireMessage.from_bytes(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.weights.shared_buffers import Buffer
-from rlcore.weights.shared_wire import Kind, Line, Message
+from rlcore.weights.shared_wire import Line, WireKind, WireMessage
 
 SIZE = 1 << 20
 
@@ -64,8 +64,8 @@ def test_a_line_that_is_closed_lets_go_of_the_descriptors_that_it_could_not_send
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     line = Line(here)
     while not line.full:
-        line.say(Message(Kind.RELEASE))
-    line.say(Message(Kind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
+        line.say(WireMessage(WireKind.RELEASE))
+    line.say(WireMessage(WireKind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
     line.close()
     there.close()
     assert descriptors() <= before

@@ -18,7 +18,7 @@ from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Kind, Line, Message, SharedAddress, listen, receive
+from rlcore.weights.shared_wire import Line, SharedAddress, WireKind, WireMessage, listen, receive
 
 
 @contextlib.contextmanager
@@ -79,8 +79,8 @@ def test_a_buffer_for_which_the_receiver_has_no_descriptor_is_an_error_that_name
     buffer = Buffer(1)
     with descriptors_left(left):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        Line(channel).say(Message(Kind.ATTACH, 7, buffer.size), buffer.descriptor)
-        Line(channel).say(Message(Kind.BEGIN, 1, 7))
+        Line(channel).say(WireMessage(WireKind.ATTACH, 7, buffer.size), buffer.descriptor)
+        Line(channel).say(WireMessage(WireKind.BEGIN, 1, 7))
         receiver.on_news.wait()  # type: ignore[attr-defined]
     with pytest.raises(WeightsError, match=rf"producer p0: buffer 7 of the trainer \(process {os.getpid()} .* {limit} .*ulimit -n"):
         receiver.newer_than(-1)
@@ -120,7 +120,7 @@ def test_a_connection_that_waited_for_a_descriptor_is_accepted_when_there_is_one
         connect(stranger, publisher)
         assert tries.acquire(timeout=PATIENCE)
         assert tries.acquire(timeout=PATIENCE)
-    stranger.send(Message(Kind.HELLO, text="late").to_bytes())
+    stranger.send(WireMessage(WireKind.HELLO, text="late").to_bytes())
     with publisher._changed:
         assert publisher._changed.wait_for(publisher._readers.present, PATIENCE)
 
@@ -134,9 +134,9 @@ def test_an_error_of_the_thread_that_listens_is_told(ends: Ends, tries: threadin
         assert publisher._changed.wait_for(lambda: publisher._newest is not None, PATIENCE)
         (reader,) = publisher._readers._all.values()
         while not reader.line.full:
-            reader.line.say(Message(Kind.DETACH))
+            reader.line.say(WireMessage(WireKind.DETACH))
     with descriptors_left(0):
-        stranger.send(Message(Kind.HELLO, text="p0").to_bytes())  # its buffer has to be kept, for which there is no descriptor
+        stranger.send(WireMessage(WireKind.HELLO, text="p0").to_bytes())  # its buffer has to be kept, for which there is no descriptor
         assert ends.failed.wait(PATIENCE)
     with pytest.raises(WeightsError, match=r"no producer gets weights any more: OSError: .*Too many open files"):
         publisher.publish(snapshot_of(2))
@@ -148,7 +148,7 @@ def test_a_line_sends_what_it_kept_before_it_says_more() -> None:
     line = Line(here)
     kept = fill(line)
     heard = [number_of(there) for _ in range(kept - 1)]
-    line.say(Message(Kind.RELEASE, kept + 1))
+    line.say(WireMessage(WireKind.RELEASE, kept + 1))
     assert not line.full
     heard += [number_of(there) for _ in range(2)]
     assert heard == list(range(1, kept + 2))
@@ -172,7 +172,7 @@ def fill(line: Line) -> int:
     number = 0
     while not line.full:
         number += 1
-        line.say(Message(Kind.RELEASE, number))
+        line.say(WireMessage(WireKind.RELEASE, number))
     return number
 
 
