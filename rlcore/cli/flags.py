@@ -99,9 +99,10 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         files = [file for file in files if file.is_file()]
     chosen = peek(files, flags, registry, names)
     table = plugin_settings(chosen)
-    if "algorithm.loss" not in chosen.parts and registry.has(PluginKind.LOSS, "clipped"):
-        fallback = registry.options_model(PluginKind.LOSS, "clipped")
-        table.update(model_settings(fallback, "algorithm.options", registry.owner(PluginKind.LOSS, "clipped")) if fallback else {})
+    if "algorithm.loss" not in chosen.parts:  # its recipe is not installed, which is told once the flags are read
+        for spec in registry.specs(PluginKind.LOSS):
+            owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
+            table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
     taken = set(parser._option_string_actions)
     uses = Counter(flag for setting in table.values() for flag in setting.spellings)
     shared = {flag for flag, count in uses.items() if count > 1}

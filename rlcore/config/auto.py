@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.config.chosen import Chosen, training_name
+from rlcore.config.chosen import Chosen
+from rlcore.config.layers import get_path
 from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import AlgorithmSpec, RewardSpec
 
@@ -24,11 +25,6 @@ class Resolved:
 
     def __str__(self) -> str:
         return f"{self.path} = {self.value} ({self.why})"
-
-
-def _training(config: RunConfig) -> tuple[str, str]:
-    name = training_name(config)
-    return name, "pipeline_parallel_size > 1" if name == "colossalai" else "no pipeline parallelism"
 
 
 def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
@@ -86,7 +82,6 @@ def _mismatch_range(config: RunConfig) -> tuple[tuple[float, float] | None, str]
 
 
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
-    ("training.name", _training),
     ("inference.inference_batch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
     ("inference.inference_microbatch_size", lambda config: (config.inference.inference_batch_size, "inference_batch_size")),
     ("training.train_minibatch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
@@ -109,23 +104,20 @@ def resolve(config: RunConfig, recipe: AlgorithmSpec | None, chosen: Chosen) -> 
     """The configuration without "auto" (an estimator or loss stays if the recipe is not installed, a weight transfer if none
     fits), and every one resolved."""
     done: list[Resolved] = []
-    if config.run.runtime == "auto":
-        done.append(Resolved("run.runtime", *chosen.runtime))
-        config = _replaced(config, "run.runtime", chosen.runtime[0])
+    for path, (name, why) in (("run.runtime", chosen.runtime), ("training.name", chosen.training), ("weights.transport", chosen.transfer)):
+        if get_path(config, path) == "auto" != name:
+            done.append(Resolved(path, name, why))
+            config = _replaced(config, path, name)
     if recipe is not None:
         for key in ("estimator", "loss"):
             if getattr(config.algorithm, key) == "auto":
                 done.append(Resolved(f"algorithm.{key}", getattr(recipe, key), f"recipe {recipe.name}"))
                 config = _replaced(config, done[-1].path, done[-1].value)
     for path, rule in _AUTOS:
-        section, _, key = path.partition(".")
-        if getattr(getattr(config, section), key) == "auto":
+        if get_path(config, path) == "auto":
             value, why = rule(config)
             done.append(Resolved(path, value, why))
             config = _replaced(config, path, value)
-    if config.weights.transport == "auto" and chosen.transfer[0] != "auto":
-        done.append(Resolved("weights.transport", *chosen.transfer))
-        config = _replaced(config, "weights.transport", chosen.transfer[0])
     return config, tuple(done)
 
 

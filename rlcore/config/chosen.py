@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -15,11 +15,11 @@ from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
-from rlcore.host.catalogue import LABELS, NotInstalledError, known_names
+from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 
-__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe", "training_name"]
+__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,16 @@ class Part:
 class Chosen:
     """Every part that could be found, by the path of the setting that names it, and what could not.
 
-    ``runtime``: the name of the runtime, and why where the user left it to rlcore; ``several``: the runtime to name in a sentence to a user
-    who needs more than one process; ``transfer``: the weight transfer, "auto" if none fits, and why."""
+    ``runtime``, ``training``, ``transfer``: the name, and why if the user left the choice to rlcore ("auto" if no transfer fits).
+    ``single`` and ``several``: the runtimes to name in a sentence to a user who needs one process, or more than one."""
 
     parts: dict[str, Part]
     missing: tuple[Missing, ...]
     runtime: tuple[str, str]
-    several: str
+    training: tuple[str, str]
     transfer: tuple[str, str]
+    single: str
+    several: str
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
@@ -73,24 +75,33 @@ class Chosen:
         return part.spec if part else None
 
 
-def training_name(config: RunConfig) -> str:
-    """The training backend, ``auto`` resolved: colossalai with pipeline parallelism, torch otherwise."""
+def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
+    """The training backend with ``auto`` resolved, and why."""
     section = config.training
-    return section.name if section.name != "auto" else "colossalai" if section.pipeline_parallel_size > 1 else "torch"
+    if section.name != "auto":
+        return section.name, ""
+    specs = [spec for spec in registry.specs(PluginKind.TRAINING) if isinstance(spec, TrainingBackendSpec)]
+    if section.pipeline_parallel_size > 1:
+        return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if spec.pipeline]), "pipeline_parallel_size > 1"
+    return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
 
 
-def several_runtime(registry: Registry) -> str:
-    """The runtime for more than one producer or trainer: one that is installed, rlcore's own before others; else rlcore's own, to be
-    installed."""
-    specs = {name: registry.spec(PluginKind.RUNTIME, name) for name in registry.names(PluginKind.RUNTIME)}
-    known = known_names(PluginKind.RUNTIME)
-    able = [name for name, spec in specs.items() if isinstance(spec, RuntimeSpec) and spec.several]
-    return min(able or known, key=lambda name: (name not in known, name))
+def preferred_runtime(registry: Registry, *, several: bool) -> str:
+    """The runtime of one process, or of several, that ``auto`` means."""
+    specs = [spec for spec in registry.specs(PluginKind.RUNTIME) if isinstance(spec, RuntimeSpec)]
+    return _preferred(registry, PluginKind.RUNTIME, [spec for spec in specs if spec.several is several])
 
 
-def runtime_name(config: RunConfig, several: str) -> tuple[str, str]:
-    """The runtime with ``auto`` resolved, and why: local for one producer and one trainer, ``several`` for more of them and for settings
-    that a runtime of one process does not read."""
+def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec]) -> str:
+    """The one with the highest preference; of none, a name that is known and not installed, one that is released before others."""
+    able = [(-spec.preference, spec.name) for spec in specs if spec.preference >= 0]
+    known = [(registry.has(kind, name), distribution_of(kind, name) not in RELEASED, name) for name in known_names(kind)]
+    return min(able)[-1] if able else min(known)[-1]
+
+
+def runtime_name(config: RunConfig, single: str, several: str) -> tuple[str, str]:
+    """The runtime with ``auto`` resolved, and why: ``single`` for one producer and one trainer, ``several`` for more of them and for
+    settings that a runtime of one process does not read."""
     run = config.run
     if run.runtime != "auto":
         return run.runtime, ""
@@ -101,7 +112,7 @@ def runtime_name(config: RunConfig, several: str) -> tuple[str, str]:
         f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
     ]
     why = " and ".join(reason for reason in reasons if reason)
-    return (several, why) if why else ("local", "one trainer and one producer in one process")
+    return (several, why) if why else (single, "one trainer and one producer in one process")
 
 
 def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:
@@ -116,13 +127,13 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:
     """Everything but the recipe itself. Without a recipe, an ``auto`` estimator or loss stays open; so does a weight
     transfer if none fits."""
-    several = several_runtime(registry)
-    runtime = runtime_name(config, several)
+    single, several = (preferred_runtime(registry, several=several) for several in (False, True))
+    runtime, training = runtime_name(config, single, several), training_name(config, registry)
     transfer = transfer_name(config, runtime[0], registry)
     wanted: list[tuple[PluginKind, str, str]] = [
         (PluginKind.RUNTIME, "run.runtime", runtime[0]),
         (PluginKind.INFERENCE, "inference.name", config.inference.name),
-        (PluginKind.TRAINING, "training.name", training_name(config)),
+        (PluginKind.TRAINING, "training.name", training[0]),
         (PluginKind.TRANSFER, "weights.transport", transfer[0]),
     ]
     of_recipe = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss} if recipe else {}
@@ -145,7 +156,9 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
             continue
         parts[path] = found
         missing += _engine(found)
-    return Chosen(parts=parts, missing=tuple(missing), runtime=runtime, several=several, transfer=transfer)
+    return Chosen(
+        parts=parts, missing=tuple(missing), runtime=runtime, training=training, transfer=transfer, single=single, several=several
+    )
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:

@@ -74,16 +74,16 @@ class RunSection(Section):
 
     project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
-    runtime: Name = setting("auto", help="where the roles run; auto: local, or ray when there is more than one of them")
+    runtime: Name = setting("auto", help="where the roles run; auto: one process, several for more producers or trainers")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
     run_dir: Name = setting("runs", help="folder of all runs")
     placement: Literal["split", "colocated"] = setting(
         "split", help="split: producers and trainers have devices of their own; colocated: they take turns on the same ones"
     )
-    master_address: Name | None = setting(None, help="address of the head node of a Ray cluster")
+    master_address: Name | None = setting(None, help="address of the head node of a cluster to join")
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
-    ray_dir: Name | None = setting(None, help="folder for Ray's own temporary files")
+    ray_dir: Name | None = setting(None, help="folder for the runtime's own temporary files")
     enable_profiling: bool = setting(False, help="write a profile of every role")
     options: dict[str, Any] = Field(default={}, description="options of the runtime")
 
@@ -156,7 +156,7 @@ class InferenceSection(Section):
 class TrainingSection(Section):
     """[training]: the trainers, their batches and the optimizer."""
 
-    name: Name = setting("auto", "--trainer", help="training backend; auto: torch, colossalai with pipeline parallelism")
+    name: Name = setting("auto", "--trainer", help="training backend; auto: of those installed, one that can do what the run asks for")
     num_trainers: Workers = setting(1, "-t", help="number of trainer processes")
     train_batch_size: Count = setting(32, "-tbs", help="prompts per update, over all trainers")
     train_minibatch_size: Count | Auto = setting(
@@ -269,7 +269,7 @@ class ScheduleSection(Section):
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""
 
-    transport: Name = setting("auto", help="how weights travel; auto: memory in one process, shared on one host, object_store across hosts")
+    transport: Name = setting("auto", help="how weights travel; auto: the way that reaches no farther than it must")
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
     deadline: Seconds = setting(120.0, "--weights-deadline", help="seconds that a transfer of weights may stand still before the run ends")
     options: dict[str, Any] = Field(default={}, description="options of the weight transfer")

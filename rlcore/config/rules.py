@@ -294,14 +294,15 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
     if runtime is None:
         return None
     if not isinstance(transfer, WeightTransferSpec):
-        open_ = facts.config.weights.transport == "auto"
-        return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime local" if open_ else None
+        if facts.config.weights.transport != "auto":
+            return None
+        return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
     cited = facts.cite("weights.transport")
     if not runtime.several and transfer.reach != "process":
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
     if runtime.several and transfer.reach == "process":
-        return f"{cited} is for one process, and the runtime is {name}; type --transport auto or --runtime local"
+        return f"{cited} is for one process, and the runtime is {name}; type --transport auto or --runtime {facts.chosen.single}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
         return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
     return None
@@ -460,7 +461,7 @@ def _without_use(facts: Facts) -> Iterator[str]:
     """What was chosen, and does nothing on this runtime."""
     config = facts.config
     if config.run.master_address is not None and config.run.ray_dir is not None:
-        yield f"{facts.cite('run.ray_dir')} is not used: the Ray cluster that is joined keeps its files where it was told to at its start"
+        yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
     for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
         path, spec = f"schedule.{name}", facts.runtime
         if spec is None or path in spec.settings or getattr(config.schedule, name) == getattr(ScheduleSection(), name):

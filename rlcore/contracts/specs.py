@@ -111,10 +111,14 @@ class InferenceBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBackendSpec(Spec):
-    """A training backend; ``requires_module`` and ``install`` as for inference."""
+    """A training backend; ``requires_module`` and ``install`` as for inference. ``pipeline``: it can spread layers over trainers, which is
+    asked for by ``pipeline_parallel_size``. ``preference``: of several that can do what the run asks for, ``name = "auto"`` takes the one
+    with the highest preference; below 0: never by itself."""
 
     requires_module: str = ""
     install: str = ""
+    pipeline: bool = False
+    preference: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,9 +182,11 @@ class RuntimeSpec(Spec):
     process. ``settings``: the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``,
     ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
     ``schedule.producer_load_deadline``. ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
-    whose instance the crew finds as ``plan.runtime_options``."""
+    whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles, ``runtime = "auto"``
+    takes the one with the highest preference; below 0: never by itself."""
 
     several: bool = False
+    preference: int = 0
     settings: tuple[str, ...] = ()
     requires_module: str = ""
     install: str = ""

@@ -304,7 +304,7 @@ class ScheduleService:
         if self._in_vain > _MOST_IN_VAIN:
             every = " and ".join(f"the {what} of a node died {times} time{'s' * (times > 1)}" for what, times in self._restarts.items())
             self._reader.set_exception(
-                WorkerLostError(f"{every}, the last {self._in_vain} times without a group in between; see its node's Ray log")
+                WorkerLostError(f"{every}, the last {self._in_vain} times without a group in between; see the runtime's log on its node")
             )
         elif notes := [*self._notes, *self._watch.take_notes()]:
             self._notes = []

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
-from rlcore.config.chosen import several_runtime
+from rlcore.config.chosen import preferred_runtime, training_name
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import RewardSpec, RuntimeSpec
+from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec
 from rlcore.host.install import install_line
 from rlcore.host.registry import Registry
 from rlcore.testing import PluginFolder
@@ -216,13 +216,38 @@ def test_a_runtime_that_nobody_offers_is_refused_by_name(registry: Registry) -> 
 
 
 def test_auto_takes_the_runtime_that_is_installed_for_several(registry: Registry) -> None:
-    """rlcore's own before a stranger's; the stranger's if rlcore's own is not there."""
+    """The one with the highest preference of its spec, rlcore's own or not."""
     assert plan(registry, num_trainers=2).config.run.runtime == "ray"
     alone = Registry([])
     alone.add("runtime", RuntimeSpec(name="one", target="builtins:object", summary="s"))
-    assert several_runtime(alone) == "ray", "what is to be installed"
-    alone.add("runtime", RuntimeSpec(name="theirs", target="builtins:object", summary="s", several=True))
-    assert several_runtime(alone) == "theirs"
+    assert preferred_runtime(alone, several=False) == "one"
+    assert preferred_runtime(alone, several=True) == "ray", "what is to be installed"
+    for name, preference in (("theirs", 0), ("liked", 1), ("never", -1)):
+        alone.add("runtime", RuntimeSpec(name=name, target="builtins:object", summary="s", several=True, preference=preference))
+    assert preferred_runtime(alone, several=True) == "liked"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "chosen"),
+    [
+        ({}, ("liked", "no pipeline parallelism")),
+        ({"num_trainers": 4, "pipeline_parallel_size": 2}, ("pipes", "pipeline_parallel_size > 1")),
+        ({"name": "never"}, ("never", "")),
+    ],
+)
+def test_auto_takes_the_training_backend_whose_spec_says_that_it_can(sizes: dict[str, Any], chosen: tuple[str, str]) -> None:
+    registry = Registry([])
+    for name, pipeline, preference in (("liked", False, 2), ("other", False, 0), ("pipes", True, 1), ("never", True, -1)):
+        spec = TrainingBackendSpec(name=name, target="builtins:object", summary="s", pipeline=pipeline, preference=preference)
+        registry.add("training", spec)
+    assert training_name(RunConfig.model_validate({"training": sizes}), registry) == chosen
+
+
+def test_without_a_training_backend_that_can_one_that_is_not_installed_is_named() -> None:
+    registry = Registry([])
+    assert training_name(RunConfig(), registry)[0] == "torch", "which a release has"
+    registry.add("training", TrainingBackendSpec(name="torch", target="builtins:object", summary="s"))
+    assert training_name(RunConfig.model_validate({"training": {"pipeline_parallel_size": 2}}), registry)[0] == "colossalai"
 
 
 def test_the_options_of_a_runtime_are_validated_by_its_own_model(registry: Registry) -> None:
@@ -253,7 +278,6 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
         ({"num_trainers": 2}, "run.runtime", "ray"),
         ({"num_inferencer": 2}, "run.runtime", "ray"),
         ({"master_address": "10.0.0.3"}, "run.runtime", "ray"),
-        ({"num_trainers": 2, "pipeline_parallel_size": 2}, "training.name", "colossalai"),
         ({"max_new_tokens": 8192}, "algorithm.cache_length", 1024),
         ({"train_minibatch_size": 2, "num_generations": 4}, "training.train_microbatch_size", 8),
         ({}, "algorithm.old_logprobs", "trainer"),

@@ -223,7 +223,7 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"filter_range": [0, 1], "dynamic_batching": True}, "--max-steps sets the number of updates"),
         ({"filter_range": [0, 1]}, "--dynamic-batching"),
         ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
-        ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the Ray cluster that is joined"),
+        ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the cluster that is joined"),
         ({"producer_restarts": 1}, "producer_restarts = 1 (Python) is not used"),
         ({"producer_deadline": 9.0}, "producer_deadline = 9.0 (Python) is not used"),
         ({"producer_load_deadline": 9.0}, "producer_load_deadline = 9.0 (Python) is not used"),

@@ -74,7 +74,7 @@ def test_what_leaves_the_process_is_not_for_a_runtime_of_one() -> None:
     [
         ("other", "liked", "transport = liked (Python) is for the runtime many, and the runtime is other; type --transport auto"),
         ("one", "liked", "is for several processes, the runtime is one; type --transport auto or --runtime many"),
-        ("many", "inside", "is for one process, and the runtime is many; type --transport auto or --runtime local"),
+        ("many", "inside", "is for one process, and the runtime is many; type --transport auto or --runtime one"),
         ("many", "liked", ""),
         ("one", "inside", ""),
     ],
@@ -103,7 +103,8 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
         for path, (kind, name) in named.items()
         if registry.has(kind, name)
     }
-    return Chosen(parts=parts, missing=(), runtime=(config.run.runtime, ""), several="many", transfer=(config.weights.transport, ""))
+    named_ones = {"runtime": (config.run.runtime, ""), "training": ("", ""), "transfer": (config.weights.transport, "")}
+    return Chosen(parts=parts, missing=(), single="one", several="many", **named_ones)
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import rlcore
 from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.specs import PluginKind
+from rlcore.host.registry import Attestation
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.files import append_json_line, write_json, write_text
 
@@ -91,8 +93,33 @@ def test_the_manifest_says_what_the_run_was_made_of() -> None:
     made = build_manifest(seed=7, data={"train": "abc"}, attestations=[], origins={"run.seed": "flag"}, command=["rlcore", "train"])
     assert (made["seed"], made["data"], made["plugins"], made["origins"]) == (7, {"train": "abc"}, [], {"run.seed": "flag"})
     assert (made["rlcore"], made["packages"]["numpy"]) == (rlcore.__version__, version("numpy"))
+    assert "pytest" not in made["packages"], "of an extra of rlcore, not of the run"
     assert made["command"] == ["rlcore", "train"]
     assert build_manifest(seed=0, data={}, attestations=[], origins={})["command"] == sys.argv
+
+
+def test_the_manifest_holds_the_packages_of_the_plugins_and_what_these_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = {
+        "acme-plugin": "1.0\nRequires-Dist: Acme_Engine[fast]>=2; python_version > '3'\nRequires-Dist: acme-extra; extra == 'engine'",
+        "acme-engine": "2.5\nRequires-Dist: acme-deep\nRequires-Dist: acme-tests; extra == 'dev'\nRequires-Dist: acme-plugin",
+        "acme-extra": "3",
+        "acme-deep": "4\nRequires-Dist: acme-absent",
+        "acme-tests": "5",
+        "acme-other": "6",
+    }
+    for name, rest in packages.items():
+        folder = tmp_path / f"{name.replace('-', '_')}-1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {rest}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins = [
+        Attestation(kind=PluginKind.LOSS, name="own", distribution=distribution, version="", spec_sha256="")
+        for distribution in ("acme-plugin", "rlcore", str(tmp_path / "my.py"))
+    ]
+    found = build_manifest(seed=0, data={}, attestations=plugins, origins={})["packages"]
+    acme = {name: version for name, version in found.items() if name.startswith("acme")}
+    assert acme == {"acme-deep": "4", "acme-engine": "2.5", "acme-extra": "3", "acme-plugin": "1.0"}
+    assert found["rlcore"] == rlcore.__version__
 
 
 def test_a_file_is_readable_and_its_folder_made(tmp_path: Path) -> None:

@@ -19,5 +19,6 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
             config="rlcore_plugin_torch.options:TorchOptions",
             summary="AdamW on a Hugging Face causal language model, data-parallel ranks, CPU or CUDA, fp32 or bf16",
             requires_module="torch",
+            preference=10,
         )
     ]

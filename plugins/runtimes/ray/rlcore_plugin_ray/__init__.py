@@ -18,6 +18,7 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
             target="rlcore_plugin_ray.ray_crew:RayCrew",
             summary="Producers and trainer ranks as Ray actors, on one machine or on many",
             several=True,
+            preference=10,
             settings=(
                 "run.master_address",
                 "run.master_port",

@@ -1,0 +1,117 @@
+"""The core decides nothing by the name of a plugin: it asks the plugins' specs. Words and sentences of the core that hold such a name are
+listed here, each with what it means."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from rlcore.contracts.specs import PluginKind
+from rlcore.host.catalogue import known_names
+from rlcore.host.registry import Registry
+
+ROOT = Path(__file__).parents[2]
+OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/install.py")
+"""What the core offers, and what it knows how to install: lists of names, which nothing is decided by."""
+
+MEANT: Mapping[str, Mapping[str, str]] = {
+    "rlcore/__init__.py": {"train": "the function rlcore.train"},
+    "rlcore/cli/__init__.py": {"show": "rlcore show config, which is not a plugin's command"},
+    "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
+    "rlcore/cli/show.py": {"code": "the heading of a line"},
+    "rlcore/config/model.py": {"train": "a policy for verdicts", "transformers": "a default", "grpo": "a default"},
+    "rlcore/contracts/sandbox_options.py": {"local": "a default"},
+    "rlcore/contracts/sandboxing.py": {"memory": "a limit of a job"},
+    "rlcore/data/tables.py": {"train": "the split of a data set"},
+    "rlcore/entry.py": {"train": "the function rlcore.train"},
+    "rlcore/learning/__init__.py": {"group_mean": "a function"},
+    "rlcore/learning/advantages.py": {"group_mean": "a function"},
+    "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
+    "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
+    "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/loading.py": {"train": "the training prompts"},
+}
+"""File -> a word that is also the name of a plugin -> what it means there."""
+
+LIBRARIES = {"local", "torch", "transformers"}
+"""Names of engines that are also an English word, or a library that the core itself uses."""
+ENGINES = (PluginKind.RUNTIME, PluginKind.INFERENCE, PluginKind.TRAINING, PluginKind.TRACKER)
+
+
+def first_party_names(kinds: Iterable[PluginKind] = tuple(PluginKind)) -> set[str]:
+    """What rlcore and the plugins of this repository offer, and what they will."""
+    registry = Registry.discover()
+    ours = {name for kind in kinds for name in registry.names(kind) if registry.owner(kind, name).startswith("rlcore")}
+    return ours | {name for kind in kinds for name in known_names(kind)}
+
+
+def words(source: str) -> Iterable[tuple[int, str]]:
+    """Line and value of every text in a file, parts of sentences included; docstrings and arguments called ``mode`` left out."""
+    tree = ast.parse(source)
+    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    left_out |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "mode"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in left_out:
+            yield node.lineno, node.value
+
+
+def decided_by(root: Path, names: Collection[str]) -> dict[str, dict[str, list[int]]]:
+    """File of the core -> name of a plugin -> the lines whose code holds it as a text of its own."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for path in sorted((root / "rlcore").rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        if where in OFFERS or where.startswith("rlcore/testing/"):
+            continue
+        for line, word in words(path.read_text(encoding="utf-8")):
+            if word in names:
+                found.setdefault(where, {}).setdefault(word, []).append(line)
+    return found
+
+
+def spoken_of(root: Path, names: Collection[str]) -> list[str]:
+    """Sentences of the core that name a plugin, or say to type its name; of LIBRARIES only the latter are found."""
+    typed, named = ("|".join(map(re.escape, sorted(some))) for some in (names, set(names) - LIBRARIES))
+    pattern = re.compile(rf"\b({named})\b|--[a-z-]+ ({typed})\b", re.IGNORECASE)
+    found = []
+    for path in sorted((root / "rlcore").rglob("*.py")):
+        where = path.relative_to(root).as_posix()
+        if where not in OFFERS and not where.startswith("rlcore/testing/"):
+            found += [
+                f"{where}:{line}: {text}" for line, text in words(path.read_text(encoding="utf-8")) if " " in text and pattern.search(text)
+            ]
+    return found
+
+
+def test_the_core_decides_nothing_by_the_name_of_a_plugin() -> None:
+    found = {where: set(of_file) for where, of_file in decided_by(ROOT, first_party_names()).items()}
+    meant = {where: set(of_file) for where, of_file in MEANT.items()}
+    assert found == meant, "ask the specs in the registry, or say in MEANT what the word means there; take out of MEANT what has gone"
+
+
+def test_no_sentence_of_the_core_names_an_engine() -> None:
+    assert spoken_of(ROOT, first_party_names(ENGINES)) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ('if name == "ray":\n    pass', {"ray": [1]}),
+        ('match name:\n    case "ray":\n        pass', {"ray": [2]}),
+        ('WAYS = {\n    "ray": 1,\n}', {"ray": [2]}),
+        ('name = "local" if one else "ray"', {"local": [1], "ray": [1]}),
+        ('registry.has("runtime", "ray")', {"ray": [1]}),
+        ('"""ray"""\nmodel_dump(mode="local")', {}),
+        ('say("type --runtime local")', {}),
+        ('say("the Ray log of a local run")', {}),
+        ('say("a local run with torch")', {}),
+    ],
+)
+def test_the_search_for_words_itself(tmp_path: Path, source: str, found: dict[str, list[int]]) -> None:
+    (tmp_path / "rlcore").mkdir()
+    (tmp_path / "rlcore" / "some.py").write_text(source, encoding="utf-8")
+    assert decided_by(tmp_path, {"ray", "local"}).get("rlcore/some.py", {}) == found
+    assert len(spoken_of(tmp_path, {"ray", "local"})) == ("--runtime" in source or "Ray" in source)
