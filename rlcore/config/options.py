@@ -19,6 +19,7 @@ from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import model_settings
 from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest
 
 __all__ = ["Options", "gather_options", "spread_reward_flags"]
@@ -41,6 +42,7 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
         by_table.setdefault(part.options_path, []).append(part)
     instances: dict[str, BaseModel | None] = {}
     tables: dict[str, dict[str, Any]] = {}
+    _check_shared(by_table, draft)
     notes = _ownerless(config, by_table, chosen, draft)
     for path, parts in by_table.items():
         given = dict(get_path(config, path) or {})
@@ -56,6 +58,18 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
     return Options(instances=instances, tables=tables, notes=tuple(notes))
 
 
+def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
+    """ConfigError if two trackers have one table: it could not tell their options apart, nor the run their names."""
+    for path, parts in by_table.items():
+        if path.startswith("log.options.") and len(parts) > 1:
+            layer = draft.owner("log.trackers")
+            names = " and ".join(part.name for part in parts)
+            raise ConfigError(
+                f"{layer.place('log.trackers') if layer else 'log.trackers'}: the trackers {names} would both have their options in "
+                f"[{path}]; keep one, or give one class another name"
+            )
+
+
 def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: Chosen, draft: Draft) -> list[str]:
     """Notes on tables of trackers that a later layer replaced; ConfigError for one that was never chosen."""
     if any(f"log.trackers.{index}" not in chosen.parts for index in range(len(config.log.trackers))):
@@ -68,11 +82,16 @@ def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen
         names = [table.rpartition(".")[2] for table in by_table if table.startswith("log.options.")]
         layer = draft.owner(path)
         where = layer.place(path) if layer else path
+        for part in (part for part in chosen if part.kind is PluginKind.TRACKER):
+            if name.lower() in (part.name.lower(), part.spec.name, *part.spec.aliases):
+                raise ConfigError(f"{where}: [{path}]: the options of the tracker {part.name} stand in [{part.options_path}]; write that")
         if draft.rank(path) < draft.rank("log.trackers") and (layer is None or layer.name != "flag"):
             notes.append(f"options of [{path}] that do not apply, for the run has no such tracker: {where}")
             continue
         has = f"its trackers are: {', '.join(names)}" if names else "it has no tracker"
-        raise ConfigError(f"{where}: [{path}] is for a tracker that the run has not{closest(name, names)}; {has}; type --trackers {name}")
+        near = closest(name, names)
+        what = "write one of these" if near else f"type --trackers {name}"
+        raise ConfigError(f"{where}: [{path}] is for a tracker that the run has not{near}; {has}; {what}")
     return notes
 
 

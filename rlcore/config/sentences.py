@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config.layers import Draft, get_path, spoken
-from rlcore.config.settings import Setting, bare, core_settings, expected, whole_type
+from rlcore.config.settings import Setting, alternatives, bare, core_settings, expected, whole_type
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.blame import closest
 
@@ -27,22 +27,43 @@ _BY_TYPE = frozenset(
 
 
 def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, prefix: str = "", owner: str = "core") -> ConfigError:
-    """The first error of a validation. ``prefix`` is the path of ``model`` in the configuration ("" for the whole)."""
-    first = error.errors(include_url=False)[0]
-    inner, annotation = _locate(model, first["loc"])
-    path = ".".join(part for part in (prefix, inner) if part)
+    """The first error of a validation; if it is about one of several shapes, the error that is deepest inside that setting. ``prefix`` is
+    the path of ``model`` in the configuration ("" for the whole)."""
+    errors = error.errors(include_url=False)
+    first, place = errors[0], _locate(model, errors[0]["loc"])
+    for other in errors[1:]:
+        found = _locate(model, other["loc"])
+        deeper = found.path.startswith(f"{place.path}.") and len(place.path.split(".")) < len(first["loc"])
+        beside = found.path.rpartition(".")[0] == place.path.rpartition(".")[0]
+        if deeper or (beside and first["type"] == "missing" and other["type"] == "extra_forbidden"):
+            first, place = other, found
+    path = ".".join(part for part in (prefix, place.path) if part)
     if first["type"] == "extra_forbidden":
-        return ConfigError(_unknown(path, draft, _siblings(model, inner), owner))
-    if not path or (not inner and first["type"] != "model_type"):
-        place = draft.owner(prefix)
-        head = f"{place.place(prefix)}: " if place else ""
+        return ConfigError(_unknown(path, draft, place.fields, owner))
+    if not path or (not place.path and first["type"] != "model_type"):
+        layer = draft.owner(prefix)
+        head = f"{layer.place(prefix)}: " if layer else ""
         return ConfigError(f"{head}[{prefix}] ({owner}): {_message(first)}")
+    annotation = place.type
+    if first["type"] == "missing" and (prefix or place.path.startswith("data.")):
+        return ConfigError(_lacking(path, annotation, draft, owner))
     rule = f"must be {expected(annotation)}" if first["type"] in _BY_TYPE and annotation is not None else _message(first)
     if path == "rewards" or (path.startswith("rewards.") and first["type"] == "missing" and ".options." not in path):
         rule = 'must be a list of tables with a name each, written [[rewards]] and name = "…"'
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if _is_model(annotation):
         rule = f"must be a table, written [{path}]"
+    if path.endswith("options") or path.startswith("log.options."):
+        rule += f", written [{path}{'.NAME' if path == 'log.options' else ''}]"
     return ConfigError(_sentence(path, get_path(draft.data, path), rule, draft, owner))
+
+
+def _lacking(path: str, annotation: Any, draft: Draft, owner: str) -> str:
+    """A setting that has no default and that nobody gave."""
+    head, _, key = path.rpartition(".")
+    layer = draft.owner(head)
+    where = f"{layer.place(head)}: " if layer else ""
+    table = "" if any(part.isdigit() for part in head.split(".")) else f" in [{head}]"
+    return f"{where}{head} has no {key}, which {owner} needs: {expected(annotation)}; write {key} = …{table}"
 
 
 def _message(error: Any) -> str:
@@ -74,32 +95,55 @@ def _example(setting: Setting) -> str:
     return "" if default is None or default in ("", (), {}) else f"{spoken(default)} (the default)"
 
 
-def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> tuple[str, Any]:
-    """The dotted path that the user knows, and its type (None for what the model does not have)."""
+class _Place(NamedTuple):
+    """Where an error is: the dotted path that the user knows, its type (None for what the model does not have), the fields beside it."""
+
+    path: str
+    type: Any
+    fields: Sequence[str]
+
+
+def _locate(model: type[BaseModel], loc: Sequence[int | str]) -> _Place:
     path: list[str] = []
     current: Any = model
+    fields: Sequence[str] = ()
     for part in loc:
         inner = bare(current)
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        if _is_model(inner):
             path.append(str(part))
-            if part not in inner.model_fields:
-                return ".".join(path), None
+            fields = list(inner.model_fields)
+            if part not in fields:
+                return _Place(".".join(path), None, fields)
             current = whole_type(inner.model_fields[str(part)])
-            continue
-        items = get_args(inner)
-        item = bare(items[0]) if get_origin(inner) in (tuple, list) and items else None
-        if not (isinstance(item, type) and issubclass(item, BaseModel) and isinstance(part, int)):
+        elif isinstance(part, int) and _holds_models(inner):
+            path.append(str(part))
+            current = get_args(inner)[0]
+        elif _holds_tables(inner):
+            path.append(str(part))
+            current = get_args(inner)[1]
+        elif shape := next((shape for shape in alternatives(current) if _is_meant(bare(shape), part)), None):
+            current = shape
+        else:
             break
-        path.append(str(part))
-        current = item
-    return ".".join(path), current
+    return _Place(".".join(path), current, fields)
 
 
-def _siblings(model: type[BaseModel], path: str) -> list[str]:
-    parts = path.split(".")[:-1]
-    annotation = _locate(model, [int(part) if part.isdigit() else part for part in parts])[1] if parts else model
-    inner = bare(annotation)
-    return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _holds_models(annotation: Any) -> bool:
+    items = get_args(annotation)[:1] if get_origin(annotation) in (tuple, list) else ()
+    return any(_is_model(bare(shape)) for item in items for shape in alternatives(item))
+
+
+def _holds_tables(annotation: Any) -> bool:
+    return get_origin(annotation) is dict and get_origin(bare(get_args(annotation)[1])) is dict
+
+
+def _is_meant(shape: Any, part: int | str) -> bool:
+    """Whether pydantic, which names one of several shapes in the place of an error, means this one; only those that hold settings count."""
+    return (_is_model(shape) and part == shape.__name__) or (_holds_models(shape) and str(part).startswith(get_origin(shape).__name__))
 
 
 def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> str:
@@ -108,7 +152,9 @@ def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> st
     head, _, key = path.rpartition(".")
     known = [*siblings, *_elsewhere(key)]
     what = f"{path} is not a setting of {f'[{head}]' if head else 'rlcore'} ({owner})"
-    return f"{where}{what}{_hint(key, known)}; rlcore show config lists every setting"
+    of_an_item = any(part.isdigit() for part in head.split("."))
+    choices = f"it has {', '.join(siblings)}" if of_an_item else "rlcore show config lists every setting"
+    return f"{where}{what}{_hint(key, known)}; {choices}"
 
 
 def _hint(key: str, known: Sequence[str]) -> str:

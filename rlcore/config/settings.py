@@ -188,7 +188,9 @@ def _expected_one(annotation: Any) -> str:
     if origin in (tuple, list, set, frozenset):
         return f"a list, each item {expected(parts[0])}" if parts else "a list"
     if origin is dict:
-        return f"a table (JSON on the command line), each value {expected(parts[1])}"
+        shape = get_origin(bare(parts[1])) or parts[1]
+        tables = {Any: "a table", dict: "a table of tables"}
+        return tables.get(shape) or f"a table (JSON on the command line), each value {expected(parts[1])}"
     if isinstance(inner, type) and issubclass(inner, BaseModel):
         return "a table with " + ", ".join(inner.model_fields)
     if inner is str and bounds.get("min_length"):

@@ -10,7 +10,7 @@ from pathlib import Path
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.data.jsonl import JsonLines, strict_json
-from rlcore.data.rows import BadRow
+from rlcore.data.rows import BadRow, readable
 
 __all__ = ["JsonFile"]
 
@@ -31,7 +31,7 @@ class JsonFile(RowSource):
             raise DataError(f"{path}:{error.lineno}: not JSON at column {error.colno} ({error.msg[:1].lower()}{error.msg[1:]})") from error
         except BadRow as bad:
             raise DataError(f"{path}: {bad}") from bad
-        yield from enumerate(rows, start=1)  # type: ignore[arg-type]
+        yield from enumerate(map(readable, rows), start=1)  # type: ignore[call-overload]
 
 
 def _opens_a_list(path: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
-from rlcore.data.rows import BadRow
+from rlcore.data.rows import BadRow, readable
 
 __all__ = ["JsonLines", "read_jsonl", "strict_json"]
 
@@ -50,7 +50,7 @@ def _decoded(raw: bytes, offset: int) -> object | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(f"byte {offset + error.start} of the file ({raw[error.start]:#04x}) is not UTF-8; save the file as UTF-8")
     try:
-        return strict_json(text)
+        return readable(strict_json(text))
     except BadRow as bad:
         return bad
     except json.JSONDecodeError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 
-__all__ = ["ROLES", "BadRow", "Routes", "parse_row"]
+__all__ = ["ROLES", "BadRow", "Routes", "kind_of", "parse_row", "readable"]
 
 ROLES = ("system", "user", "assistant")
 
@@ -39,12 +39,21 @@ class Routes:
         return {column: spec.name for spec in reversed(specs) for column in spec.requires}
 
 
+def readable(value: object) -> Mapping[Any, Any] | BadRow:
+    """A value that a file holds in the place of a row; what is no object is a fault of the file."""
+    return value if isinstance(value, Mapping | BadRow) else _no_object(value)
+
+
+def _no_object(value: object) -> BadRow:
+    return BadRow(f'a row must be an object like {{"messages": …, "gt_answer": "3"}}, not {kind_of(value)}')
+
+
 def parse_row(row: object, *, index: int, default_id: str, source: str, routes: Routes) -> Prompt:
     """A checked prompt; ``BadRow`` with the reason otherwise. Absent columns and ``null`` mean the same."""
     if not isinstance(row, Mapping):
-        raise BadRow(f'a row must be an object like {{"messages": …, "gt_answer": "3"}}, not {_kind(row)}')
+        raise _no_object(row)
     if unnamed := [key for key in row if not isinstance(key, str)]:
-        raise BadRow(f"column names must be text, {unnamed[0]!r} is {_kind(unnamed[0])}")
+        raise BadRow(f"column names must be text, {unnamed[0]!r} is {kind_of(unnamed[0])}")
     columns = {key: value for key, value in row.items() if key not in ("messages", "reward") and value is not None}
     route = _route(row.get("reward"), routes)
     messages = _messages(row)
@@ -67,7 +76,7 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
         )
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, Sequence) or isinstance(items, str | bytes):
-        raise BadRow(f'"messages" must be one message or a list of messages, not {_kind(value)}')
+        raise BadRow(f'"messages" must be one message or a list of messages, not {kind_of(value)}')
     if not items:
         raise BadRow('"messages" is an empty list; a prompt needs at least one message')
     messages = tuple(_message(item, "" if item is value else f" {number}") for number, item in enumerate(items, start=1))
@@ -80,12 +89,12 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
 
 def _message(item: object, number: str) -> Message:
     if not isinstance(item, Mapping):
-        raise BadRow(f'message{number} must be an object with "role" and "content", not {_kind(item)}')
+        raise BadRow(f'message{number} must be an object with "role" and "content", not {kind_of(item)}')
     for key in ("role", "content"):
         if item.get(key) is None:
             raise BadRow(f'message{number} has no "{key}"')
         if not isinstance(item[key], str):
-            raise BadRow(f'message{number}: "{key}" must be text, not {_kind(item[key])}')
+            raise BadRow(f'message{number}: "{key}" must be text, not {kind_of(item[key])}')
     if item["role"] not in ROLES:
         raise BadRow(f'message{number} has the unknown role "{item["role"]}"; use one of {", ".join(ROLES)}')
     extra = [key for key, value in item.items() if key not in ("role", "content") and value is not None]
@@ -98,7 +107,7 @@ def _route(value: object, routes: Routes) -> RewardSpec | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise BadRow(f'"reward" must be the name of a reward, not {_kind(value)}')
+        raise BadRow(f'"reward" must be the name of a reward, not {kind_of(value)}')
     spec = routes.find(value)
     if spec is None:
         names = ", ".join(spec.name for spec in routes.specs) or "none"
@@ -110,7 +119,7 @@ def _prompt_id(value: object, default: str) -> str:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-        raise BadRow(f'"id" must be text or a whole number, not {_kind(value) if value != "" else "empty"}')
+        raise BadRow(f'"id" must be text or a whole number, not {kind_of(value) if value != "" else "empty"}')
     return str(value)
 
 
@@ -127,7 +136,7 @@ def _check_columns(columns: dict[str, Any], required: Mapping[str, str]) -> None
 
 def _check_gold(value: object) -> None:
     if not isinstance(value, str):
-        raise BadRow(f'"gt_answer" must be text, not {_kind(value)}; put it in quotes')
+        raise BadRow(f'"gt_answer" must be text, not {kind_of(value)}; put it in quotes')
     if not value.strip():
         raise BadRow('"gt_answer" is empty; every answer would be wrong')
 
@@ -138,7 +147,7 @@ def _test_cases(value: object) -> dict[str, list[str]]:
     if isinstance(value, str):
         value = _decoded(value)
     if not isinstance(value, Mapping):
-        raise BadRow(f'"test_cases" must be an object with "inputs" and "outputs", not {_kind(value)}')
+        raise BadRow(f'"test_cases" must be an object with "inputs" and "outputs", not {kind_of(value)}')
     sides = {side: _tests(value.get(side), side) for side in ("inputs", "outputs")}
     counts = {side: len(tests) for side, tests in sides.items()}
     if counts["inputs"] != counts["outputs"]:
@@ -159,7 +168,7 @@ def _tests(value: object, side: str) -> list[str]:
     if value is None:
         raise BadRow(f'"test_cases" has no "{side}"')
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise BadRow(f'"test_cases": "{side}" must be a list of strings, not {_kind(value)}')
+        raise BadRow(f'"test_cases": "{side}" must be a list of strings, not {kind_of(value)}')
     return [_test(test, f"{side}[{number}]") for number, test in enumerate(value)]
 
 
@@ -167,9 +176,9 @@ def _test(value: object, where: str) -> str:
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence) or isinstance(value, bytes):
-        raise BadRow(f'"test_cases": {where} must be a string or a list of strings, not {_kind(value)}')
+        raise BadRow(f'"test_cases": {where} must be a string or a list of strings, not {kind_of(value)}')
     if wrong := [line for line in value if not isinstance(line, str)]:
-        raise BadRow(f'"test_cases": {where} must hold strings only, {_short(wrong[0])} is {_kind(wrong[0])}')
+        raise BadRow(f'"test_cases": {where} must hold strings only, {_short(wrong[0])} is {kind_of(wrong[0])}')
     return "\n".join(value)
 
 
@@ -183,7 +192,8 @@ _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (
 )
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """What a value is, in words of JSON, with the value if it is short."""
     name = next((name for types, name in _KINDS if isinstance(value, types)), f"a Python {type(value).__name__}")
     return f"{name} ({_short(value)})" if isinstance(value, bool | int | float | str) else name
 

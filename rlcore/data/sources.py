@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from rlcore.config.data_source import is_file, source_of, source_spec
@@ -11,6 +11,7 @@ from rlcore.config.model import DataSource
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import PluginKind
+from rlcore.data.rows import BadRow, kind_of
 from rlcore.host.registry import Registry
 
 __all__ = ["read_rows", "stem_of"]
@@ -35,9 +36,13 @@ def read_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, obj
 
 def _guarded(source: RowSource, path: str, label: str) -> Iterator[tuple[int, object]]:
     try:
-        for item in source.rows(path):
-            number, row = item  # here, so that what is no pair is told like any other fault of the plugin
-            yield number, row
+        for place, item in enumerate(source.rows(path), start=1):
+            if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], int)):
+                said = f"{label} yielded {kind_of(item)} as item {place}, not a pair of a number and a row; mend the plugin"
+                raise DataError(f"{path}: {said}")
+            if not isinstance(item[1], Mapping | BadRow):
+                raise DataError(f"{path}:{item[0]}: {label} yielded {kind_of(item[1])} as this row, not a mapping; mend the plugin")
+            yield item
     except RlcoreError:
         raise
     except (Exception, SystemExit) as error:  # of a plugin: whatever it raises, the data set cannot be read

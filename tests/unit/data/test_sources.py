@@ -79,13 +79,6 @@ class Raises(RowSource):
         raise KeyError(path)
 
 
-class NoPairs(RowSource):
-    """Yields rows without numbers."""
-
-    def rows(self, path: str) -> Iterator[Any]:
-        yield from ([row] for row in ROWS)
-
-
 class Exits(RowSource):
     """Ends the process."""
 
@@ -93,11 +86,41 @@ class Exits(RowSource):
         raise SystemExit(5)
 
 
-@pytest.mark.parametrize(("source", "said"), [(Raises, "KeyError: 'anything'"), (NoPairs, "not enough values"), (Exits, "SystemExit: 5")])
+@pytest.mark.parametrize(("source", "said"), [(Raises, "KeyError: 'anything'"), (Exits, "SystemExit: 5")])
 def test_whatever_a_plugin_raises_is_one_sentence(source: type, said: str, registry: Registry) -> None:
     name = registry.add("data", source)
     with pytest.raises(DataError, match=f"^anything: the data source {name} of .* failed .*{said}"):
         list(read_rows(DataSource(path="anything", source=name), registry))
+
+
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [
+        ((2, "text"), "^anything:2: the data source some of .* yielded text .'text'. as this row, not a mapping; mend the plugin"),
+        ((7, None), "^anything:7: .* yielded null as this row"),
+        (ROWS[0], "^anything: the data source some of .* yielded an object as item 2, not a pair of a number and a row; mend"),
+        ((1, 2, 3), "yielded a list as item 2, not a pair"),
+        (("one", ROWS[0]), "yielded a list as item 2, not a pair of a number and a row"),
+    ],
+)
+def test_what_is_no_row_is_blamed_on_the_source_that_yielded_it(item: Any, said: str, registry: Registry) -> None:
+    class Some(RowSource):
+        def rows(self, path: str) -> Iterator[Any]:
+            yield 1, ROWS[0]
+            yield item
+
+    registry.add("data", Some, name="some")
+    with pytest.raises(DataError, match=said):
+        list(read_rows(DataSource(path="anything", source="some"), registry))
+
+
+def test_what_is_no_row_of_a_file_is_a_fault_of_the_file(tmp_path: Path, registry: Registry) -> None:
+    for name, text in (("a.jsonl", "{}\n3\n"), ("a.json", "[{}, 3]")):
+        (tmp_path / name).write_text(text)
+        rows = list(read_rows(DataSource(path=str(tmp_path / name)), registry))
+        assert [str(row) for _, row in rows if isinstance(row, BadRow)] == [
+            'a row must be an object like {"messages": …, "gt_answer": "3"}, not a number (3)'
+        ]
 
 
 def test_a_source_by_name_gives_the_path_any_meaning(registry: Registry) -> None:
