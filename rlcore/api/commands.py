@@ -10,6 +10,9 @@
 A plugin registers it with ``CommandSpec(name="report", summary="…", target="my_package.module:ReportCommand")``. If it raises an error of
 ``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the sentence and ends with the error's exit code; with ``--json`` it
 prints the sentence as a JSON object too. ``docs/commands.md`` is the manual; ``rlcore.testing.check_command`` checks a command.
+
+``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
+there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised.
 """
 
 from __future__ import annotations
@@ -19,8 +22,13 @@ from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
 from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
+from rlcore.config.chosen import Part
+from rlcore.config.plan import peek
 from rlcore.contracts.interfaces import Command
+from rlcore.host.blame import reason
 from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, install_line
+from rlcore.host.registry import Registry
+from rlcore.host.targets import load_target
 
 __all__ = [
     "EXTRAS",
@@ -31,7 +39,9 @@ __all__ = [
     "ExampleFormatter",
     "Missing",
     "Parser",
+    "Part",
     "Plan",
+    "Registry",
     "RunConfig",
     "SteadyConsole",
     "Typed",
@@ -39,9 +49,12 @@ __all__ = [
     "add_train_flags",
     "check_data",
     "install_line",
+    "load_target",
+    "peek",
     "plain_console",
     "plan_of",
     "plan_run",
+    "reason",
     "run_plan",
     "train_flags",
 ]

@@ -1,8 +1,11 @@
-"""Data sets: what the author of a data source needs.
+"""Data sets: what the author of a data source needs, and a command that reads rows without a run.
 
 A plugin registers a ``DataSourceSpec`` by ``rlcore_register_data_sources``; its target is a ``RowSource``, made with its options if its
 spec names a model. rlcore checks every row that it yields as it checks the rows of a file: a source only finds them.
 ``rlcore.testing.DataSourceSuite`` checks the rules of a source.
+
+``read_jsonl`` decodes a file; ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
+``Routes`` need.
 
 >>> class Countdown(RowSource):
 ...     def rows(self, path):
@@ -15,6 +18,7 @@ from __future__ import annotations
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import DataSourceSpec
-from rlcore.data.rows import BadRow
+from rlcore.data.jsonl import read_jsonl
+from rlcore.data.rows import BadRow, Routes, parse_row
 
-__all__ = ["BadRow", "DataError", "DataSourceSpec", "RowSource"]
+__all__ = ["BadRow", "DataError", "DataSourceSpec", "Routes", "RowSource", "parse_row", "read_jsonl"]

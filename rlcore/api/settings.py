@@ -1,14 +1,16 @@
 """For plugins with a settings file of their own: typed sections, a TOML file and flags merged into them, and rlcore's sentences of refusal.
 
 A section is a pydantic model derived from ``Section``; ``model_settings`` lists its leaves with their flags. ``file_layer`` and
-``flag_layer`` read what a file and the command line say; ``combine`` merges them into a ``Draft``, which knows where each value is from.
+``flag_layer`` read what a file and the command line say; ``combine`` merges them into a ``Draft``, which knows where each value is from;
+``refusal`` turns a validation error of its values into one sentence. ``core_settings`` are the settings of ``rlcore train``.
 """
 
 from __future__ import annotations
 
 from rlcore.config.layers import Draft, Layer, Typed, combine, file_layer, flag_layer, get_path, spoken
 from rlcore.config.model import Section, setting
-from rlcore.config.settings import Setting, expected, model_settings
+from rlcore.config.sentences import refusal
+from rlcore.config.settings import Setting, core_settings, expected, model_settings
 from rlcore.config.values import from_text
 from rlcore.host.blame import closest
 
@@ -20,12 +22,14 @@ __all__ = [
     "Typed",
     "closest",
     "combine",
+    "core_settings",
     "expected",
     "file_layer",
     "flag_layer",
     "from_text",
     "get_path",
     "model_settings",
+    "refusal",
     "setting",
     "spoken",
 ]

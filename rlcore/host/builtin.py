@@ -125,18 +125,6 @@ def rlcore_register_commands() -> list[CommandSpec]:
             position=20,
         ),
         CommandSpec(
-            name="score",
-            target="rlcore.cli.score:ScoreCommand",
-            summary="judge a file of completions with a reward, without training",
-            position=40,
-        ),
-        CommandSpec(
-            name="audit",
-            target="rlcore.cli.audit:AuditCommand",
-            summary="show a reward hostile and honest completions, and report what it makes of them",
-            position=50,
-        ),
-        CommandSpec(
             name="show",
             target="rlcore.cli.show:ShowCommand",
             summary="explain a plugin, or where each setting of a run comes from",

@@ -14,7 +14,8 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_NAMES = ("code", "dapo", "entropy", "grpo", "math", "plan", "quickstart", "ray", "reinforce", "rloo", "sandbox", "torch", "transformers")
+_TOOLS = ("plan", "quickstart", "score")
+_NAMES = ("code", "dapo", "entropy", "grpo", "math", "ray", "reinforce", "rloo", "sandbox", "torch", "transformers", *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 

@@ -1,6 +1,6 @@
-"""What is out at the reward workers, and for whom: the books that the ``Judge`` of a run and the ``Scorer`` of files share.
+"""What is out at the reward workers, and for whom: the books that the ``Judge`` of a run shares with commands that judge files.
 
-Both ask the rewards in the same way, or the scores of a file would differ from those of a run.
+All ask the rewards in the same way, or the scores of a file would differ from those of a run.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ CaseT = TypeVar("CaseT", bound=OpenCase)
 class RewardBooks(Generic[CaseT]):
     """Owns a ``RewardPool``; makes tasks of texts, knows the case of each task that is out, mixes what came back.
 
+    A child submits the tasks to ``pool``, enters their cases in ``cases``, by task id, and takes them out as the pool's results come.
+
     :param entries: the rewards, at least one, names distinct.
     :param workers: worker processes.
     :param max_items: calls after which a worker is replaced.
@@ -46,23 +48,23 @@ class RewardBooks(Generic[CaseT]):
     """
 
     def __init__(self, entries: Sequence[RewardEntry], *, workers: int, max_items: int = MAX_ITEMS, max_growth: int = MAX_GROWTH) -> None:
-        self._entries = tuple(entries)
-        self._index = {entry.name: number for number, entry in enumerate(self._entries)}
-        if not self._entries or len(self._index) < len(self._entries):
+        self.entries = tuple(entries)
+        self._index = {entry.name: number for number, entry in enumerate(self.entries)}
+        if not self.entries or len(self._index) < len(self.entries):
             raise ValueError(f"a judge needs at least one reward, each under a name of its own, got {[e.name for e in entries]}")
-        self._pool = RewardPool(self._entries, workers=workers, max_items=max_items, max_growth=max_growth)
+        self.pool = RewardPool(self.entries, workers=workers, max_items=max_items, max_growth=max_growth)
         self._task_ids = itertools.count()
-        self._cases: dict[int, CaseT] = {}
+        self.cases: dict[int, CaseT] = {}
 
     @property
     def notices(self) -> tuple[str, ...]:
         """What the rewards say of this machine: "reward code: programs run under Landlock …", each once."""
-        found = (f"reward {self._entries[place].name}: {text}" for place, text in self._pool.notices)
+        found = (f"reward {self.entries[place].name}: {text}" for place, text in self.pool.notices)
         return tuple(dict.fromkeys(found))
 
     def close(self) -> None:
         """Stop the workers and wait until they are gone. May be called twice."""
-        self._pool.close()
+        self.pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -70,24 +72,24 @@ class RewardBooks(Generic[CaseT]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _routes(self, reward: str | None) -> tuple[int, ...]:
+    def routes(self, reward: str | None) -> tuple[int, ...]:
         """Places of the rewards for a row that names this one, or names none. KeyError if there is no such reward."""
-        return tuple(range(len(self._entries))) if reward is None else (self._index[reward],)
+        return tuple(range(len(self.entries))) if reward is None else (self._index[reward],)
 
-    def _seen(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
+    def declared_columns(self, r: int, columns: Mapping[str, Any]) -> dict[str, Any]:
         """Of a row's columns those that the reward declared; all of them if it declared nothing and cannot."""
-        declared = self._pool.traits[r].requires
-        wanted = columns if declared is None else {*declared, *self._entries[r].spec.requires}
+        declared = self.pool.traits[r].requires
+        wanted = columns if declared is None else {*declared, *self.entries[r].spec.requires}
         return {name: value for name, value in columns.items() if name in wanted}
 
-    def _check_task(self, r: int, item: RewardInput) -> Task:
+    def check_task(self, r: int, item: RewardInput) -> Task:
         """Can the reward judge this row?"""
-        return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=(item,), deadline=self._entries[r].deadline)
+        return Task(task_id=next(self._task_ids), reward=r, call=Call.CHECK, items=(item,), deadline=self.entries[r].deadline)
 
-    def _score_tasks(self, case: CaseT, r: int, items: Mapping[int, RewardInput]) -> list[Task]:
+    def score_tasks(self, case: CaseT, r: int, items: Mapping[int, RewardInput]) -> list[Task]:
         """Tasks that judge these texts, given by their places, entered in ``case.missing``: one for all, with the time of all, if the
         reward judges groups; else one for each text."""
-        together = self._pool.traits[r].group_level
+        together = self.pool.traits[r].group_level
         shares = [tuple(items)] if together and items else [(place,) for place in items]
         tasks = []
         for share in shares:
@@ -96,15 +98,15 @@ class RewardBooks(Generic[CaseT]):
                 reward=r,
                 call=Call.GROUP if together else Call.SCORE,
                 items=tuple(items[place] for place in share),
-                deadline=self._entries[r].deadline * len(share),
+                deadline=self.entries[r].deadline * len(share),
             )
             case.missing[task.task_id] = share
             tasks.append(task)
         return tasks
 
-    def _mixed(self, case: CaseT, place: int) -> Score:
+    def mixed(self, case: CaseT, place: int) -> Score:
         """The score of one text, once all its rewards have answered."""
-        return mix([(self._entries[r].name, self._entries[r].weight, case.scores[r, place]) for r in case.rewards])
+        return mix([(self.entries[r].name, self.entries[r].weight, case.scores[r, place]) for r in case.rewards])
 
 
 def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:

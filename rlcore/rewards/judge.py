@@ -63,7 +63,7 @@ class Judge(RewardBooks[GroupCase]):
         self._checked: dict[int, Result] = {}
         self._stopped = ""
         self._finished: list[tuple[int, tuple[Score, ...]]] = []
-        self._tally = Tally([entry.name for entry in self._entries], error_budget, {e.name: e.budget for e in self._entries})
+        self._tally = Tally([entry.name for entry in self.entries], error_budget, {e.name: e.budget for e in self.entries})
 
     @property
     def pending(self) -> int:
@@ -82,24 +82,24 @@ class Judge(RewardBooks[GroupCase]):
         )
         tasks = []
         for r in group.rewards:
-            columns, items = self._seen(r, prompt.columns), {}
+            columns, items = self.declared_columns(r, prompt.columns), {}
             for place, rollout in enumerate(rollouts):
                 if rollout.finish is Finish.ABORTED:
                     group.scores[r, place] = _ABORTED
                 else:
                     items[place] = RewardInput(messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish)
-            tasks += self._score_tasks(group, r, items)
+            tasks += self.score_tasks(group, r, items)
         with self._lock:
             if key in self._groups or any(key == finished for finished, _ in self._finished):
                 raise ValueError(f"group {key} is being judged already; keys must be distinct")
             self._groups[key] = group
-            self._cases.update(dict.fromkeys(group.missing, group))
+            self.cases.update(dict.fromkeys(group.missing, group))
             if not tasks:
                 self._close_group(group)
         if tasks:
-            self._pool.submit(tasks)
+            self.pool.submit(tasks)
         else:
-            self._pool.nudge()
+            self.pool.nudge()
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
         """Groups that are judged whole, scores in the order of the rollouts; waits up to ``timeout`` seconds for one, then [].
@@ -109,13 +109,13 @@ class Judge(RewardBooks[GroupCase]):
         """
         limit = time.monotonic() + timeout
         while True:
-            seen = self._pool.nudges
+            seen = self.pool.nudges
             with self._lock:
                 finished, self._finished = self._finished, []
             if finished:
                 return finished
             left = limit - time.monotonic()
-            results = self._pool.poll(max(0.0, left), seen)
+            results = self.pool.poll(max(0.0, left), seen)
             self._take(results, news=any(result.task.call is Call.CHECK for result in results))
             if left <= 0 and not self._finished:
                 return []
@@ -130,21 +130,21 @@ class Judge(RewardBooks[GroupCase]):
         tasks = []
         for prompt in prompts:
             for r in self._routes_of(prompt):
-                if self._pool.traits[r].checks:
-                    row = RewardInput(messages=prompt.messages, columns=self._seen(r, prompt.columns), text="")
-                    tasks.append(self._check_task(r, row))
+                if self.pool.traits[r].checks:
+                    row = RewardInput(messages=prompt.messages, columns=self.declared_columns(r, prompt.columns), text="")
+                    tasks.append(self.check_task(r, row))
                     asked[tasks[-1].task_id] = (prompt, r)
-        seen = self._pool.nudges
-        self._pool.submit(tasks)
+        seen = self.pool.nudges
+        self.pool.submit(tasks)
         answers: dict[int, Result] = {}
         # A check that hangs costs its deadline twice; a handful of bad rows is enough to say so, whatever the size of the data.
         while len(answers) < len(asked) and sum(answer.complaint is not None for answer in answers.values()) < _ENOUGH_ROWS:
-            results = self._pool.poll(60.0, seen)
+            results = self.pool.poll(60.0, seen)
             self._take(results, news=any(result.task.task_id not in asked for result in results))
-            seen = self._pool.nudges
+            seen = self.pool.nudges
             with self._lock:
                 answers.update({task_id: self._checked.pop(task_id) for task_id in asked if task_id in self._checked})
-        self._pool.cancel(set(asked) - set(answers))
+        self.pool.cancel(set(asked) - set(answers))
         bad = [(*asked[task_id], answers[task_id]) for task_id in asked if task_id in answers and answers[task_id].complaint]
         if bad:
             raise self._complain(bad)
@@ -165,7 +165,7 @@ class Judge(RewardBooks[GroupCase]):
 
     def _routes_of(self, prompt: Prompt) -> tuple[int, ...]:
         try:
-            return self._routes(prompt.reward)
+            return self.routes(prompt.reward)
         except KeyError as error:
             raise DataError(
                 f"{prompt.source or prompt.prompt_id}: the row asks for reward {prompt.reward!r}, but the run has "
@@ -183,14 +183,14 @@ class Judge(RewardBooks[GroupCase]):
                 else:
                     self._take_scores(result)
             if news:
-                self._pool.nudge()
+                self.pool.nudge()
             if self._stopped:
                 raise RewardBudgetError(self._stopped)
             self._tally.check_budget()
 
     def _take_scores(self, result: Result) -> None:
         task_id, r = result.task.task_id, result.task.reward
-        group, entry = self._cases.pop(task_id), self._entries[r]
+        group, entry = self.cases.pop(task_id), self.entries[r]
         if result.trace:
             self._tally.fault(entry.name, row=group.row, reason=str(result.complaint), trace=result.trace, text=result.task.items[0].text)
         if group.counted:
@@ -213,7 +213,7 @@ class Judge(RewardBooks[GroupCase]):
 
     def _close_group(self, group: GroupCase) -> None:
         del self._groups[group.key]
-        scores = tuple(self._mixed(group, place) for place in range(group.size))
+        scores = tuple(self.mixed(group, place) for place in range(group.size))
         if group.counted:
             self._tally.mixed(scores)
         self._finished.append((group.key, scores))
@@ -222,9 +222,9 @@ class Judge(RewardBooks[GroupCase]):
         for prompt, r, result in bad:
             if result.failure is Outcome.INFRA:
                 where = prompt.source or prompt.prompt_id
-                return InfrastructureError(f"reward {self._entries[r].name} could not check {where}, twice: {result.complaint}")
+                return InfrastructureError(f"reward {self.entries[r].name} could not check {where}, twice: {result.complaint}")
         named = "; ".join(
-            f"{prompt.source or prompt.prompt_id}: reward {self._entries[r].name} cannot judge this row: {result.complaint}"
+            f"{prompt.source or prompt.prompt_id}: reward {self.entries[r].name} cannot judge this row: {result.complaint}"
             for prompt, r, result in bad[:_NAMED_ROWS]
         )
         more = len(bad) - _NAMED_ROWS

@@ -11,13 +11,13 @@ from rlcore.contracts.specs import PluginKind
 from rlcore.contracts.types import Sampling
 from rlcore.host.sandboxes import sandboxes_in
 from rlcore.rewards import Judge
+from rlcore.rewards.planned import reward_entries
 from rlcore.roles.evaluator import Evaluator
 from rlcore.runtime.annealing import AnnealedSampling
 from rlcore.runtime.delivery import JobMaker
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
-from rlcore.scoring.choice import reward_entries
 
 __all__ = ["filter_by", "make_evaluator", "make_jobs", "make_judge", "make_watch", "schedule_settings", "used_plugins"]
 

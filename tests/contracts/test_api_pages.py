@@ -10,15 +10,17 @@ from types import ModuleType
 import pytest
 
 PAGES = {
-    "data": "BadRow DataError DataSourceSpec RowSource",
+    "data": "BadRow DataError DataSourceSpec Routes RowSource parse_row read_jsonl",
+    "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
-        CollectWords Command EXTRAS ExampleFormatter Missing NOT_RELEASED Parser Plan RunConfig
+        CollectWords Command EXTRAS ExampleFormatter Missing NOT_RELEASED Parser Part Plan Registry RunConfig
         RELEASED SteadyConsole Typed add_run_options add_train_flags
-        check_data install_line plain_console plan_of plan_run run_plan train_flags
+        check_data install_line load_target peek plain_console plan_of plan_run reason run_plan train_flags
     """,
     "schedule": "Coordinator Delivery LeaseQueue LengthKind Lengths ScheduleSettings TrainOrder",
     "settings": """
-        Draft Layer Section Setting Typed closest combine expected file_layer flag_layer from_text get_path model_settings setting spoken
+        Draft Layer Section Setting Typed closest combine core_settings expected file_layer flag_layer from_text get_path model_settings
+        refusal setting spoken
     """,
     "runtime": """
         Arrival Batch Consumer Coordinator Crew Delivery Evaluate Evaluation EvaluationRequests Evaluator FilterWatch GroupJob

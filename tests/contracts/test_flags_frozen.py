@@ -1,5 +1,4 @@
-"""The flags of ``rlcore train``, ``score`` and ``audit`` change only on purpose: every spelling that users' scripts rely on, and of
-``train`` the setting that each sets."""
+"""The flags of ``rlcore train`` change only on purpose: every spelling that users' scripts rely on, and the setting that each sets."""
 
 from __future__ import annotations
 
@@ -7,11 +6,8 @@ import argparse
 
 import pytest
 
-from rlcore.api.commands import Command
-from rlcore.cli.audit import AuditCommand
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
-from rlcore.cli.score import ScoreCommand
 from rlcore.config.settings import core_settings
 
 REFERENCE = {
@@ -136,14 +132,3 @@ def test_the_last_of_a_repeated_flag_wins_whatever_its_spelling() -> None:
         "training.train_microbatch_size": ("2",),
         "training.num_trainers": ("8",),
     }
-
-
-OF_SCORE = "--config --deadline --dry-run --dry_run --help --json --limit --option --out --reward --reward-deadline --strict --workers -h"
-OF_AUDIT = "--all --data --deadline --help --json --option --reward --reward-deadline --workers -h"
-
-
-@pytest.mark.parametrize(("command", "flags"), [(ScoreCommand, OF_SCORE), (AuditCommand, OF_AUDIT)], ids=["score", "audit"])
-def test_the_flags_of_the_commands_about_rewards(command: type[Command], flags: str) -> None:
-    parser = Parser()
-    command().add_arguments(parser)
-    assert sorted(parser._option_string_actions) == flags.split()

@@ -79,7 +79,7 @@ class Plain:
         return _said(self.judge, self.judge.poll)
 
     def pids(self) -> list[int]:
-        return self.judge._pool.worker_pids
+        return self.judge.pool.worker_pids
 
 
 class Asynchronous:
@@ -109,7 +109,7 @@ class Asynchronous:
             await asyncio.sleep(0.02)
 
     async def pids(self) -> list[int]:
-        return self.judge._pool.worker_pids
+        return self.judge.pool.worker_pids
 
 
 class Hostile:

@@ -153,12 +153,20 @@ def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: 
     tester.run("plan").assert_refused("command 'plan' belongs to rlcore-plugin-plan, which RLCORE_DISABLE keeps out; change that variable")
 
 
-@pytest.mark.parametrize(("name", "what"), [("plan", "rlcore-plugin-plan"), ("quickstart", "rlcore[quickstart]")])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("plan", "rlcore-plugin-plan"),
+        ("quickstart", "rlcore[quickstart]"),
+        ("score", "rlcore-plugin-score"),
+        ("audit", "rlcore-plugin-score"),
+    ],
+)
 def test_a_known_command_that_is_not_installed_comes_with_what_to_type(
     tester: RunTester, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcore.host.discovery.distributions", list)
-    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: audit, ")
+    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, show, train)")
 
 
 def test_a_broken_plugin_takes_no_command_along_and_is_named(tester: RunTester) -> None:

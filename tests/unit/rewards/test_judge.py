@@ -206,7 +206,7 @@ def test_a_handful_of_bad_rows_is_enough_to_say_so_and_the_rest_is_dropped():
     with Judge([entry(Checking, requires=("gold",), deadline=600.0)], workers=1) as judge:
         with pytest.raises(DataError, match=r"train.jsonl:3: .*; and 7 more rows"):
             judge.check(rows)
-        assert [list(dispatcher._queue._waiting) for dispatcher in judge._pool._dispatchers] == [[]], "still to be checked"
+        assert [list(dispatcher._queue._waiting) for dispatcher in judge.pool._dispatchers] == [[]], "still to be checked"
 
 
 def test_a_key_in_use_is_refused():

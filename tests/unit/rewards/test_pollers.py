@@ -16,14 +16,14 @@ def taken_by_another(monkeypatch):
     was taken by another, told by the event. The worst order in which two can meet."""
 
     def arrange(judge, thread):
-        poll, taken = judge._pool.poll, threading.Event()
+        poll, taken = judge.pool.poll, threading.Event()
 
         def late(timeout, *more):
             if threading.current_thread() is thread:
                 assert taken.wait(30)
             return poll(timeout, *more)
 
-        monkeypatch.setattr(judge._pool, "poll", late)
+        monkeypatch.setattr(judge.pool, "poll", late)
         return taken
 
     return arrange

@@ -31,7 +31,7 @@ START = """
         ask(key, "abc")
         return judge.poll(60.0)[0][1][0].value
 
-    print(value(0), *judge._pool.worker_pids, flush=True)
+    print(value(0), *judge.pool.worker_pids, flush=True)
 """
 
 

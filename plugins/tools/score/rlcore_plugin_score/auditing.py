@@ -13,15 +13,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import DataError, PluginError
-from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import AuditCase, Outcome
-from rlcore.data.rows import Routes
-from rlcore.host.blame import reason
-from rlcore.host.targets import load_target
-from rlcore.scoring.hostile import golds_of, plain_cases, spoiled_cases
-from rlcore.scoring.items import Item, TextVerdict, read_items
-from rlcore.scoring.scorer import Scorer
+from rlcore.api import AuditCase, DataError, Outcome, PluginError, RewardSpec
+from rlcore.api.commands import load_target, reason
+from rlcore.api.data import Routes
+from rlcore_plugin_score.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore_plugin_score.items import Item, TextVerdict, read_items
+from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_score import score_progress
+from rlcore_plugin_score.score_progress import progress, rows_of
 
-from rlcore.cli import score_progress
-from rlcore.cli.display import SteadyConsole
-from rlcore.cli.score_progress import progress, rows_of
+from rlcore.api.commands import SteadyConsole
 
 
 def test_lines_on_standard_error_now_and_then(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

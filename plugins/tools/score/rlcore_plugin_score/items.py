@@ -8,10 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import DataError
-from rlcore.contracts.types import Finish, Message, Score
-from rlcore.data.jsonl import read_jsonl
-from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.api import DataError, Finish, Message, Score
+from rlcore.api.data import BadRow, Routes, parse_row, read_jsonl
 
 __all__ = ["Item", "TextVerdict", "read_items"]
 

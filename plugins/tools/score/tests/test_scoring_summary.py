@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from rlcore_plugin_score.items import TextVerdict
+from rlcore_plugin_score.score_summary import ScoreSummary
 
-from rlcore.contracts.types import Outcome, Score
-from rlcore.scoring import TextVerdict
-from rlcore.scoring.score_summary import ScoreSummary
+from rlcore.api import Outcome, Score
 
 
 def verdict(line: int, score: Score, seconds: float | None) -> TextVerdict:

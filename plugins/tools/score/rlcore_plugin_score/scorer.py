@@ -12,12 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards import RewardEntry
-from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.protocol import Task
-from rlcore.rewards.queueing import Result
-from rlcore.scoring.items import Item, TextVerdict
+from rlcore.api import Outcome, RewardInput, Score
+from rlcore.api.judging import OpenCase, Result, RewardBooks, RewardEntry, Task
+from rlcore_plugin_score.items import Item, TextVerdict
 
 __all__ = ["Scorer"]
 
@@ -59,7 +56,7 @@ class Scorer(RewardBooks[ItemCase]):
     @property
     def group_level(self) -> bool:
         """Whether a reward judges the texts of an item against each other."""
-        return any(traits.group_level for traits in self._pool.traits)
+        return any(traits.group_level for traits in self.pool.traits)
 
     def run(self, items: Iterable[Item], *, scores: bool = True) -> Iterator[TextVerdict]:
         """Verdicts in the order of the items and of their texts; an item that cannot be judged has one, ``invalid``.
@@ -74,8 +71,8 @@ class Scorer(RewardBooks[ItemCase]):
             if more:
                 more = self._fill(source, scores)
             yield from self._ready()
-            if self._cases:
-                for result in self._pool.poll(_WAIT_SECONDS):
+            if self.cases:
+                for result in self.pool.poll(_WAIT_SECONDS):
                     self._take(result)
                 yield from self._ready()
 
@@ -98,7 +95,7 @@ class Scorer(RewardBooks[ItemCase]):
                 break
             batch += self._open(item, scores)
         if batch:
-            self._pool.submit(batch)
+            self.pool.submit(batch)
         return more
 
     def _open(self, item: Item, scores: bool) -> list[Task]:
@@ -107,26 +104,26 @@ class Scorer(RewardBooks[ItemCase]):
         if item.refused:
             opened.done = (TextVerdict(line=item.line, source=item.source, score=Score.failed(Outcome.INVALID, item.refused)),)
             return []
-        opened.rewards = self._routes(item.reward)
+        opened.rewards = self.routes(item.reward)
         opened.seconds = [0.0] * len(item.texts)
         opened.size = sum(map(len, item.texts))
         self._texts += len(item.texts)
         self._bytes += opened.size
         tasks = []
         for r in opened.rewards:
-            columns = self._seen(r, item.columns)
+            columns = self.declared_columns(r, item.columns)
             tasks += self._check(opened, r, columns)
             if opened.done is not None:
                 return []
             if scores:
-                tasks += self._score_tasks(opened, r, {place: _input(item, columns, text) for place, text in enumerate(item.texts)})
-        self._cases.update(dict.fromkeys(opened.missing, opened))
+                tasks += self.score_tasks(opened, r, {place: _input(item, columns, text) for place, text in enumerate(item.texts)})
+        self.cases.update(dict.fromkeys(opened.missing, opened))
         if not tasks:
             self._finish(opened)
         return tasks
 
     def _check(self, opened: ItemCase, r: int, columns: Mapping[str, Any]) -> list[Task]:
-        if not self._pool.traits[r].checks:
+        if not self.pool.traits[r].checks:
             return []
         key = (r, hashlib.sha256(pickle.dumps(columns)).digest())
         if key in self._checked:
@@ -134,7 +131,7 @@ class Scorer(RewardBooks[ItemCase]):
             if self._checked[key]:
                 self._refuse(opened, r, self._checked[key])
             return []
-        task = self._check_task(r, RewardInput(messages=opened.item.messages, columns=columns, text=""))
+        task = self.check_task(r, RewardInput(messages=opened.item.messages, columns=columns, text=""))
         opened.missing[task.task_id], opened.checks[task.task_id] = (), key
         return [task]
 
@@ -142,14 +139,14 @@ class Scorer(RewardBooks[ItemCase]):
 
     def _take(self, result: Result) -> None:
         task_id, r = result.task.task_id, result.task.reward
-        opened = self._cases.pop(task_id, None)
+        opened = self.cases.pop(task_id, None)
         if opened is None:
             return  # its item was refused meanwhile
         places, key = opened.missing.pop(task_id), opened.checks.pop(task_id, None)
         if key is not None:
             if result.failure is not None:  # the check itself failed, so nothing is known of the row
                 opened.trace = opened.trace or result.trace
-                self._give_up(opened, Score.failed(result.failure, f"{self._entries[r].name}: {result.complaint}"))
+                self._give_up(opened, Score.failed(result.failure, f"{self.entries[r].name}: {result.complaint}"))
                 return
             self._remember(key, result.complaint or "")
             if result.complaint:
@@ -169,13 +166,13 @@ class Scorer(RewardBooks[ItemCase]):
 
     def _refuse(self, opened: ItemCase, r: int, complaint: str) -> None:
         where = f"{opened.item.source}: " if opened.item.source else ""
-        self._give_up(opened, Score.failed(Outcome.INVALID, f"{where}reward {self._entries[r].name} cannot judge this row: {complaint}"))
+        self._give_up(opened, Score.failed(Outcome.INVALID, f"{where}reward {self.entries[r].name} cannot judge this row: {complaint}"))
 
     def _give_up(self, opened: ItemCase, score: Score) -> None:
         """Give the whole item this one verdict; the results of its other tasks are ignored."""
-        self._pool.cancel(opened.missing)
+        self.pool.cancel(opened.missing)
         for task_id in opened.missing:
-            self._cases.pop(task_id, None)
+            self.cases.pop(task_id, None)
         opened.done = (TextVerdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace),)
         self._leave(opened)
 
@@ -185,7 +182,7 @@ class Scorer(RewardBooks[ItemCase]):
             TextVerdict(
                 line=item.line,
                 source=item.source,
-                score=self._mixed(opened, place),
+                score=self.mixed(opened, place),
                 seconds=opened.seconds[place] or None,  # a worker that died took no time that anybody knows
                 place=place if item.several else None,
                 trace=opened.trace,

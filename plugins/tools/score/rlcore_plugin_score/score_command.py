@@ -8,19 +8,20 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rlcore.cli.parser import ExampleFormatter, Parser
-from rlcore.contracts.interfaces import Command
-
-if TYPE_CHECKING:
-    from rlcore.scoring import Item, RewardChoice, Scorer, TextVerdict
-    from rlcore.scoring.results import ResultFile
-    from rlcore.scoring.score_summary import ScoreSummary
+from rlcore.api import DataError, UsageError
+from rlcore.api.commands import Command, ExampleFormatter, Parser
+from rlcore.api.data import Routes
+from rlcore_plugin_score.choice import RewardChoice, choose_rewards
+from rlcore_plugin_score.items import Item, TextVerdict, read_items
+from rlcore_plugin_score.results import ResultFile
+from rlcore_plugin_score.score_progress import progress, rows_of
+from rlcore_plugin_score.score_summary import ScoreSummary
+from rlcore_plugin_score.score_table import show_choice, show_summary
+from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["ScoreCommand", "add_reward_options", "open_scorer"]
 
-INTERRUPTED = 130
 _TEXT = """\
 Judge a file of completions as a training run would, without a model. A row is a row of training data with a completion:
   {"messages": {"role": "user", "content": "1 + 2?"}, "gt_answer": "3", "completion": "so \\\\boxed{3}"}
@@ -67,10 +68,6 @@ class ScoreCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Choose the rewards, read the first row, judge, report."""
-        from rlcore.contracts.errors import DataError
-        from rlcore.data.rows import Routes
-        from rlcore.scoring.items import read_items
-
         choice, limit = _choice(args), _whole(args.limit)
         routes = Routes(choice.specs)
         if next(read_items(args.file, routes), None) is None:
@@ -108,9 +105,6 @@ def add_reward_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _choice(args: argparse.Namespace) -> RewardChoice:
-    from rlcore.contracts.errors import UsageError
-    from rlcore.scoring import choose_rewards
-
     if len(args.reward) > 1:
         raise UsageError(
             f"--reward {args.reward[1]}: several rewards have weights, so write them as [[rewards]] of a file: --config run.toml"
@@ -120,8 +114,6 @@ def _choice(args: argparse.Namespace) -> RewardChoice:
 
 
 def _whole(word: str | None) -> int | None:
-    from rlcore.contracts.errors import UsageError
-
     if word is None:
         return None
     if not word.isascii() or not word.isdigit() or int(word[:18]) < 1:
@@ -130,15 +122,11 @@ def _whole(word: str | None) -> int | None:
 
 
 def _results(args: argparse.Namespace) -> ResultFile | None:
-    from rlcore.scoring.results import ResultFile
-
     return None if args.out is None else ResultFile(args.out, args.file)
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
     """The workers, started; what the rewards say of this machine goes to standard error."""
-    from rlcore.scoring import Scorer
-
     scorer = closing.enter_context(Scorer(choice.entries, workers=choice.workers))
     for notice in scorer.notices:
         print(notice, file=sys.stderr)
@@ -147,8 +135,6 @@ def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
 
 def _check(scorer: Scorer, items: Iterable[Item]) -> None:
     """``--strict``: every row, before the first is scored."""
-    from rlcore.scoring.score_summary import ScoreSummary
-
     found = ScoreSummary(0)
     for verdict in scorer.run(items, scores=False):
         found.add(verdict)
@@ -156,17 +142,12 @@ def _check(scorer: Scorer, items: Iterable[Item]) -> None:
 
 
 def _refuse_invalid(found: ScoreSummary) -> None:
-    from rlcore.contracts.errors import DataError
-
     if found.invalid:
         more = found.invalid - len(found.invalid_reasons)
         raise DataError("; ".join(found.invalid_reasons) + (f"; and {more} more rows" if more else ""))
 
 
 def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], workers: int, results: ResultFile | None) -> ScoreSummary:
-    from rlcore.cli.score_progress import progress, rows_of
-    from rlcore.scoring.score_summary import ScoreSummary
-
     summary = ScoreSummary(workers)
 
     def keep(verdicts: Iterable[TextVerdict]) -> None:
@@ -194,8 +175,6 @@ def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], work
 
 
 def _report(args: argparse.Namespace, summary: ScoreSummary) -> int:
-    from rlcore.cli.score_table import show_summary
-
     broken = summary.all_failed
     if args.json:
         out = None if args.out is None else str(args.out)
@@ -208,8 +187,6 @@ def _report(args: argparse.Namespace, summary: ScoreSummary) -> int:
 
 
 def _show_plan(args: argparse.Namespace, choice: RewardChoice, items: Iterable[Item]) -> int:
-    from rlcore.cli.score_table import show_choice
-
     rows = texts = invalid = 0
     first = ""
     for item in items:

@@ -9,11 +9,11 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from rlcore_plugin_score.items import Item, TextVerdict
+from rlcore_plugin_score.scorer import Scorer
 
-from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import Outcome
-from rlcore.rewards import RewardEntry
-from rlcore.scoring import Item, Scorer, TextVerdict
+from rlcore.api import Outcome, RewardSpec
+from rlcore.api.judging import RewardEntry
 
 
 def entry(target: Any, name: str = "first", *, weight: float = 1.0, deadline: float = 30.0) -> RewardEntry:
@@ -159,8 +159,8 @@ class Counted:
         self.read = self.judged = 0
         self.out: list[int] = []
         """How many rows were read and not judged, each time that the scorer had read and waited for the workers."""
-        self._first, self._pool, self._poll = first, scorer._pool, scorer._pool.poll
-        scorer._pool.poll = self.poll  # type: ignore[method-assign]
+        self._first, self._pool, self._poll = first, scorer.pool, scorer.pool.poll
+        scorer.pool.poll = self.poll  # type: ignore[method-assign]
 
     def __iter__(self) -> Iterator[Item]:
         for line in itertools.count(1):
@@ -186,7 +186,7 @@ def test_no_more_is_read_than_the_workers_need() -> None:
 
 def test_rows_that_wait_for_the_first_one_are_bounded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The verdict of the first row is made only after every other row that may be read was judged."""
-    monkeypatch.setattr("rlcore.scoring.scorer._AHEAD", 300)
+    monkeypatch.setattr("rlcore_plugin_score.scorer._AHEAD", 300)
     go = tmp_path / "go"
 
     def patient(item: Any) -> float:
@@ -206,21 +206,21 @@ def test_rows_that_wait_for_the_first_one_are_bounded(monkeypatch: pytest.Monkey
                 go.touch()
             return rows.poll(timeout)
 
-        scorer._pool.poll = poll  # type: ignore[method-assign]
+        scorer.pool.poll = poll  # type: ignore[method-assign]
         next(scorer.run(rows))
     assert (max(read), rows.judged) == (300, 300)
 
 
 def test_after_an_interrupt_what_was_judged_is_there() -> None:
     with Scorer([entry(kind())], workers=2) as scorer:
-        real, calls = scorer._pool.poll, itertools.count()
+        real, calls = scorer.pool.poll, itertools.count()
 
         def poll(timeout: float) -> Any:
             if next(calls) > 20:
                 raise KeyboardInterrupt
             return real(0.02)
 
-        scorer._pool.poll = poll  # type: ignore[method-assign]
+        scorer.pool.poll = poll  # type: ignore[method-assign]
         before: list[TextVerdict] = []
         with pytest.raises(KeyboardInterrupt):
             before.extend(scorer.run([item(1, "sleep 60"), *(item(line, "x") for line in range(2, 20))]))

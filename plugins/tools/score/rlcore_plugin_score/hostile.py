@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.contracts.types import AuditCase, Finish
+from rlcore.api import AuditCase, Finish
 
 __all__ = ["golds_of", "plain_cases", "spoiled_cases"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.types import Outcome
-from rlcore.scoring.items import TextVerdict
+from rlcore.api import Outcome
+from rlcore_plugin_score.items import TextVerdict
 
 __all__ = ["OutcomeFigures", "ScoreSummary"]
 

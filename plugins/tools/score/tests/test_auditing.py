@@ -12,14 +12,12 @@ from typing import Any
 
 import cloudpickle
 import pytest
+from rlcore_plugin_score.auditing import Answer, Finding, Material, Tried, audit_reward, cases_of, fails_without_row, material_of
+from rlcore_plugin_score.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore_plugin_score.scorer import Scorer
 
-from rlcore.contracts.errors import DataError, PluginError
-from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import AuditCase, Finish, Outcome, Score
-from rlcore.rewards import RewardEntry
-from rlcore.scoring import Scorer
-from rlcore.scoring.auditing import Answer, Finding, Material, Tried, audit_reward, cases_of, fails_without_row, material_of
-from rlcore.scoring.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore.api import AuditCase, DataError, Finish, Outcome, PluginError, RewardSpec, Score
+from rlcore.api.judging import RewardEntry
 
 HONEST = AuditCase(name="honest", columns={"gold": "41", "id": "9"}, text="I think <41>", accept=True)
 SPEC = RewardSpec(name="probe", target="nowhere:at_all", summary="", requires=("gold",), audit="audited_probe:cases")
@@ -40,7 +38,7 @@ def careful(item):
     """Right is one number in angle brackets, at the end."""
     import re
 
-    from rlcore.contracts.types import Finish, Outcome, Score
+    from rlcore.api import Finish, Outcome, Score
 
     found = re.fullmatch(r"[^<>]{0,5000}<([^<>]*)>", item.text)
     right = found is not None and item.finish is Finish.STOP and found[1] == item.columns["gold"]

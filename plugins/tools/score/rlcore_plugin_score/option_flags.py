@@ -9,16 +9,20 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config import Typed
-from rlcore.config.chosen import Part
-from rlcore.config.layers import Draft, combine, file_layer, flag_layer
-from rlcore.config.plan import peek
-from rlcore.config.sentences import refusal
-from rlcore.config.settings import core_settings, model_settings
-from rlcore.config.values import from_text
-from rlcore.contracts.errors import UsageError
-from rlcore.host.blame import closest
-from rlcore.host.registry import Registry
+from rlcore.api import UsageError
+from rlcore.api.commands import Part, Registry, peek
+from rlcore.api.settings import (
+    Draft,
+    Typed,
+    closest,
+    combine,
+    core_settings,
+    file_layer,
+    flag_layer,
+    from_text,
+    model_settings,
+    refusal,
+)
 
 __all__ = ["option_flags"]
 

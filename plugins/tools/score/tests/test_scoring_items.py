@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_score.items import Item, TextVerdict, read_items
 
-from rlcore.contracts.errors import DataError
-from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import Finish, Outcome, Score
-from rlcore.data.rows import Routes
-from rlcore.scoring.items import Item, TextVerdict, read_items
+from rlcore.api import DataError, Finish, Outcome, RewardSpec, Score
+from rlcore.api.data import Routes
 
 ROUTES = Routes((RewardSpec(name="spelling", target="nowhere:at_all", summary="", requires=("gt_answer",)),))
 ROW = {"messages": {"role": "user", "content": "1 + 2?"}, "gt_answer": "3", "completion": "3"}

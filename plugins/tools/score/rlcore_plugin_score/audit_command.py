@@ -6,21 +6,22 @@ import argparse
 import json
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlcore.cli.parser import ExampleFormatter, Parser
-from rlcore.cli.score import add_reward_options, open_scorer
-from rlcore.contracts.interfaces import Command
+from rich.console import Console
+from rich.table import Table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from rich.console import Console
-
-    from rlcore.scoring import Scorer
-    from rlcore.scoring.auditing import Material, Tried
+from rlcore.api import DataError, UsageError
+from rlcore.api.commands import Command, ExampleFormatter, Parser, plain_console
+from rlcore_plugin_score.auditing import Material, Tried, audit_reward, fails_without_row, material_of, no_cases
+from rlcore_plugin_score.choice import choose_rewards
+from rlcore_plugin_score.score_command import add_reward_options, open_scorer
+from rlcore_plugin_score.score_progress import progress
+from rlcore_plugin_score.score_table import duration, printable
+from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["AuditCommand"]
 
@@ -58,10 +59,6 @@ class AuditCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Choose the reward, collect the cases, run them, report."""
-        from rlcore.contracts.errors import DataError, UsageError
-        from rlcore.scoring import choose_rewards
-        from rlcore.scoring.auditing import fails_without_row, material_of, no_cases
-
         if len(args.reward) > 1:
             raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
         choice = choose_rewards(
@@ -91,9 +88,6 @@ class AuditCommand(Command):
 
 
 def _tried(scorer: Scorer, material: Material) -> list[Tried]:
-    from rlcore.cli.score_progress import progress
-    from rlcore.scoring.auditing import audit_reward
-
     tried: list[Tried] = []
     with progress(lambda: len(material.cases)) as shown:
         for one in audit_reward(scorer, material):
@@ -119,9 +113,6 @@ def _report(choice: dict[str, Any], material: Material, tried: Sequence[Tried], 
 
 
 def _show(report: dict[str, Any], everything: bool) -> None:
-    from rlcore.cli.display import plain_console
-    from rlcore.cli.score_table import duration, printable
-
     console = plain_console()
     cases = report["cases"]
     own = sum(case["origin"] == "plugin" for case in cases)
@@ -146,8 +137,6 @@ _EXPECTED = {True: "to accept", False: "to refuse", None: "either"}
 
 
 def _show_counts(cases: Iterable[dict[str, Any]], console: Console) -> None:
-    from rich.table import Table
-
     counts = Counter((case["expected"], case["answer"]) for case in cases)
     answers = ("accepted", "refused", "invalid", "failed")
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -160,10 +149,6 @@ def _show_counts(cases: Iterable[dict[str, Any]], console: Console) -> None:
 
 
 def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
-    from rich.table import Table
-
-    from rlcore.cli.score_table import duration, printable
-
     table = Table(box=None, header_style="bold", pad_edge=False)
     for heading in ("case", "from", "expected", "verdict", "time", "what is wrong, or the reward's reason"):
         table.add_column(heading, overflow="fold")

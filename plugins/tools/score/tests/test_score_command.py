@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.rewards import RewardPool
+from rlcore.api.judging import RewardPool
 from rlcore.testing import RunTester
 
 ROW = {"messages": {"role": "user", "content": "say a"}, "gt_answer": "a"}

@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_score.items import TextVerdict
+from rlcore_plugin_score.results import ResultFile
 
-from rlcore.contracts.errors import DataError, RunError, UsageError
-from rlcore.contracts.types import Score
-from rlcore.scoring import TextVerdict
-from rlcore.scoring.results import ResultFile
+from rlcore.api import DataError, RunError, Score, UsageError
 
 
 def write(folder: Path, error: BaseException | None = None) -> None:

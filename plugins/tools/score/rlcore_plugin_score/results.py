@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from rlcore.contracts.errors import UsageError
-from rlcore.scoring.items import TextVerdict
+from rlcore.api import UsageError
+from rlcore_plugin_score.items import TextVerdict
 
 __all__ = ["ResultFile"]
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rlcore.cli.display import SteadyConsole
+from rlcore.api.commands import SteadyConsole
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

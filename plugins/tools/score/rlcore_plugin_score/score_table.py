@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
-from rlcore.cli.display import plain_console
-
-if TYPE_CHECKING:
-    from rlcore.scoring.score_summary import ScoreSummary
+from rlcore.api.commands import plain_console
+from rlcore_plugin_score.score_summary import ScoreSummary
 
 __all__ = ["duration", "printable", "show_choice", "show_summary"]
 

@@ -7,16 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.config import Plan, Typed, plan_run
-from rlcore.contracts.errors import UsageError
-from rlcore.contracts.specs import PluginKind, RewardSpec
-from rlcore.contracts.types import Outcome
-from rlcore.host.registry import Registry
-from rlcore.host.sandboxes import ship_sandboxes
-from rlcore.rewards import RewardEntry
-from rlcore.scoring.option_flags import option_flags
+from rlcore.api import PluginKind, RewardSpec, UsageError
+from rlcore.api.commands import Registry, Typed, plan_run
+from rlcore.api.judging import RewardEntry, reward_entries
+from rlcore_plugin_score.option_flags import option_flags
 
-__all__ = ["RewardChoice", "choose_rewards", "reward_entries"]
+__all__ = ["RewardChoice", "choose_rewards"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,28 +69,3 @@ def choose_rewards(
     if not entries:
         raise UsageError(f"{config}: it has no [[rewards]]; add one, or type --reward NAME")
     return RewardChoice(entries=entries, workers=int(plan.config.schedule.reward_workers))
-
-
-def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
-    """The rewards of a plan, as a run and ``rlcore score`` use them; PluginError, with what to install, if one of them, or a sandbox
-    that its options name, is not here."""
-    specs: list[RewardSpec] = []
-    for reward in plan.config.rewards:
-        spec = plan.registry.spec(PluginKind.REWARD, reward.name)
-        assert isinstance(spec, RewardSpec)  # the registry keeps kinds apart
-        specs.append(spec)
-    return tuple(
-        RewardEntry(
-            name=spec.name,
-            spec=spec,
-            weight=reward.weight,
-            deadline=float(reward.deadline),  # the plan has resolved auto
-            options=options,
-            payload=plan.registry.payload(PluginKind.REWARD, reward.name),
-            attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
-            sandboxes=ship_sandboxes(options, plan.registry),
-            policy={Outcome(outcome): action for outcome, action in reward.policy},
-            budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
-        )
-        for reward, spec, options in zip(plan.config.rewards, specs, plan.reward_options, strict=True)
-    )

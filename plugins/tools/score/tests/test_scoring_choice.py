@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rlcore_plugin_score.choice import RewardChoice, choose_rewards
 
-from rlcore.contracts.errors import RlcoreError, UsageError
-from rlcore.contracts.specs import RewardSpec
-from rlcore.contracts.types import Outcome
-from rlcore.host.registry import Registry
-from rlcore.scoring import RewardChoice, choose_rewards
+from rlcore.api import Outcome, RewardSpec, RlcoreError, UsageError
+from rlcore.testing import Registry
 
 SOURCE = """
 from pydantic import BaseModel, ConfigDict, model_validator

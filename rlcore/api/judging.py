@@ -1,0 +1,27 @@
+"""Judging without a run: for commands that ask rewards about texts as a run would.
+
+``reward_entries(plan)`` has the rewards of a plan, ready to be asked. A child of ``RewardBooks`` owns their worker processes: it makes
+tasks of texts (``check_task``, ``score_tasks``), submits them to its ``pool``, books each ``Result`` in the ``OpenCase`` that it belongs
+to, and mixes the scores as a run does (``mixed``). It is a context; its owner may also call ``close``.
+
+>>> class Scorer(RewardBooks[OpenCase]):
+...     def score(self, texts):
+...         case = OpenCase(rewards=self.routes(None))
+...         items = {place: RewardInput(messages=(), columns={}, text=text) for place, text in enumerate(texts)}
+...         self.pool.submit([task for r in case.rewards for task in self.score_tasks(case, r, items)])
+...         while case.missing:
+...             for result in self.pool.poll(1.0):
+...                 for place, score in zip(case.missing.pop(result.task.task_id), result.scores):
+...                     case.scores[result.task.reward, place] = score
+...         return [self.mixed(case, place) for place in items]
+"""
+
+from __future__ import annotations
+
+from rlcore.rewards import RewardEntry, RewardPool
+from rlcore.rewards.books import OpenCase, RewardBooks
+from rlcore.rewards.planned import reward_entries
+from rlcore.rewards.protocol import Task
+from rlcore.rewards.queueing import Result
+
+__all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "reward_entries"]
