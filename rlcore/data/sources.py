@@ -28,9 +28,10 @@ def read_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, obj
     if is_file(source, registry) and not Path(source.path).exists():
         raise DataError(f"{source.path}: no such data file; check the path given with -d/--dataset or -ed/--eval-dataset")
     name = source_of(source, registry)
-    target, model = registry.load(PluginKind.DATA, name), registry.options_model(PluginKind.DATA, name)
+    model = registry.options_model(PluginKind.DATA, name)
     # The options of a plan went through JSON, which has no tuples; a strict model takes them back as JSON only.
-    made: RowSource = target() if model is None else target(model.model_validate_json(json.dumps(dict(source.options))))
+    options = model.model_validate_json(json.dumps(dict(source.options))) if model is not None else None
+    made: RowSource = registry.make(PluginKind.DATA, name, options=options)
     return _guarded(made, source.path, f"the data source {name} of {registry.owner(PluginKind.DATA, name)}")
 
 

@@ -9,23 +9,30 @@ import hashlib
 import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import Distribution
 from typing import Any
 
 from pydantic import BaseModel
 
-from rlcore.contracts.errors import PluginError
+from rlcore.contracts.errors import PluginError, RlcoreError
 from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
 from rlcore.host.blame import closest, reason
 from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
 from rlcore.host.discovery import Plugin, PluginRow, find_plugins, switch_notes
 from rlcore.host.install import NEEDS_EXTRA, install_line
 from rlcore.host.observers import Observers
-from rlcore.host.targets import load_target, missing_target
+from rlcore.host.targets import BASES, described, load_target, misfit, missing_target
 from rlcore.host.unpackaged import Adopted, adopt, is_reference, load_reference, shipped
 
-__all__ = ["Attestation", "NotInstalledError", "PluginRow", "Registry"]
+__all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
+
+CORE = "rlcore"
+"""The distribution that owns what is built in."""
+
+_CLASSES = (PluginKind.INFERENCE, PluginKind.TRAINING, PluginKind.COMMAND)
+"""Kinds whose targets must be classes: they are asked what they can do before one is made, or promise to be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,24 +150,53 @@ class Registry:
     # --- objects -------------------------------------------------------------------------------------------------------
 
     def load(self, kind: PluginKind | str, name: str) -> Any:
-        """The target, imported: call it with the options where it has any (``rlcore.contracts.interfaces``)."""
+        """The target, imported: a complete class of its kind, or a function that makes one. ``make`` calls it.
+
+        PluginError, naming plugin, distribution, kind and target, if it cannot be imported, does not exist, or is neither.
+        """
         kind = PluginKind(kind)
         offer = self._offer(kind, name)
-        label = f"{LABELS[kind]} {name!r} of {offer.owner}"
+        label = _label(kind, name, offer)
         if offer.adopted is not None and offer.adopted.target is not None:
             return offer.adopted.target
         if not offer.spec.target:
             raise PluginError(f"{label} is a recipe and has no code to load; its parts are its estimator and its loss")
         target = load_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
-        if not callable(target):
-            raise PluginError(f"{label}: its target {offer.spec.target!r} is a {type(target).__name__}, which cannot be called")
+        by_class = isinstance(target, type) or not callable(target) or kind in _CLASSES
+        if by_class and (problem := misfit(kind, target)):
+            raise PluginError(f"{label}: its target {offer.spec.target!r} {problem}")
         return target
+
+    def make(
+        self, kind: PluginKind | str, name: str, *arguments: Any, options: Any = None, guard: AbstractContextManager[None] | None = None
+    ) -> Any:
+        """Load the target and call it with the arguments, and with ``options`` unless they are None.
+
+        PluginError as of ``load``, and if the call raises something that is no ``RlcoreError``, or returns something else than its kind
+        promises. ``guard`` gets first what the call raises. A defect of rlcore itself is not hidden.
+        """
+        kind = PluginKind(kind)
+        offer, target = self._offer(kind, name), self.load(kind, name)
+        label, given = _label(kind, name, offer), arguments if options is None else (*arguments, options)
+        try:
+            with guard or nullcontext():
+                made = target(*given)
+        except RlcoreError:
+            raise
+        except (Exception, SystemExit) as error:
+            if offer.owner == CORE:
+                raise
+            raise PluginError(f"{label} cannot be made: {reason(error)}") from error
+        if not isinstance(made, BASES[kind]):
+            wanted = BASES[kind].__name__
+            raise PluginError(f"{label}: what its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}")
+        return made
 
     def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
         """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
         kind = PluginKind(kind)
         offer = self._offer(kind, name)
-        label = f"{LABELS[kind]} {name!r} of {offer.owner}"
+        label = _label(kind, name, offer)
         if offer.adopted is not None:
             model, called = offer.adopted.options, f"{offer.spec.target}.Options"
         else:
@@ -184,7 +220,7 @@ class Registry:
         offer = self._offer(kind, name)
         if offer.adopted is None or offer.adopted.target is None:
             return None
-        return shipped(offer.adopted.target, offer.adopted.module, f"{LABELS[kind]} {name!r} of {offer.owner}")
+        return shipped(offer.adopted.target, offer.adopted.module, _label(kind, name, offer))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
@@ -336,6 +372,10 @@ def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> R
     return registry
 
 
+def _label(kind: PluginKind, name: str, offer: _Offer) -> str:
+    return f"{LABELS[kind]} {name!r} of {offer.owner}"
+
+
 def _renamed(spec: Spec, name: str) -> Spec:
     try:
         return replace(spec, name=name.lower())
@@ -348,7 +388,7 @@ def _clash(kind: PluginKind, word: str, offers: Sequence[_Offer]) -> str:
     if len(set(owners)) == 1:
         return f"{LABELS[kind]} {word!r} is registered {len(owners)} times by {owners[0]}; it must keep one"
     together = " and ".join(dict.fromkeys(owners))
-    strangers = [owner for owner in owners if owner != "rlcore"]  # what rlcore itself offers cannot be switched off
+    strangers = [owner for owner in owners if owner != CORE]  # what rlcore itself offers cannot be switched off
     return f"{LABELS[kind]} {word!r} is registered by {together}; switch one off: RLCORE_DISABLE={strangers[-1]}"
 
 

@@ -41,21 +41,13 @@ def open_sandbox(options: SandboxOptions | None = None) -> Sandbox:
         registry.add(PluginKind.SANDBOX, _ARRIVED[options.backend], name="arrived")
     name = "arrived" if options.backend in _ARRIVED else options.backend
     try:
-        target, argument = registry.load(PluginKind.SANDBOX, name), sandbox_argument(options, registry, name)
+        sandbox: Sandbox = registry.make(PluginKind.SANDBOX, name, sandbox_argument(options, registry, name))
     except (NotInstalledError, ConfigError) as error:
         raise SandboxError(str(error)) from error
     except PluginError as error:
         raise SandboxError(f"{called} cannot be used ({error}); it must read package.module:Class, or name an installed sandbox") from error
     except ValidationError as error:
         raise SandboxError(f"sandbox.backend_options of {options.backend}: {_first(error)}") from error
-    try:
-        sandbox = target(argument)
-    except SandboxError:
-        raise
-    except Exception as error:
-        raise SandboxError(f"{called} cannot be made ({type(error).__name__}: {error})") from error
-    if not isinstance(sandbox, Sandbox):
-        raise SandboxError(f"{called} is no sandbox: package.module:Class names a class on rlcore.api.sandbox.Sandbox")
     if options.level not in ("auto", sandbox.level):
         sandbox.close()
         raise SandboxError(f'{called} gives level {sandbox.level} here, and sandbox.level asks for {options.level}; type "auto"')

@@ -1,18 +1,48 @@
-"""``"package.module:attribute"``, as specs name what a plugin offers: imported, or looked for without importing it."""
+"""``"package.module:attribute"``, as specs name what a plugin offers: looked for without an import, imported, held against its kind."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import symtable
+import inspect
+import sys
+from collections.abc import Mapping
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
+from rlcore.contracts.interfaces import AdvantageEstimator, Command, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
+from rlcore.contracts.sandboxing import Sandbox
+from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.transport import WeightTransfer
 from rlcore.host.blame import closest, reason
 
-__all__ = ["load_target", "missing_target"]
+__all__ = ["BASES", "described", "load_target", "misfit", "missing_target"]
+
+BASES: Mapping[PluginKind, type] = {
+    PluginKind.REWARD: Reward,
+    PluginKind.INFERENCE: InferenceBackend,
+    PluginKind.TRAINING: TrainingBackend,
+    PluginKind.ESTIMATOR: AdvantageEstimator,
+    PluginKind.LOSS: Loss,
+    PluginKind.TRACKER: Tracker,
+    PluginKind.RUNTIME: Crew,
+    PluginKind.TRANSFER: WeightTransfer,
+    PluginKind.SANDBOX: Sandbox,
+    PluginKind.COMMAND: Command,
+    PluginKind.DATA: RowSource,
+}
+"""What the target of each kind makes; a recipe has no target."""
+
+_PAGE: Mapping[PluginKind, str] = {
+    PluginKind.RUNTIME: "rlcore.api.runtime",
+    PluginKind.TRANSFER: "rlcore.api.weights",
+    PluginKind.SANDBOX: "rlcore.api.sandbox",
+    PluginKind.COMMAND: "rlcore.api.commands",
+    PluginKind.DATA: "rlcore.api.data",
+}
+"""Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
 
 
 def load_target(address: str, label: str) -> Any:
@@ -34,26 +64,34 @@ def load_target(address: str, label: str) -> Any:
     return found
 
 
+def misfit(kind: PluginKind, found: Any, *, function: str = "") -> str:
+    """Half a sentence if ``found`` is no complete class of the kind, "" if it is. ``function``: what else would do, for the sentence."""
+    base = BASES[kind]
+    if not (isinstance(found, type) and issubclass(found, base)):
+        page = _PAGE.get(kind, "rlcore.api")
+        return f"is {described(found)}, it must be a class derived from {page}.{base.__name__}{function}"
+    lacking = sorted(getattr(found, "__abstractmethods__", ()))
+    return f"does not define {' and '.join(lacking)}(), which every {base.__name__} must" if lacking else ""
+
+
+def described(found: Any) -> str:
+    """What it is, for a sentence: the class X, a function, of type int."""
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    return "a function" if inspect.isroutine(found) else f"of type {type(found).__name__}"
+
+
 def missing_target(address: str, label: str) -> str:
     """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing: targets may be heavy."""
     module, _, path = address.partition(":")
+    if module in sys.modules:
+        first, names = path.partition(".")[0], dir(sys.modules[module])
+        return "" if hasattr(sys.modules[module], first) else f"{label} does not exist{closest(first, names)}"
     try:
         place = _locate(module)
     except (ImportError, ValueError) as error:
         return f"{label} cannot be looked up: {error}"
-    if place is None:
-        return f"{label} does not exist: there is no module {module!r}"
-    if not place.origin or not place.origin.endswith(".py"):
-        return ""
-    try:
-        source = importlib.util.decode_source(Path(place.origin).read_bytes())
-        symbols = symtable.symtable(source, place.origin, "exec").get_symbols()
-    except (SyntaxError, UnicodeDecodeError) as error:
-        return f"{label} has a syntax error: {reason(error).removeprefix('SyntaxError: ')}"
-    names = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
-    made_at_run_time = "__getattr__" in names or "import *" in source
-    first = path.partition(".")[0]
-    return "" if first in names or made_at_run_time else f"{label} does not exist{closest(first, names)}"
+    return "" if place is not None else f"{label} does not exist: there is no module {module!r}"
 
 
 def _locate(module: str) -> ModuleSpec | None:

@@ -22,36 +22,17 @@ from typing import Any
 
 import cloudpickle
 
-from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
-from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
 from rlcore.host.blame import closest, reason
 from rlcore.host.catalogue import LABELS
 from rlcore.host.functions import PARAMETERS, gives_accuracy, wrap
+from rlcore.host.targets import BASES, described, misfit
 
 __all__ = ["Adopted", "adopt", "is_reference", "load_reference", "shipped"]
 
-BASES: Mapping[PluginKind, type] = {
-    PluginKind.REWARD: Reward,
-    PluginKind.INFERENCE: InferenceBackend,
-    PluginKind.TRAINING: TrainingBackend,
-    PluginKind.ESTIMATOR: AdvantageEstimator,
-    PluginKind.LOSS: Loss,
-    PluginKind.TRACKER: Tracker,
-    PluginKind.SANDBOX: Sandbox,
-    PluginKind.DATA: RowSource,
-    PluginKind.RUNTIME: Crew,
-}
-
-_PAGE: Mapping[PluginKind, str] = {
-    PluginKind.SANDBOX: "rlcore.api.sandbox",
-    PluginKind.DATA: "rlcore.api.data",
-    PluginKind.RUNTIME: "rlcore.api.runtime",
-}
-"""Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
-
+_PACKAGED = (PluginKind.TRANSFER, PluginKind.COMMAND)
+"""Kinds that are used by a registered name only."""
 
 _DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.REWARD: ("requires", "stop", "system_prompt"),
@@ -104,7 +85,7 @@ def adopt(kind: PluginKind, found: Any, *, label: str, module: ModuleType | None
     home = module or sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
     if kind is PluginKind.ALGORITHM:
         if not isinstance(found, AlgorithmSpec):
-            raise PluginError(f"{label} is {_kind_of(found)}, a recipe must be an AlgorithmSpec")
+            raise PluginError(f"{label} is {described(found)}, a recipe must be an AlgorithmSpec")
         spec: Spec = found
         target, options = None, None
     else:
@@ -167,22 +148,17 @@ def _import(where: str, label: str) -> ModuleType:
 
 
 def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
-    if kind not in BASES:
+    if kind in _PACKAGED:
         raise PluginError(f"{label} cannot be used from a file: install it as a plugin, and type the name that it registers")
-    base = BASES[kind]
-    if isinstance(found, type) and issubclass(found, base):
-        lacking = sorted(getattr(found, "__abstractmethods__", ()))
-        if lacking:
-            raise PluginError(f"{label} does not define {' and '.join(lacking)}(), which every {base.__name__} must")
-        return found
+    base, parameters = BASES[kind], PARAMETERS.get(kind)
     if isinstance(found, base):
         return _always(found)
-    parameters = PARAMETERS.get(kind)
-    if parameters is None or isinstance(found, type) or not callable(found):
+    if isinstance(found, type) or not callable(found) or parameters is None:
         function = f", or a function fn({', '.join(parameters)})" if parameters else ""
-        raise PluginError(
-            f"{label} is {_kind_of(found)}, it must be a class derived from {_PAGE.get(kind, 'rlcore.api')}.{base.__name__}{function}"
-        )
+        if problem := misfit(kind, found, function=function):
+            raise PluginError(f"{label} {problem}")
+        fitting: type = found
+        return fitting
     try:
         inspect.signature(found).bind(*parameters)
     except TypeError as error:
@@ -194,12 +170,6 @@ def _always(made: Any) -> type:
     """A class whose every call returns the one instance: what is configured already needs no constructor."""
     own = type(made)
     return type(own.__name__, (own,), {"__new__": lambda cls: made, "__doc__": own.__doc__, "__module__": own.__module__})
-
-
-def _kind_of(found: Any) -> str:
-    if isinstance(found, type):
-        return f"the class {found.__name__}"
-    return "a function" if inspect.isroutine(found) else f"of type {type(found).__name__}"
 
 
 # --- describing --------------------------------------------------------------------------------------------------------

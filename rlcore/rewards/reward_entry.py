@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 from pydantic import BaseModel
 
+from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Outcome
 from rlcore.host.functions import FunctionReward, wrap
 from rlcore.host.registry import Attestation, Registry
 from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes
-from rlcore.host.targets import load_target
+from rlcore.host.targets import load_target, misfit
 
 if TYPE_CHECKING:  # a worker needs none of the configuration
     from rlcore.config.model import Policy
@@ -103,12 +104,10 @@ class RewardRecipe:
         receive_sandboxes(self.sandboxes)
         target = cloudpickle.loads(self.payload) if self.payload is not None else load_target(self.target, f"its target {self.target!r}")
         options = self._options()
-        if not callable(target):
-            raise TypeError(f"a reward must be a class or a function, not {type(target).__name__}")
-        if not isinstance(target, type):
+        if callable(target) and not isinstance(target, type):
             target = wrap(PluginKind.REWARD, target)
-        if not issubclass(target, Reward):
-            raise TypeError(f"{target.__qualname__} is neither a subclass of rlcore.api.Reward nor a function of one RewardInput")
+        if problem := misfit(PluginKind.REWARD, target, function=", or a function of one RewardInput"):
+            raise PluginError(f"its target {self.target!r} {problem}")
         reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
         if isinstance(reward, AsyncReward):
             _check_async(reward)

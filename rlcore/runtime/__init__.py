@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.contracts.specs import PluginKind
 from rlcore.runtime.progress import Progress, Silent
 from rlcore.runtime.summary import Summary
 
@@ -16,7 +15,6 @@ __all__ = ["Progress", "Silent", "Summary", "run"]
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned, on the runtime that the plan names."""
-    from rlcore.runtime.training_run import CrewBuilder, TrainingRun
+    from rlcore.runtime.training_run import TrainingRun
 
-    build: CrewBuilder = plan.registry.load(PluginKind.RUNTIME, plan.config.run.runtime)
-    return TrainingRun(plan, progress or Silent(), build).run()
+    return TrainingRun(plan, progress or Silent()).run()

@@ -59,16 +59,9 @@ def build_algorithm(plan: Plan) -> Algorithm:
 
 
 def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
-    """An instance of a loss or an estimator; PluginError where it cannot be made or is none."""
-    target, base = plan.registry.load(kind, name), Loss if kind is PluginKind.LOSS else AdvantageEstimator
-    owner = plan.registry.owner(kind, name)
-    try:
-        made = target() if options is None else target(options)
-    except (Exception, SystemExit) as error:
-        raise PluginError(f"{kind} {name!r} of {owner} cannot be made: {type(error).__name__}: {error}") from error
-    if not isinstance(made, base):
-        raise PluginError(f"{kind} {name!r} of {owner} is a {type(made).__name__}; it must be a subclass of rlcore.api.{base.__name__}")
-    spec = plan.registry.spec(kind, name)
+    """An instance of a loss or an estimator; PluginError where it cannot be made, or is not what its spec says."""
+    made = plan.registry.make(kind, name, options=options)
+    spec, owner = plan.registry.spec(kind, name), plan.registry.owner(kind, name)
     for declared in ("accepts_kl", "needs_greedy"):
         in_spec, in_class = getattr(spec, declared, None), getattr(made, declared, None)
         if in_spec != in_class:

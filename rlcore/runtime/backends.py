@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
 
 from rlcore.config import Plan
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
@@ -68,11 +67,13 @@ def make_consumer(
         zero_stage=training.zero_stage,
         seed=config.run.seed,
     )
-    target = plan.registry.load(PluginKind.TRAINING, training.name)
-    check_training(target, context, training.name)
-    with loading(f"model {config.model.model} for the training backend {training.name}"):
-        backend = _made(target, context, plan.training_options)
-        closing.callback(_close, backend, training.name)
+    check_training(plan.registry.load(PluginKind.TRAINING, training.name), context, training.name)
+    what = f"model {config.model.model} for the training backend {training.name}"
+    backend: TrainingBackend = plan.registry.make(
+        PluginKind.TRAINING, training.name, context, options=plan.training_options, guard=loading(what)
+    )
+    closing.callback(_close, backend, training.name)
+    with loading(what):
         backend.setup(context)
     return Consumer(backend, algorithm, account, seal)
 
@@ -93,14 +94,12 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     target = plan.registry.load(PluginKind.INFERENCE, inference.name)
     check_inference(target, context, inference.name)
     check_sleeps(target, config.run.placement, inference.name)
-    with loading(f"model {config.model.model} for the inference backend {inference.name}"):
-        engine: InferenceBackend = _made(target, context, plan.inference_options)
+    what = f"model {config.model.model} for the inference backend {inference.name}"
+    engine: InferenceBackend = plan.registry.make(
+        PluginKind.INFERENCE, inference.name, context, options=plan.inference_options, guard=loading(what)
+    )
     closing.callback(_close, engine, inference.name)
     return engine
-
-
-def _made(target: Any, context: Any, options: Any) -> Any:
-    return target(context) if options is None else target(context, options)
 
 
 def _close(backend: InferenceBackend | TrainingBackend, name: str) -> None:

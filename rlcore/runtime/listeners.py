@@ -7,8 +7,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pydantic import BaseModel
-
 from rlcore.config import Plan
 from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
@@ -37,7 +35,7 @@ class Listeners:
     def __enter__(self) -> Listeners:
         for name, options in zip(self._plan.config.log.trackers, self._plan.tracker_options, strict=True):
             try:
-                self._trackers[name] = self._made(name, options)
+                self._trackers[name] = self._plan.registry.make(PluginKind.TRACKER, name, options=options)
             except (Exception, SystemExit) as error:  # a tracker is a stranger: whatever it raises must not end the run
                 self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
@@ -47,7 +45,12 @@ class Listeners:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
             self._observers.run_finished({"error": f"{type(error).__name__}: {error}"})
+        self.close_trackers()
+
+    def close_trackers(self) -> None:
+        """Close those that are still on; a second call finds none. Before the summary, which names the one that raises here."""
         self._each(lambda tracker: tracker.close())
+        self._trackers.clear()
 
     def groups_scored(self, groups: Sequence[Group], version: int) -> None:
         """Groups are about to be trained."""
@@ -77,11 +80,6 @@ class Listeners:
             except (Exception, SystemExit) as error:  # as above
                 del self._trackers[name]
                 self._switch_off(name, error)
-
-    def _made(self, name: str, options: BaseModel | None) -> Tracker:
-        target = self._plan.registry.load(PluginKind.TRACKER, name)
-        made: Tracker = target() if options is None else target(options)
-        return made
 
     def _switch_off(self, name: str, error: BaseException) -> None:
         self._off[name] = " ".join(f"{type(error).__name__}: {error}".split())

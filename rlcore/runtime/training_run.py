@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
+from rlcore.contracts.specs import PluginKind
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.checkpoint import save_checkpoint
@@ -27,18 +28,14 @@ from rlcore.runtime.summary import Sample, Summary
 from rlcore.runtime.timing import Timing
 from rlcore.weights import mean_gap_tolerance
 
-__all__ = ["CrewBuilder", "TrainingRun"]
-
-CrewBuilder = Callable[[Plan, ExitStack, Callable[[str], None]], Crew]
-"""Builds the workers of a plan; what must be closed goes onto the stack, what takes long is said."""
+__all__ = ["TrainingRun"]
 
 
 class TrainingRun:
     """One run, from a plan to a summary."""
 
-    def __init__(self, plan: Plan, progress: Progress, build: CrewBuilder) -> None:
+    def __init__(self, plan: Plan, progress: Progress) -> None:
         self._plan = plan
-        self._build = build
         self._config = plan.config
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
@@ -53,8 +50,10 @@ class TrainingRun:
 
     def run(self) -> Summary:
         """Build, train, save, sum up. Whatever happens, every process and thread that was started has ended on return."""
+        for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
+            self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
-            self._crew = crew = self._build(self._plan, closing, self._progress.note)
+            self._crew = crew = self._made_crew(closing)
             self._folder = self._open_folder()
             closing.enter_context(_writing(self._folder.root))
             closing.callback(self._log_reward_errors, last=True)
@@ -65,10 +64,16 @@ class TrainingRun:
                 timing = self._trained(interrupt)
             self._folder.log_times(timing.workers())
             write_trace(self._folder.root / "trace.json", timing.rows())
+            self._listeners.close_trackers()
             summary = self._summarise(timing)
             self._listeners.finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
             return summary
+
+    def _made_crew(self, closing: ExitStack) -> Crew:
+        """The workers of the plan; what must be closed goes onto the stack, what takes long is said."""
+        crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
+        return crew
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves

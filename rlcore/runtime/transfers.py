@@ -11,8 +11,7 @@ __all__ = ["make_transfer", "transfer_spec"]
 
 def make_transfer(plan: Plan) -> WeightTransfer:
     """The plugin that ``[weights] transport`` names, with its options."""
-    target = plan.registry.load(PluginKind.TRANSFER, plan.config.weights.transport)
-    made: WeightTransfer = target() if plan.transfer_options is None else target(plan.transfer_options)
+    made: WeightTransfer = plan.registry.make(PluginKind.TRANSFER, plan.config.weights.transport, options=plan.transfer_options)
     return made
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.weights.transport import OnFailure, Publisher, Receiver
+from rlcore.contracts.transport import OnFailure, Publisher, Receiver
 
 __all__ = ["BackgroundPublisher", "BackgroundReceiver"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.weights.transport import OnFailure, Publisher, Receiver, WeightTransfer
+from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
 
 __all__ = ["MemoryPublisher", "MemoryReceiver", "MemoryTransfer"]
 

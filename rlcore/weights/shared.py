@@ -17,13 +17,13 @@ import xxhash
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.transport import OnFailure, WeightTransfer
 from rlcore.weights.background import BackgroundPublisher
 from rlcore.weights.manifest import Manifest, write_tensors
 from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Reader, Readers
 from rlcore.weights.shared_receiver import SharedReceiver
 from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage
-from rlcore.weights.transport import OnFailure, WeightTransfer
 
 __all__ = ["SharedPublisher", "SharedTransfer"]
 

@@ -96,16 +96,9 @@ ZOO = {
         keeps=("lost",),
     ),
     "no_target": Broken(
-        _offers("absent", "rlcore_plugin_no_target.judge:Jugde"),
+        _offers("absent", "rlcore_plugin_no_target:Jugde") + "class Judge: pass\n",
         ("does not exist, did you mean 'Judge'",),
         keeps=("absent",),
-        files={"judge.py": "class Judge: pass\n"},
-    ),
-    "target_syntax": Broken(
-        _offers("typo", "rlcore_plugin_target_syntax.judge:Judge"),
-        ("has a syntax error", "judge.py, line 1"),
-        keeps=("typo",),
-        files={"judge.py": "class Judge\n"},
     ),
     "no_model": Broken(
         _offers("dictionary", "rlcore_plugin_no_model.judge:Judge", "rlcore_plugin_no_model.judge:Options"),
@@ -155,11 +148,22 @@ def test_one_broken_plugin_is_blamed_and_the_host_works(folder: PluginFolder, na
     assert [other["status"] for key, other in rows.items() if key != f"rlcore-plugin-{name}"] == ["ok", "ok"]
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name.endswith(("target", "target_module"))])
-def test_a_target_that_does_not_exist_is_one_sentence_on_use(folder: PluginFolder, name: str) -> None:
-    folder.install(name, ZOO[name].source, files=ZOO[name].files)
-    with pytest.raises(PluginError, match=rf"of rlcore-plugin-{name}: its target"):
-        folder.discover().load("reward", ZOO[name].keeps[0])
+@pytest.mark.parametrize(
+    ("target", "source", "words"),
+    [
+        ("nowhere:Judge", "class Judge: pass\n", ("cannot be imported", "nowhere")),
+        ("judge:Jugde", "class Judge: pass\n", ("does not exist, did you mean 'Judge'",)),
+        ("judge:Judge", "class Judge\n", ("cannot be imported: SyntaxError", "judge.py, line 1")),
+    ],
+)
+def test_a_target_that_only_an_import_shows_to_be_absent_is_one_sentence_on_use(
+    folder: PluginFolder, target: str, source: str, words: tuple[str, ...]
+) -> None:
+    folder.install("heavy", _offers("heavy", f"rlcore_plugin_heavy.{target}"), files={"judge.py": source})
+    with pytest.raises(PluginError, match=r"^reward 'heavy' of rlcore-plugin-heavy: its target") as told:
+        folder.discover().load("reward", "heavy")
+    assert all(word in str(told.value) for word in words)
+    assert "\n" not in str(told.value)
 
 
 def test_a_damaged_distribution_is_a_row_too(folder: PluginFolder) -> None:

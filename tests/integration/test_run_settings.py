@@ -113,16 +113,25 @@ def test_no_rollout_log_means_none(tmp_path: Path) -> None:
 def test_a_tracker_that_cannot_be_made_is_switched_off_and_named(tmp_path: Path) -> None:
     tester, config = project(tmp_path, log={"trackers": ["bad"]})
     source = """
-from rlcore.api import TrackerSpec, hookimpl
+from rlcore.api import Tracker, TrackerSpec, hookimpl
 rlcore_api = "1.0"
-class Bad:
+class Bad(Tracker):
     def __init__(self): raise OSError("no network today")
+    def open(self, run): ...
+    def log(self, record): ...
 @hookimpl
 def rlcore_register_trackers(): return [TrackerSpec(name="bad", target="rlcore_plugin_bad:Bad", summary="Never made")]
 """
     tester.plugins.install("bad", source)
     done = tester.run("train", config, "--json").assert_ok()
     assert "no network today" in done.json["switched_off"]["bad"]
+
+
+@pytest.mark.parametrize("call", ["open", "log", "close"])
+def test_a_tracker_that_raises_is_switched_off_and_named_whatever_call_it_is(tmp_path: Path, call: str) -> None:
+    tester, config = project(tmp_path, log={"trackers": ["fake"], "options": {"fake": {"fail": call}}})
+    done = tester.run("train", config, "--json").assert_ok()
+    assert f"told to fail in {call}" in done.json["switched_off"]["fake"]
 
 
 def test_a_row_may_route_itself_to_an_unpackaged_reward(tmp_path: Path) -> None:

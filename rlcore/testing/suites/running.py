@@ -79,7 +79,7 @@ class RuntimeSuite:
 
     def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> Crew:
         """The crew of a plan."""
-        made: Crew = plan.registry.load(PluginKind.RUNTIME, plan.config.run.runtime)(plan, closing, say)
+        made: Crew = plan.registry.make(PluginKind.RUNTIME, plan.config.run.runtime, plan, closing, say)
         return made
 
     def plugins(self, tester: RunTester) -> None:

@@ -116,8 +116,8 @@ def test_a_module_that_cannot_be_imported_shows_its_traceback_and_names_the_plug
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        (COMMAND.replace("(Command)", ""), "its target is no class derived from rlcore.api.commands.Command"),
-        (COMMAND.replace("def run(", "def walk("), "does not define run(), which every command must"),
+        (COMMAND.replace("(Command)", ""), "is the class Typed, it must be a class derived from rlcore.api.commands.Command"),
+        (COMMAND.replace("def run(", "def walk("), "does not define run(), which every Command must"),
         (COMMAND.replace("{body}", "print(args.word)"), "run() returned NoneType, it must return an exit code"),
         (COMMAND.replace("{body}", "return 256"), "run() returned 256, it must return an exit code"),
         (COMMAND.replace("{body}", "return True"), "run() returned bool, it must return an exit code"),

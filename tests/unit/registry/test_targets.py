@@ -49,27 +49,18 @@ def test_what_cannot_be_loaded_is_one_sentence(module: Callable[[str], None], so
     assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("def judge(): ...", True),
-        ("class judge: ...", True),
-        ("judge: int = 1", True),
-        ("if 1:\n    from json import loads as judge", True),
-        ("from json import *", True),  # only an import could tell
-        ("def __getattr__(name): ...", True),
-        ("print(judge)", False),
-        ("def other():\n    judge = 1", False),
-        ("class Other:\n    judge = 1", False),
-        ("# ü\njugde = 1", False),
-    ],
-)
-def test_a_target_is_looked_for_without_an_import(module: Callable[[str], None], source: str, found: bool) -> None:
-    module(source)
-    said = missing_target("targets_probe:judge", LABEL)
-    assert (said == "") is found
-    assert said.startswith(f"{LABEL} does not exist") is not found
+def test_the_module_of_a_target_is_looked_for_without_an_import(module: Callable[[str], None]) -> None:
+    module("1 / 0")
+    assert missing_target("targets_probe:judge", LABEL) == "", "only an import could tell what is in it"
+    assert missing_target("targets_prob:judge", LABEL) == f"{LABEL} does not exist: there is no module 'targets_prob'"
+    assert missing_target("targets_probe.inner:judge", LABEL) == f"{LABEL} does not exist: there is no module 'targets_probe.inner'"
     assert "targets_probe" not in sys.modules
+
+
+def test_in_a_module_that_is_imported_the_target_itself_is_looked_for() -> None:
+    assert missing_target("json:loads", LABEL) == ""
+    assert missing_target("json:JSONDecoder.decode", LABEL) == ""
+    assert missing_target("json:lods", LABEL) == f"{LABEL} does not exist, did you mean 'loads'"
 
 
 def test_a_worker_names_what_is_not_there() -> None:

@@ -252,9 +252,9 @@ def async_reward():
     [
         (unbuildable(ValueError("no judge at port 80")), r"reward 'mine' cannot be built \(ValueError: no judge at port 80\)"),
         (unbuildable(SystemExit(2)), "SystemExit: 2"),
-        (int, "int is neither a subclass of rlcore.api.Reward nor a function"),
+        (int, "is the class int, it must be a class derived from rlcore.api.Reward, or a function of one RewardInput"),
         (async_reward(), "judge is async"),
-        (3, "a class or a function, not int"),
+        (3, "is of type int, it must be a class derived from rlcore.api.Reward, or a function"),
     ],
 )
 def test_a_reward_that_cannot_be_built_is_reported_at_the_start(target, words, no_leak):

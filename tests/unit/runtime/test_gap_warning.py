@@ -30,7 +30,7 @@ def notes(tmp_path: Path, *updates: dict[str, float], **sections: Any) -> list[s
     with tester.plugins:
         plan = make_plan(tester.fake_run(**sections))
     heard = Notes()
-    run = TrainingRun(plan, heard, lambda *parts: pytest.fail("nothing is built"))
+    run = TrainingRun(plan, heard)
     for figures in updates:
         run._warn_of_gap(figures)
     return heard.said
