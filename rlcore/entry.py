@@ -26,17 +26,20 @@ def train(
     loss: Any = None,
     estimator: Any = None,
     reward: Any = None,
+    runtime: Any = None,
+    trackers: Any = None,
     progress: Progress | None = None,
     **overrides: Any,
 ) -> Summary:
     """Train, and return the summary.
 
-    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``: a registered name, a class,
-    a function or an instance. ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``.
+    ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime``, ``trackers``:
+    a registered name, a class, an instance, or a function if that kind of plugin can be one; of rewards and trackers also a list.
+    ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``.
 
     Raises UsageError (and its children) before anything is written, RunError once the run has started.
     """
-    plan = make_plan(config, loss=loss, estimator=estimator, reward=reward, **overrides)
+    plan = make_plan(config, loss=loss, estimator=estimator, reward=reward, runtime=runtime, trackers=trackers, **overrides)
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     from rlcore.runtime import run
@@ -44,23 +47,37 @@ def train(
     return run(plan, progress)
 
 
-def make_plan(config: Config = (), *, loss: Any = None, estimator: Any = None, reward: Any = None, **overrides: Any) -> Plan:
+def make_plan(
+    config: Config = (),
+    *,
+    loss: Any = None,
+    estimator: Any = None,
+    reward: Any = None,
+    runtime: Any = None,
+    trackers: Any = None,
+    **overrides: Any,
+) -> Plan:
     """The plan that ``train`` runs, with the same arguments."""
     registry = Registry.discover()
     files, values = _sorted(config)
-    chosen: dict[str, Any] = {}
-    if loss is not None:
-        chosen["algorithm.loss"] = _name(registry, PluginKind.LOSS, loss)
-    if estimator is not None:
-        chosen["algorithm.estimator"] = _name(registry, PluginKind.ESTIMATOR, estimator)
+    transport = overrides.pop("transport", None)
+    objects = (
+        ("algorithm.loss", PluginKind.LOSS, loss),
+        ("algorithm.estimator", PluginKind.ESTIMATOR, estimator),
+        ("run.runtime", PluginKind.RUNTIME, runtime),
+        ("weights.transport", PluginKind.TRANSFER, transport),
+    )
+    chosen: dict[str, Any] = {path: _names(registry, kind, given)[0] for path, kind, given in objects if given is not None}
     if reward is not None:
-        rewards = reward if isinstance(reward, list | tuple) else [reward]
-        chosen["rewards"] = [{"name": _name(registry, PluginKind.REWARD, item)} for item in rewards]
+        chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, reward)]
+    if trackers is not None:
+        chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, trackers)
     return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
 
 
-def _name(registry: Registry, kind: PluginKind, given: Any) -> str:
-    return given if isinstance(given, str) else registry.add(kind, given)
+def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:
+    items = given if isinstance(given, list | tuple) else [given]
+    return [item if isinstance(item, str) else registry.add(kind, item) for item in items]
 
 
 def _sorted(config: Config) -> tuple[list[Path], Mapping[str, Any]]:

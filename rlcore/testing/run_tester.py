@@ -14,12 +14,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import tomli_w
 
+from rlcore.host import discovery
 from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.tokens import write_fake_model
 
@@ -82,10 +86,17 @@ class RunTester:
         folder.mkdir(parents=True, exist_ok=True)
         self.in_process = in_process
         self.plugins = PluginFolder(folder / ".plugins")
+        self._only: list[Distribution] | None = None
 
     def with_fakes(self) -> RunTester:
         """Offer ``fake`` of every kind (``rlcore.testing.fake_plugin``) to every command; returns itself."""
         self.plugins.install("fakes", target="rlcore.testing.fake_plugin")
+        return self
+
+    def with_only(self, *installed: str) -> RunTester:
+        """Let commands that run in this process see the plugins of these installed distributions, as if no other were installed; returns
+        itself."""
+        self._only = [distribution(name) for name in installed]
         return self
 
     def write(self, name: str, text: str) -> Path:
@@ -169,7 +180,10 @@ class RunTester:
         from rlcore.cli import main  # the top floor: only a tester of command lines reaches up to it
 
         out, err = io.StringIO(), io.StringIO()
-        with self.plugins, contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        seen: AbstractContextManager[Any] = contextlib.nullcontext()
+        if self._only is not None:
+            seen = mock.patch.object(discovery, "distributions", return_value=self._only)
+        with self.plugins, seen, contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 code = main(list(argv))
             except SystemExit as end:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import rlcore
+from rlcore.api import RunInfo, Tracker
 from rlcore.config import RunConfig
-from rlcore.contracts.errors import ConfigError, UsageError
+from rlcore.contracts.errors import ConfigError, PluginError, UsageError
 from rlcore.entry import make_plan
+from rlcore.runtime.local import LocalCrew
 from rlcore.testing import RunTester
 
 
@@ -41,6 +44,37 @@ def test_objects_go_by_their_names(run: str) -> None:
     assert plan.config.algorithm.estimator == "group_mean"
     assert plan.origins["algorithm.loss"].layer == "python"
     assert not plan.missing
+
+
+class Kept(Tracker):
+    """Keeps the steps that it is told of."""
+
+    steps: ClassVar[list[int]] = []
+
+    def open(self, run: RunInfo) -> None:
+        self.steps.clear()
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        self.steps.append(record["step"])
+
+
+class Own(LocalCrew):
+    """A runtime of one process."""
+
+
+def test_a_runtime_and_trackers_that_are_objects_run(run: str) -> None:
+    summary = rlcore.train(run, runtime=Own, trackers=[Kept, "fake"], max_steps=2)
+    assert set(Kept.steps) == {1, 2}
+    manifest = json.loads((summary.run / "manifest.json").read_text())
+    assert {"own", "kept"} <= {plugin["name"] for plugin in manifest["plugins"]}
+    assert make_plan(run, trackers=Kept()).config.log.trackers == ("kept",)
+    assert make_plan(run, runtime="local").config.run.runtime == "local"
+
+
+def test_a_kind_that_must_be_installed_is_refused_with_what_to_do(run: str) -> None:
+    with pytest.raises(PluginError, match="weight transfer 'Own' cannot be used from a file: install it as a plugin, and type the name"):
+        make_plan(run, transport=Own)
+    assert make_plan(run, transport="memory").config.weights.transport == "memory"
 
 
 def test_every_form_of_a_configuration(run: str) -> None:

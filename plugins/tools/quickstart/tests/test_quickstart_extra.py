@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,9 @@ EXTRA = install_line("rlcore[quickstart]")
 
 
 @pytest.fixture
-def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTester:
+def bare(tmp_path: Path) -> RunTester:
     """The core and this plugin alone."""
-    monkeypatch.setattr("rlcore.host.discovery.distributions", lambda: [distribution("rlcore-plugin-quickstart")])
-    return RunTester(tmp_path, in_process=True)
+    return RunTester(tmp_path, in_process=True).with_only("rlcore-plugin-quickstart")
 
 
 def test_one_command_stands_first_and_replaces_those_of_the_plugins(bare: RunTester) -> None:
