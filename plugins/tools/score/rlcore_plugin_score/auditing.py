@@ -1,7 +1,7 @@
 """One reward against cases whose right verdict is known: its plugin's own, and hostile ones made of them or of a data file.
 
 A finding is a verdict that contradicts what is right, or none in time. Accepted is a text that earns what a right answer earns: outcome
-``ok``, and an accuracy above 0, or a value above 0 where the reward gives no accuracy.
+``ok``, and an accuracy above 0, or a value above 0 if the reward gives no accuracy.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A case and what came of it; ``finding`` None where it is as it should be."""
+    """A case and what came of it; ``finding`` is None if the verdict is right."""
 
     origin: str
     case: AuditCase
@@ -85,7 +85,7 @@ class Tried:
 
 
 def cases_of(spec: RewardSpec) -> list[AuditCase]:
-    """The plugin's own cases, [] where it has none; PluginError where what it declares is not a function that returns them."""
+    """The plugin's own cases, [] if it has none; PluginError if what it declares is not a function that returns them."""
     if not spec.audit:
         return []
     label = f"reward {spec.name!r}: its audit {spec.audit!r}"
@@ -128,7 +128,7 @@ def material_of(spec: RewardSpec, data: Path | None = None) -> Material:
 
 
 def no_cases(spec: RewardSpec) -> str:
-    """What to say where no case of the plugin's own can be used."""
+    """What to say if no case of the plugin's own can be used."""
     return f"comes with no cases (its audit {spec.audit} returned none that is right)" if spec.audit else "comes with no cases"
 
 
@@ -142,7 +142,7 @@ def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
 
 
 def _rows(data: Path, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
-    """The first usable rows, a case a completion; a row without one gets an empty one that nobody is asked about."""
+    """The first usable rows, a case for each completion; a row without one gets an empty text whose verdict is not checked."""
     found, first = 0, ""
     for item in read_items(data, Routes((spec,)), needs_completion=False):
         if item.refused:
@@ -169,7 +169,7 @@ def _rows(data: Path, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
 
 
 def _lenient(cases: Iterable[AuditCase], seed: AuditCase) -> Iterator[AuditCase]:
-    """A text that holds the right answer by chance, a "10" among the hostile ones, is nobody's finding."""
+    """A hostile text that holds the right answer by chance, such as "10", makes no finding, whatever its verdict."""
     golds = golds_of(seed.columns)
     candidates = "every candidate"
     for case in cases:
@@ -193,7 +193,7 @@ def audit_reward(scorer: Scorer, material: Material) -> Iterator[Tried]:
 
 
 def fails_without_row(scorer: Scorer) -> str:
-    """Why the reward cannot judge even a plain text without a data row, "" where it can."""
+    """Why the reward cannot judge even a plain text without a data row, "" if it can."""
     (verdict,) = scorer.run([Item(line=1, texts=("I do not know.",))])
     return "" if verdict.score.outcome.judged else verdict.score.reason
 

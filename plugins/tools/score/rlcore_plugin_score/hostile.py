@@ -1,6 +1,6 @@
 """Hostile completions that need no knowledge of a reward: texts of their own, and what becomes of an honest completion and its row.
 
-``expected`` False where no fair reward can take the text for a right answer; None where fair rewards differ and only a verdict in time is
+``expected`` is False if no fair reward can take the text for a right answer; None if fair rewards differ and only a verdict in time is
 asked for. A text that happens to hold the right answer is never expected to be refused.
 """
 

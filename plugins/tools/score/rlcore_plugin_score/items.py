@@ -20,8 +20,8 @@ _FINISHES = (Finish.STOP.value, Finish.LENGTH.value)
 class Item:
     """A prompt and the texts to judge; a reward that judges groups sees all of them at once.
 
-    ``line``: where it stands in its file, from 1. ``several``: the row held a list of completions, so each verdict names its place in
-    it. ``refused``: why it cannot be judged, "" where it can. ``reward``: the one reward that the row asks for, None for all.
+    ``line``: its line in the file, from 1. ``several``: the row held a list of completions, so each verdict names its place in
+    it. ``refused``: why it cannot be judged, "" if it can. ``reward``: the one reward that the row asks for, None for all.
     """
 
     line: int
@@ -37,8 +37,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextVerdict:
-    """The mixed score of one completion. ``seconds``: in the rewards, waiting excluded; None where none was asked. ``place``: of the
-    completion in its row, from 0; None where the row has one. ``trace``: where the reward's own code raised, "" where it did not."""
+    """The mixed score of one completion. ``seconds``: in the rewards, waiting excluded; None if none was asked. ``place``: of the
+    completion in its row, from 0; None if the row has one. ``trace``: the traceback if the reward's own code raised, else ""."""
 
     line: int
     source: str

@@ -119,7 +119,7 @@ def _put(table: dict[str, Any], keys: Sequence[str], value: str, word: str) -> N
 
 
 def _read(value: str) -> Any:
-    """Inside a table there is no flag's type to go by: JSON where it reads so, else text; the plugin's model checks it."""
+    """A value inside a table has no flag and so no type yet: JSON if it parses as JSON, else text; the plugin's model checks it."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):

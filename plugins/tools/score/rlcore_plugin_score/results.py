@@ -17,7 +17,7 @@ class ResultFile:
     """Rows go to ``<name>.partial``. A whole block ends with that file under its own name; KeyboardInterrupt and a failed run leave what
     was judged as ``.partial``; a UsageError leaves nothing.
 
-    :param path: where the results shall stand; an older file there is replaced at the end.
+    :param path: the file of the results; an older one is replaced at the end.
     :param source: the file that is read, which must be another one.
     :raises UsageError: nothing can be written there.
     """

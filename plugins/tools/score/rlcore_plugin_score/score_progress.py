@@ -28,7 +28,7 @@ class Shown(Protocol):
 
 @contextmanager
 def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
-    """Show how many completions are judged while the block runs; ``total`` is asked where there is a bar to show it."""
+    """Show how many completions are judged while the block runs; ``total`` is called if there is a bar to show it."""
     console = SteadyConsole(stderr=True)
     if not console.is_terminal:
         yield _Lines(console)
@@ -41,7 +41,7 @@ def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
 
 
 def rows_of(file: Path, limit: int | None) -> int | None:
-    """Lines of the file; None where counting would take long. Lists of completions make it a lower bound."""
+    """Lines of the file; None if counting would take long. With lists of completions it is a lower bound."""
     if file.stat().st_size > _COUNTED_BYTES:
         return limit
     with file.open("rb") as lines:

@@ -39,7 +39,7 @@ class OutcomeFigures:
             self.seconds.append(verdict.seconds)
 
     def as_json(self, total: int, judged: bool) -> dict[str, Any]:
-        """Figures of this outcome among ``total`` verdicts; null where there is none."""
+        """Figures of this outcome among ``total`` verdicts; null if there is none."""
         p50, p99 = _percentiles(self.seconds)
         return {
             "count": self.count,

@@ -58,7 +58,7 @@ def _figure(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``"40 µs"``, ``"3.1 ms"``, ``"2.50 s"``; a dash where there is none."""
+    """``"40 µs"``, ``"3.1 ms"``, ``"2.50 s"``; a dash if there is none."""
     if seconds is None:
         return "–"
     if seconds < 0.001:
