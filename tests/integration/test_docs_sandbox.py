@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.api import Finish, Message, Outcome, Reward, RewardInput, Score
-from rlcore.api.sandbox import Job, SandboxOptions, open_sandbox
+from rlcore.api.sandbox import Job, Limit, Limits, Ran, SandboxOptions, open_sandbox
 from tests.levels import LEVELS, missing, need
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text(encoding="utf-8")
@@ -41,6 +42,16 @@ def test_a_sandbox_is_registered_as_the_page_says() -> None:
     theirs: dict[str, Any] = {}
     exec(compile(stranger, "acme", "exec", dont_inherit=True), theirs)
     assert names["rlcore_register_sandboxes"]() == theirs["rlcore_register_sandboxes"]()
+
+
+def test_the_page_has_every_field_of_a_job_and_of_what_ran() -> None:
+    tables = {kind: re.findall(r"`(\w+)`", PAGE.partition(f"| field of `{kind}` |")[2].partition("\n\n")[0]) for kind in ("Job", "Ran")}
+    assert {field.name for field in (*fields(Job), *fields(Limits))} <= set(tables["Job"])
+    assert {field.name for field in fields(Ran)} | {"ok"} <= set(tables["Ran"])
+    assert all(f"`{limit}`" in PAGE for limit in Limit)
+    defaults = Limits()
+    assert (defaults.cpu_seconds, defaults.wall_seconds, defaults.files, defaults.processes) == (5, 10, 1024, 64), "mend the page"
+    assert (defaults.memory_bytes, defaults.output_bytes, defaults.disk_bytes) == (1 << 30, 4 << 20, 64 << 20), "mend the page"
 
 
 def judged(text: str, finish: Finish = Finish.STOP) -> Score:
