@@ -24,7 +24,7 @@ class Sample:
 class Summary:
     """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
     between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers;
-    ``shares`` is what share of the time went where (``rlcore.schedule.TimeShares.figures``), empty where nothing was trained; ``filter``
+    ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter``
     is what the group filter saw and how many updates it starved, empty without one; ``remarks`` are sentences that a person should read.
     """
 

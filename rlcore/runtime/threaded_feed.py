@@ -19,9 +19,9 @@ from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import POLL_SECONDS, Batch, Feed
 from rlcore.runtime.profiling import profiled
 from rlcore.runtime.starvation import FilterWatch
+from rlcore.runtime.timing import waiting_activity
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.time_shares import waiting_activity
 from rlcore.weights import Publisher, Receiver
 
 __all__ = ["ThreadedFeed"]

@@ -1,7 +1,7 @@
 """Where the seconds of the training loop went: by worker and activity, from its first lease to its last update.
 
-Workers report (``rlcore.schedule.WorkerTime``), near or far; here their reports become the figures of a step, the shares of the run, and
-the rows of its trace. What is kept is bounded, however long the run.
+Workers report (``rlcore.schedule.WorkerTime``), near or far. Here their activities are sorted into the few categories that a person asks
+about, and become the figures of a step, the shares of the run, and the rows of its trace. What is kept is bounded, however long the run.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-from rlcore.schedule import Role, TimeAccount, Timeline, TimeShares, WorkerTime
-from rlcore.schedule.time_shares import step_figures, worker_seconds
+from rlcore.schedule import IDLE, Admission, Role, TimeAccount, Timeline, WorkerTime
 
-__all__ = ["Timing"]
+__all__ = ["Category", "Timing", "by_category", "waiting_activity"]
 
 _SPANS_A_WORKER = 5_000
 _SPANS = 300_000
@@ -21,6 +21,66 @@ _SPANS = 300_000
 
 _Seconds = dict[tuple[str, Role], dict[str, float]]
 """By worker and activity."""
+
+
+class Category(StrEnum):
+    """What a second of a worker was for; each belongs to exactly one."""
+
+    COMPUTE = "compute"
+    """Training, generating what is trained on, evaluating."""
+    WAITING_FOR_DATA = "waiting_for_data"
+    """A trainer without a batch; a producer that nothing is left to lease for."""
+    WAITING_FOR_WEIGHTS = "waiting_for_weights"
+    """Handing out, awaiting or loading weights: whatever weights cost."""
+    BLOCKED_BY_REWARDS = "blocked_by_rewards"
+    """A producer with nothing to do but to wait for verdicts."""
+    BACK_PRESSURE = "back_pressure"
+    """A producer that may not run further ahead: staleness, or the buffer."""
+    WASTED = "wasted"
+    """Generating what was filtered or lost."""
+    OTHER = "other"
+    """Between the activities: logging, saving, nothing at all."""
+
+
+_GENERATION = "generation"
+"""The activity that waste is a share of."""
+_OF_ACTIVITY: Mapping[str, Category] = {
+    "training": Category.COMPUTE,
+    "log probabilities": Category.COMPUTE,
+    _GENERATION: Category.COMPUTE,
+    "evaluation": Category.COMPUTE,
+    "waiting for data": Category.WAITING_FOR_DATA,
+    "weights": Category.WAITING_FOR_WEIGHTS,
+    "waiting for weights": Category.WAITING_FOR_WEIGHTS,
+    "scoring": Category.BLOCKED_BY_REWARDS,
+    "back-pressure": Category.BACK_PRESSURE,
+}
+_OF_ADMISSION: Mapping[Admission, str] = {
+    Admission.OPEN: IDLE,
+    Admission.STALENESS: "back-pressure",
+    Admission.BUFFER: "back-pressure",
+    Admission.EXHAUSTED: "waiting for data",
+}
+_PLURAL = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}
+
+
+def waiting_activity(admission: Admission) -> str:
+    """What a producer that waits for leases books its time to, by what the coordinator says of new ones."""
+    return _OF_ADMISSION[admission]
+
+
+def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Category, float]:
+    """Seconds by activity -> seconds by category, every category, with the same sum. ``wasted``: the share of generation, in [0, 1], that
+    went into what was thrown away; an activity that is not known is ``OTHER``."""
+    if not 0.0 <= wasted <= 1.0:
+        raise ValueError(f"the wasted share of generation must lie in [0, 1], got {wasted}")
+    sorted_seconds = dict.fromkeys(Category, 0.0)
+    for activity, spent in seconds.items():
+        sorted_seconds[_OF_ACTIVITY.get(activity, Category.OTHER)] += spent
+    thrown_away = wasted * seconds.get(_GENERATION, 0.0)
+    sorted_seconds[Category.COMPUTE] -= thrown_away
+    sorted_seconds[Category.WASTED] += thrown_away
+    return sorted_seconds
 
 
 @dataclass(slots=True)
@@ -71,9 +131,11 @@ class Timing:
         of_step, self._of_step = self._of_step, {}
         self._generated += tokens_generated
         self._wasted += tokens_wasted
-        reports = _reports(of_step)
-        self.step_workers = worker_seconds(reports, tokens_generated=tokens_generated, tokens_wasted=tokens_wasted)
-        return step_figures(reports, tokens_generated=tokens_generated, tokens_wasted=tokens_wasted)
+        wasted = _share(tokens_wasted, tokens_generated)
+        self.step_workers = _by_worker(of_step, wasted)
+        return {
+            f"time/{_PLURAL[role]}/{category}": spent for role, of in _by_role(of_step, wasted).items() for category, spent in of.items()
+        }
 
     def stop(self, accounts: Mapping[str, TimeAccount] | None = None, inside_training: Mapping[str, float] | None = None) -> None:
         """Up to here. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""
@@ -87,13 +149,24 @@ class Timing:
         inside = {f"trainer/training/{part}": spent for part, spent in (inside_training or {}).items()}
         self.by_activity = {name: round(spent, 3) for name, spent in {**booked, **inside}.items()}
 
-    def shares(self) -> TimeShares:
-        """Of all that was reported since the start."""
-        return TimeShares.of(_reports(self._totals), tokens_generated=self._generated, tokens_wasted=self._wasted)
+    def shares(self) -> dict[str, float]:
+        """Shares of all that was reported since the start, for the summary: ``trainer/<category>`` and ``producers/<category>``, which add
+        up to 1 for each role, or are all 0 where it has spent no time. Before them three headlines: ``trainer_busy`` and
+        ``producers_busy``, the time that goes into computing (for nothing too), and ``bubble``, the trainers' waits for data and weights.
+        """
+        by_role = _by_role(self._totals, _share(self._wasted, self._generated))
+        trainer, producers = _normalised(by_role[Role.TRAINER]), _normalised(by_role[Role.PRODUCER])
+        return {
+            "trainer_busy": trainer[Category.COMPUTE],
+            "producers_busy": producers[Category.COMPUTE] + producers[Category.WASTED],
+            "bubble": trainer[Category.WAITING_FOR_DATA] + trainer[Category.WAITING_FOR_WEIGHTS],
+            **{f"trainer/{category}": share for category, share in trainer.items()},
+            **{f"producers/{category}": share for category, share in producers.items()},
+        }
 
     def workers(self) -> dict[str, dict[str, float]]:
         """Worker -> category -> seconds of all that was reported since the start, what came after the last step included."""
-        return worker_seconds(_reports(self._totals), tokens_generated=self._generated, tokens_wasted=self._wasted)
+        return _by_worker(self._totals, _share(self._wasted, self._generated))
 
     def rows(self) -> list[tuple[str, str, str, float, float]]:
         """For ``rlcore.runlog.trace.write_trace``: worker, role, activity, start since 1970, seconds; none of a worker overlap."""
@@ -109,5 +182,31 @@ def _collected(accounts: Mapping[str, TimeAccount] | None) -> tuple[float, list[
     return TimeAccount.report_together(accounts) if accounts else (time.monotonic(), [])
 
 
-def _reports(seconds: _Seconds) -> list[WorkerTime]:
-    return [WorkerTime(worker=worker, role=role, seconds=by_activity) for (worker, role), by_activity in seconds.items()]
+def _by_role(books: _Seconds, wasted: float) -> dict[Role, dict[Category, float]]:
+    """Seconds by role and category, summed over workers; every role and every category. ``wasted``: the producers' share of generation."""
+    summed = {role: dict.fromkeys(Category, 0.0) for role in Role}
+    for (_, role), seconds in books.items():
+        for category, spent in by_category(seconds, wasted if role is Role.PRODUCER else 0.0).items():
+            summed[role][category] += spent
+    return summed
+
+
+def _by_worker(books: _Seconds, wasted: float) -> dict[str, dict[str, float]]:
+    """Worker -> category -> seconds, every category. Waste is known for all producers together: each has the same share of its generation
+    in it, so that the workers of a role sum to ``_by_role``."""
+    workers: dict[str, dict[str, float]] = {}
+    for (worker, role), seconds in books.items():
+        summed = workers.setdefault(worker, dict.fromkeys(map(str, Category), 0.0))
+        for category, spent in by_category(seconds, wasted if role is Role.PRODUCER else 0.0).items():
+            summed[category] += spent
+    return workers
+
+
+def _share(part: int, whole: int) -> float:
+    """What is thrown away in a step may have been generated before it, so that the part exceeds the whole."""
+    return min(1.0, part / whole) if whole > 0 else 0.0
+
+
+def _normalised(seconds: Mapping[Category, float]) -> dict[Category, float]:
+    total = sum(seconds.values())
+    return {category: spent / total if total > 0 else 0.0 for category, spent in seconds.items()}

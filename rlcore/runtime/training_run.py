@@ -229,7 +229,7 @@ class TrainingRun:
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
-            shares=timing.shares().figures() if status.version else {},
+            shares=timing.shares() if status.version else {},
             peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,

@@ -5,17 +5,14 @@ Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Ru
 
 from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.deliveries import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.ledger import EpisodeTally, Ledger
 from rlcore.schedule.lengths import LengthKind, Lengths
 from rlcore.schedule.order import episode_order
-from rlcore.schedule.schedule_settings import ScheduleSettings
-from rlcore.schedule.time_shares import Category, TimeShares
+from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 
 __all__ = [
     "IDLE",
     "Admission",
-    "Category",
     "Coordinator",
     "Delivery",
     "EpisodeTally",
@@ -27,7 +24,6 @@ __all__ = [
     "Span",
     "Status",
     "TimeAccount",
-    "TimeShares",
     "Timeline",
     "TrainOrder",
     "Verdict",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock, get_ident
 
-__all__ = ["IDLE", "Role", "Span", "TimeAccount", "Timeline", "WorkerTime", "seconds_by_role"]
+__all__ = ["IDLE", "Role", "Span", "TimeAccount", "Timeline", "WorkerTime"]
 
 IDLE = "idle"
 """The activity outside every span."""
@@ -172,12 +172,3 @@ class TimeAccount:
         if activity != IDLE:
             self._timeline.add(activity, self._epoch + self._since, self._epoch + now)
         self._since = now
-
-
-def seconds_by_role(times: Iterable[WorkerTime]) -> dict[Role, dict[str, float]]:
-    """Seconds by role and activity, summed over workers and reports; every role is there."""
-    summed: dict[Role, dict[str, float]] = {role: {} for role in Role}
-    for time_of in times:
-        for activity, seconds in time_of.seconds.items():
-            summed[time_of.role][activity] = summed[time_of.role].get(activity, 0.0) + seconds
-    return summed

@@ -8,8 +8,7 @@ groups are asked for; ``must_wait`` keeps it when a batch leaves without those i
 
 from __future__ import annotations
 
-from rlcore.schedule.deliveries import Admission
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import Admission, ScheduleSettings
 
 __all__ = ["Ages", "must_wait", "room"]
 

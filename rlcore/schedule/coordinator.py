@@ -17,11 +17,10 @@ from typing import Any
 
 from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
-from rlcore.schedule.deliveries import Admission, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.ledger import Ledger
 from rlcore.schedule.order import PromptLine, PromptPlace
 from rlcore.schedule.resume import read_state, write_state
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 
 __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
 
@@ -294,9 +293,7 @@ class Coordinator:
     # --- reports and resume ------------------------------------------------------------------------------------------
 
     def status(self) -> Status:
-        """Where the schedule stands. Lists stragglers, so it costs O(in flight) while the barrier waits."""
-        waiting = self.waiting_for()
-        late = self._stragglers() if waiting is WaitingFor.STRAGGLERS else ()
+        """Where the schedule stands."""
         places, limit = self._room(self.version)
         admission = Admission.EXHAUSTED if self._line.exhausted else limit if places <= 0 else Admission.OPEN
         return Status(
@@ -310,14 +307,9 @@ class Coordinator:
             taken=len(self._batch),
             set_aside=len(self._set_aside),
             given_back=self._line.returned,
-            waiting_for=waiting,
-            stragglers=late,
+            waiting_for=self.waiting_for(),
             admission=admission,
         )
-
-    def _stragglers(self) -> tuple[int, ...]:
-        flying = [(held.version, lease_id) for lease_id, held in self._held.items() if held.phase is _Phase.IN_FLIGHT]
-        return tuple(lease_id for _, lease_id in sorted(flying))
 
     def state(self) -> dict[str, Any]:
         """JSON values. A batch that is being trained counts as not trained."""

@@ -73,19 +73,6 @@ class Ledger:
             raise ValueError(f"episode {episode} has no open prompt that could end")
         return tally
 
-    def complete(self, episode: int) -> bool:
-        """Every prompt of this episode has ended."""
-        tally = self.episodes.get(episode)
-        return tally is not None and tally.ended == self.prompts
-
-    def reasons(self) -> dict[str, int]:
-        """Failed prompts by reason, over all episodes."""
-        total: dict[str, int] = {}
-        for tally in self.episodes.values():
-            for reason, count in tally.failed.items():
-                total[reason] = total.get(reason, 0) + count
-        return total
-
     def state(self) -> dict[str, Any]:
         """JSON-able; ``restore`` reads it back."""
         rows = [[episode, t.issued, t.trained, t.filtered, dict(t.failed)] for episode, t in sorted(self.episodes.items())]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import ScheduleSettings
 
 __all__ = ["PromptLine", "PromptPlace", "episode_order"]
 

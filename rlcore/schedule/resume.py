@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.schedule.ledger import Ledger
 from rlcore.schedule.order import PromptPlace
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import ScheduleSettings
 
 __all__ = ["Saved", "read_state", "write_state"]
 

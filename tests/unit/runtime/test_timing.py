@@ -73,7 +73,7 @@ def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_
     assert (first["time/trainer/compute"], first["time/producers/compute"], first["time/producers/wasted"]) == (3.0, 2.0, 2.0)
     assert (second["time/trainer/compute"], second["time/producers/compute"], second["time/producers/wasted"]) == (1.0, 4.0, 0.0)
     made.stop()
-    figures = made.shares().figures()
+    figures = made.shares()
     assert figures["trainer_busy"] == 1.0
     assert figures["producers/wasted"] == pytest.approx(8.0 * 0.25 / 10.0)
     assert made.by_activity == {"trainer/training": 4.0, "producer/generation": 8.0, "producer/scoring": 2.0}

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.schedule.ages import Ages, must_wait, room
-from rlcore.schedule.deliveries import Admission
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import Admission, ScheduleSettings
 
 
 def ages(versions: list[int]) -> Ages:

@@ -20,13 +20,13 @@ def small() -> Ledger:
     return ledger
 
 
-def test_an_episode_is_complete_when_every_prompt_has_ended() -> None:
+def test_every_prompt_that_was_issued_is_open_until_it_has_ended() -> None:
     ledger = small()
     assert (ledger.trained, ledger.filtered, ledger.failed, ledger.reissued) == (1, 1, 1, 1)
-    assert ledger.complete(0)
-    assert not ledger.complete(1)
-    assert not ledger.complete(7)
-    assert (ledger.episodes[1].open, ledger.episodes[0].open) == (1, 0)
+    assert {number: (episode.issued, episode.ended, episode.open) for number, episode in ledger.episodes.items()} == {
+        0: (3, 3, 0),
+        1: (1, 0, 1),
+    }
 
 
 @pytest.mark.parametrize("end", [Ledger.train, Ledger.filter, lambda ledger, episode: ledger.fail(episode, "x")])
@@ -41,12 +41,16 @@ def test_no_more_prompts_than_the_data_set_holds() -> None:
         small().issue(0)
 
 
-def test_reasons_add_up_over_episodes() -> None:
+def test_failures_are_counted_by_episode_and_reason() -> None:
     ledger = small()
     ledger.fail(1, "timeout")
     ledger.issue(1)
     ledger.fail(1, "no accuracy")
-    assert ledger.reasons() == {"timeout": 2, "no accuracy": 1}
+    assert {number: episode.failed for number, episode in ledger.episodes.items()} == {
+        0: {"timeout": 1},
+        1: {"timeout": 1, "no accuracy": 1},
+    }
+    assert ledger.failed == 3
 
 
 def test_a_state_comes_back_equal_and_totals_with_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.schedule.order import PromptLine, PromptPlace, episode_order
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import ScheduleSettings
 
 MASK = 2**64 - 1
 

@@ -43,7 +43,7 @@ def test_everything_open_is_asked_for_again_in_order_by_new_leases() -> None:
     before = under_way()
     c = Coordinator.restore(SETTINGS, written())
     assert c.state() == before.state()
-    assert (c.version, c.ledger.trained, c.ledger.reasons()) == (1, 2, {"timeout": 1})
+    assert (c.version, c.ledger.trained, c.ledger.episodes[0].failed) == (1, 2, {"timeout": 1})
     again = c.lease("c", 9)
     assert len(again) == 4
     expected = [lease.prompt_index for lease in Coordinator(replace(SETTINGS, max_staleness=6)).lease("w", 14)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rlcore.schedule.schedule_settings import ScheduleSettings
+from rlcore.schedule.schedule_records import ScheduleSettings
 
 GOOD = ScheduleSettings(prompts=10, train_batch_size=4, n_sampled=8, buffer_limit=4)
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.schedule import Admission, Category, Role, TimeShares, WorkerTime
-from rlcore.schedule.time_shares import by_category, step_figures, waiting_activity
+from rlcore.runtime.timing import Category, Timing, by_category, waiting_activity
+from rlcore.schedule import Admission, Role, WorkerTime
 
 ACTIVITIES = (
     "training",
@@ -35,10 +35,24 @@ def producer(seconds: dict[str, float]) -> WorkerTime:
     return WorkerTime(worker="p0", role=Role.PRODUCER, seconds=seconds)
 
 
+def step_figures(reports: list[WorkerTime], generated: int = 0, wasted: int = 0) -> dict[str, float]:
+    made = Timing()
+    made.saw(reports)
+    return made.step(tokens_generated=generated, tokens_wasted=wasted)
+
+
+def shares_of(reports: list[WorkerTime], generated: int = 0, wasted: int = 0) -> dict[str, float]:
+    made = Timing()
+    made.saw(reports)
+    made.step(tokens_generated=generated, tokens_wasted=wasted)
+    return made.shares()
+
+
 @given(REPORTS, TOKENS, TOKENS)
 def test_the_categories_of_a_role_add_up_to_one(reports: list[WorkerTime], generated: int, wasted: int) -> None:
-    shares = TimeShares.of(reports, tokens_generated=generated, tokens_wasted=wasted)
-    for role, of in ((Role.TRAINER, shares.trainer), (Role.PRODUCER, shares.producers)):
+    shares = shares_of(reports, generated, wasted)
+    for role, prefix in ((Role.TRAINER, "trainer/"), (Role.PRODUCER, "producers/")):
+        of = {name.removeprefix(prefix): share for name, share in shares.items() if name.startswith(prefix)}
         spent = sum(sum(report.seconds.values()) for report in reports if report.role is role)
         assert sum(of.values()) == pytest.approx(1.0 if spent else 0.0)
         assert set(of) == set(Category)
@@ -47,7 +61,7 @@ def test_the_categories_of_a_role_add_up_to_one(reports: list[WorkerTime], gener
 
 @given(REPORTS, TOKENS, TOKENS)
 def test_the_figures_of_a_step_add_up_to_its_seconds(reports: list[WorkerTime], generated: int, wasted: int) -> None:
-    figures = step_figures(reports, tokens_generated=generated, tokens_wasted=wasted)
+    figures = step_figures(reports, generated, wasted)
     for role, prefix in ((Role.TRAINER, "time/trainer/"), (Role.PRODUCER, "time/producers/")):
         spent = sum(sum(report.seconds.values()) for report in reports if report.role is role)
         assert sum(value for name, value in figures.items() if name.startswith(prefix)) == pytest.approx(spent)
@@ -71,27 +85,27 @@ def test_each_activity_is_where_a_reader_looks_for_it() -> None:
 
 
 def test_generation_of_what_is_thrown_away_is_wasted_by_its_tokens() -> None:
-    shares = TimeShares.of([producer({"generation": 8.0, "evaluation": 1.0, "idle": 1.0})], tokens_generated=400, tokens_wasted=100)
-    assert shares.producers[Category.WASTED] == 0.2
-    assert shares.producers[Category.COMPUTE] == pytest.approx(0.7)
-    assert shares.producers_busy == pytest.approx(0.9)
+    shares = shares_of([producer({"generation": 8.0, "evaluation": 1.0, "idle": 1.0})], 400, 100)
+    assert shares["producers/wasted"] == 0.2
+    assert shares["producers/compute"] == pytest.approx(0.7)
+    assert shares["producers_busy"] == pytest.approx(0.9)
 
 
 def test_more_waste_than_generation_in_a_step_is_all_of_it() -> None:
-    figures = step_figures([producer({"generation": 8.0})], tokens_generated=10, tokens_wasted=50)
+    figures = step_figures([producer({"generation": 8.0})], 10, 50)
     assert (figures["time/producers/wasted"], figures["time/producers/compute"]) == (8.0, 0.0)
 
 
 def test_the_bubble_is_the_trainers_wait_for_data_and_weights() -> None:
-    shares = TimeShares.of(
+    shares = shares_of(
         [
             trainer({"training": 6.0, "waiting for data": 2.0, "weights": 1.0, "idle": 1.0}),
             producer({"generation": 1.0, "back-pressure": 3.0}),
         ]
     )
-    assert (shares.trainer_busy, shares.producers_busy) == pytest.approx((0.6, 0.25))
-    assert shares.bubble == pytest.approx(0.3)
-    assert shares.figures()["producers/back_pressure"] == 0.75
+    assert (shares["trainer_busy"], shares["producers_busy"]) == pytest.approx((0.6, 0.25))
+    assert shares["bubble"] == pytest.approx(0.3)
+    assert shares["producers/back_pressure"] == 0.75
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1])
