@@ -23,6 +23,7 @@ from rlcore.config.model import RunSection
 from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
+from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
@@ -51,7 +52,6 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
 from rlcore.runtime.transfers import make_transfer, transfer_spec
 from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
-from rlcore.weights import probe_tolerance
 
 __all__ = [
     "Arrival",

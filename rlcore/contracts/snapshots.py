@@ -15,7 +15,10 @@ import xxhash
 
 from rlcore.contracts.errors import WeightsError
 
-__all__ = ["LateChecksums", "Probe", "Snapshot", "Tensor", "compare_checksums", "tensor_hasher"]
+__all__ = ["LateChecksums", "Probe", "Snapshot", "Tensor", "compare_checksums", "probe_tolerance", "tensor_hasher"]
+
+_TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
+# Largest difference in nats of one token. fp32 engines agree to 2e-5, bf16 against fp32 was seen to differ by 0.24.
 
 
 def tensor_hasher(dtype: str, shape: tuple[int, ...]) -> xxhash.xxh3_64:
@@ -51,6 +54,20 @@ class Probe:
     token_ids: np.ndarray
     logprobs: np.ndarray
     tolerance: float
+
+    def check(self, served: np.ndarray, *, version: int, producer: str) -> None:
+        """Raise WeightsError where a producer's log probabilities float32[T-1] are not the trainer's."""
+        gap = float(np.max(np.abs(served - self.logprobs))) if served.shape == self.logprobs.shape else float("inf")
+        if not gap <= self.tolerance:
+            raise WeightsError(
+                f"producer {producer} does not serve version {version}: its probe log probabilities differ from the trainer's by "
+                f"{gap:.3g} nats where {self.tolerance:g} is allowed; check that its backend loaded every tensor"
+            )
+
+
+def probe_tolerance(*dtypes: str) -> float:
+    """The tolerance between two computations of these dtypes: that of the coarser one."""
+    return max(_TOLERANCE[dtype] for dtype in dtypes)
 
 
 class LateChecksums(Mapping[str, int]):

@@ -20,7 +20,6 @@ from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Ro
 from rlcore.host.blame import blaming
 from rlcore.roles.conversation import Conversation, Turn, single_turn
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.weights import check_probe
 
 __all__ = ["GroupJob", "JudgeLike", "Produced", "Producer"]
 
@@ -130,7 +129,7 @@ class Producer:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
             if snapshot.probe is not None and self._engine.capabilities.scores:
-                check_probe(snapshot.probe, self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
+                snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
         self.asleep = False
 
     def waiting(self, activity: str) -> AbstractContextManager[None]:

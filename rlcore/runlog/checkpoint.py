@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.runlog.files import sync_folder, sync_folder_entry, write_json, write_text
+from rlcore.runlog.folder import sync_folder, sync_folder_entry, write_json, write_text
 
 __all__ = ["save_checkpoint"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rlcore.runlog.files import write_text
+from rlcore.runlog.folder import write_text
 
 __all__ = ["MOST_SLICES", "TraceRow", "write_trace"]
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlcore.contracts.types import Group, Kind, Lease, Prompt
+from rlcore.contracts.types import Group, Kind, Lease, Prompt, Sampling
 from rlcore.roles.producer import GroupJob, Produced
-from rlcore.runtime.annealing import AnnealedSampling
 from rlcore.schedule.coordinator import Delivery
 
-__all__ = ["JobMaker", "Tokens", "delivery_of", "failure_of", "group_of"]
+__all__ = ["AnnealedSampling", "JobMaker", "Tokens", "delivery_of", "failure_of", "group_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +30,28 @@ class Tokens:
     def since(self, earlier: Tokens) -> Tokens:
         """What has come after an earlier count."""
         return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnealedSampling:
+    """The temperature of what is sampled for training, by policy version: constant, or from one value to another in equal steps. A rollout
+    is trained at the temperature that it was sampled at, however old it is then.
+
+    ``sampling`` at version 0; ``end``: the temperature at version ``updates - 1``, which the last update trains on, and at any later
+    one (None: constant). ``updates``: the horizon of the run."""
+
+    sampling: Sampling
+    end: float | None
+    updates: int
+
+    def at(self, version: int) -> Sampling:
+        """How to sample what is leased at this policy version."""
+        start, last = self.sampling.temperature, max(1, self.updates - 1)
+        if self.end is None or version <= 0:
+            return self.sampling
+        # The end itself, not a sum that rounds beside it.
+        reached = self.end if version >= last else start + (self.end - start) * (version / last)
+        return replace(self.sampling, temperature=reached)
 
 
 class JobMaker:

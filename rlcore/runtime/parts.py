@@ -13,8 +13,7 @@ from rlcore.host.sandboxes import sandboxes_in
 from rlcore.rewards import Judge
 from rlcore.rewards.planned import reward_entries
 from rlcore.roles.evaluator import Evaluator
-from rlcore.runtime.annealing import AnnealedSampling
-from rlcore.runtime.delivery import JobMaker
+from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings

@@ -133,9 +133,8 @@ class Timing:
         self._wasted += tokens_wasted
         wasted = _share(tokens_wasted, tokens_generated)
         self.step_workers = _by_worker(of_step, wasted)
-        return {
-            f"time/{_PLURAL[role]}/{category}": spent for role, of in _by_role(of_step, wasted).items() for category, spent in of.items()
-        }
+        by_role = _by_role(of_step, wasted)
+        return {f"time/{_PLURAL[role]}/{category}": spent for role, of in by_role.items() for category, spent in of.items()}
 
     def stop(self, accounts: Mapping[str, TimeAccount] | None = None, inside_training: Mapping[str, float] | None = None) -> None:
         """Up to here. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""

@@ -17,8 +17,7 @@ from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, Tra
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
-from rlcore.runtime.annealing import AnnealedSampling
-from rlcore.runtime.delivery import JobMaker, group_of
+from rlcore.runtime.delivery import AnnealedSampling, JobMaker, group_of
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
     FakeInference,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlcore.runlog.checkpoint import save_checkpoint
-from rlcore.runlog.files import sync_folder, write_text
+from rlcore.runlog.folder import sync_folder, write_text
 
 Event = tuple[str, Path, int]
 """("fsync", path, bytes in the file) or ("rename", the new name, 0), in the order in which they happened."""

@@ -14,7 +14,7 @@ from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.registry import Attestation
 from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runlog.files import append_json_line, write_json, write_text
+from rlcore.runlog.folder import append_json_line, write_json, write_text
 
 
 def folder(tmp_path: Path, **moved: Path | None) -> RunFolder:

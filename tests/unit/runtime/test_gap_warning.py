@@ -9,9 +9,8 @@ import pytest
 
 from rlcore.entry import make_plan
 from rlcore.runtime.progress import Silent
-from rlcore.runtime.training_run import TrainingRun
+from rlcore.runtime.training_run import TrainingRun, mean_gap_tolerance
 from rlcore.testing import RunTester
-from rlcore.weights import mean_gap_tolerance
 
 FRESH = {"staleness/max": 0.0, "optimizer_steps": 1.0}
 

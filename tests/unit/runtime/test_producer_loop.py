@@ -17,8 +17,7 @@ from rlcore.contracts.interfaces import InferenceContext, InFlight
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.annealing import AnnealedSampling
-from rlcore.runtime.delivery import JobMaker
+from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.judge_host import JudgeClient
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop

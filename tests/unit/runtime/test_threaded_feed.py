@@ -13,8 +13,7 @@ from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
-from rlcore.runtime.annealing import AnnealedSampling
-from rlcore.runtime.delivery import JobMaker
+from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount

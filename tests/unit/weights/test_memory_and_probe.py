@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot
-from rlcore.weights import check_probe, mean_gap_tolerance, probe_tolerance
+from rlcore.contracts.snapshots import Probe, Snapshot, probe_tolerance
+from rlcore.runtime.training_run import mean_gap_tolerance
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 
@@ -33,17 +33,17 @@ def test_versions_only_rise(version: int) -> None:
 
 def test_the_probe_passes_within_the_tolerance_and_names_version_and_producer_beyond() -> None:
     probe = Probe(token_ids=np.array([1, 2, 3]), logprobs=np.array([-1.0, -2.0], np.float32), tolerance=probe_tolerance("float32"))
-    check_probe(probe, np.array([-1.0, -2.0005], np.float32), version=4, producer="producer-0")
+    probe.check(np.array([-1.0, -2.0005], np.float32), version=4, producer="producer-0")
     for served in (np.array([-1.0, -2.1]), np.array([-1.0]), np.array([-1.0, np.nan])):
         with pytest.raises(WeightsError, match="producer-0 does not serve version 4"):
-            check_probe(probe, served.astype(np.float32), version=4, producer="producer-0")
+            probe.check(served.astype(np.float32), version=4, producer="producer-0")
 
 
 def test_a_probe_of_another_length_is_refused_even_where_its_values_fit() -> None:
     probe = Probe(token_ids=np.array([1, 2, 3]), logprobs=np.array([-1.0, -1.0], np.float32), tolerance=1.0)
     for served in (np.array([-1.0]), np.array([-1.0, -1.0, -1.0]), np.array([[-1.0, -1.0]])):
         with pytest.raises(WeightsError, match="by inf nats"):
-            check_probe(probe, served.astype(np.float32), version=4, producer="producer-0")
+            probe.check(served.astype(np.float32), version=4, producer="producer-0")
 
 
 # What rounding was seen to do, or must be allowed for (nats of one token; on average over many), and the smallest that a fault does: a

@@ -32,7 +32,6 @@ from rlcore_plugin_transformers.residence import Residence
 from rlcore_plugin_transformers.rows import Rows
 from rlcore_plugin_transformers.sampling import RowSettings, draw
 from rlcore_plugin_transformers.stopping import StopMatcher
-from rlcore_plugin_transformers.weights import load_snapshot
 
 __all__ = ["TransformersBackend"]
 
@@ -123,9 +122,7 @@ class TransformersBackend(InferenceBackend):
 
     def update(self, snapshot: Snapshot) -> int:
         """Load a snapshot whole, or raise WeightsError and go on as before; requests in flight go on under the new weights."""
-        self._residence.require_device("take weights")
-        load_snapshot(self._model, snapshot)
-        self._residence.filled()
+        self._residence.fill(snapshot)
         if not self._rows.count:
             self._cache.clear()
         self._version = snapshot.version

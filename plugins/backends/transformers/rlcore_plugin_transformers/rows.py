@@ -10,9 +10,28 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlcore.api import Completion, Finish, Request
-from rlcore_plugin_transformers.noise import BLOCK, NoiseStream
 
-__all__ = ["Rows"]
+__all__ = ["BLOCK", "NoiseStream", "Rows"]
+
+BLOCK = 64
+_LARGEST = 1.0 - 2.0**-40
+# Below 1 by more than the rounding of a cumulative sum, so that a draw never falls behind the last token that has probability.
+
+
+class NoiseStream:
+    """The uniform numbers in [0, 1) of a completion, ``BLOCK`` at a time, in order: a function of ``Request.noise`` and the token's place.
+
+    The number of token ``t`` is element ``t`` of ``numpy.random.Generator(Philox(SeedSequence(noise))).random()``.
+    """
+
+    __slots__ = ("_generator",)
+
+    def __init__(self, noise: tuple[int, ...]) -> None:
+        self._generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(noise)))
+
+    def next_block(self) -> np.ndarray:
+        """float64[BLOCK], the next of the stream."""
+        return np.minimum(self._generator.random(BLOCK), _LARGEST)
 
 
 class Rows:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_plugin_transformers.noise import BLOCK, NoiseStream
+from rlcore_plugin_transformers.rows import BLOCK, NoiseStream
 from rlcore_plugin_transformers.sampling import RowSettings, draw
 
 from rlcore.api import Sampling
