@@ -42,7 +42,16 @@ from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.judge_host import JudgeClient, JudgeHost
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.mailbox import Mailbox
-from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings, used_plugins
+from rlcore.runtime.parts import (
+    make_evaluator,
+    make_jobs,
+    make_judge,
+    make_transfer,
+    make_watch,
+    schedule_settings,
+    transfer_spec,
+    used_plugins,
+)
 from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Sleep, Stop
 from rlcore.runtime.profiling import profiled
 from rlcore.runtime.pulse import Pulse
@@ -50,7 +59,6 @@ from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
-from rlcore.runtime.transfers import make_transfer, transfer_spec
 from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
 
 __all__ = [

@@ -12,8 +12,7 @@ promises, and two examples, a reward for SQL and a sandbox elsewhere: docs/sandb
 from __future__ import annotations
 
 from rlcore.contracts.errors import SandboxError
-from rlcore.contracts.sandbox_options import SandboxOptions
-from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, Ran, Sandbox
+from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, Ran, Sandbox, SandboxOptions
 from rlcore.contracts.specs import SandboxSpec
 from rlcore.host.sandboxes import open_sandbox
 

@@ -1,4 +1,4 @@
-"""What is asked of a sandbox, what it answers, and what a sandbox is. Knows no process and no operating system."""
+"""What is asked of a sandbox, what it answers, what a sandbox is, and what users set of it. Knows no process and no operating system."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import PurePosixPath
+from typing import Any, Literal
 
-__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox"]
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxOptions"]
 
 _MIB = 1 << 20
 _LEAST = {"memory_bytes": 64 * _MIB, "disk_bytes": 4096, "files": 16, "output_bytes": 0}  # a jail itself needs this much
@@ -169,3 +172,16 @@ class Sandbox(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class SandboxOptions(BaseModel):
+    """How programs are walled in: which sandbox runs them, and what the user asks of it. A reward puts it into its own options."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    level: Literal["auto", "namespaces", "landlock", "remote", "none"] = Field(
+        default="auto", description="walls around a program; auto: namespaces, else landlock, else refused; none: no walls at all"
+    )
+    backend: str = Field(default="local", description="the sandbox that runs programs: its name, ./file.py:Class, or package.module:Class")
+    backend_options: dict[str, Any] = Field(default={}, description="options of that sandbox")
+    readable: tuple[str, ...] = Field(default=(), description="folders of this machine that programs may read (level namespaces, landlock)")

@@ -34,7 +34,7 @@ def rlcore_register_losses() -> list[LossSpec]:
         LossSpec(
             name="clipped",
             target="rlcore.learning.losses:ClippedSurrogate",
-            config="rlcore.learning.loss_options:ClippedOptions",
+            config="rlcore.learning.losses:ClippedOptions",
             summary="Probability ratio times advantage, clipped to [1 - clip_eps_low, 1 + clip_eps_high]",
             source="PPO (arXiv 1707.06347), equation 7; separate bounds: DAPO (arXiv 2503.14476), section 3.1",
         )

@@ -14,8 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.contracts.errors import ConfigError, PluginError, SandboxError
-from rlcore.contracts.sandbox_options import SandboxOptions
-from rlcore.contracts.sandboxing import Sandbox
+from rlcore.contracts.sandboxing import Sandbox, SandboxOptions
 from rlcore.contracts.specs import PluginKind, SandboxSpec
 from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Attestation, Registry

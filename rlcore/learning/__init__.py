@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from rlcore.learning.collation import MicroBatch, collate
     from rlcore.learning.correction import Correction, Mismatch
     from rlcore.learning.kl import Kl, bounded_exp, kl_estimate, kl_penalty
-    from rlcore.learning.loss_options import ClippedOptions
-    from rlcore.learning.losses import ClippedSurrogate, policy_ratio
+    from rlcore.learning.losses import ClippedOptions, ClippedSurrogate, policy_ratio
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
     from rlcore.learning.objective import PolicyObjective
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "BatchSettings": "assemble",
-    "ClippedOptions": "loss_options",
+    "ClippedOptions": "losses",
     "ClippedSurrogate": "losses",
     "Correction": "correction",
     "GroupMean": "advantages",

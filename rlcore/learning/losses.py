@@ -1,24 +1,40 @@
-"""The clipped surrogate, and the ratio that every loss of its family starts from."""
+"""The clipped surrogate, its options, and the ratio that every loss of its family starts from."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import LossBatch
 from rlcore.contracts.interfaces import Loss
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
-from rlcore.learning.loss_options import ClippedOptions
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ClippedSurrogate", "policy_ratio"]
+__all__ = ["ClippedOptions", "ClippedSurrogate", "policy_ratio"]
 
 
 def policy_ratio(logprobs: torch.Tensor, old_logprobs: torch.Tensor) -> torch.Tensor:
     """[n], [n] -> [n]: exp(logprobs - old_logprobs), along its tangent beyond 20 nats, so that it is finite and never flat."""
     return bounded_exp(logprobs - old_logprobs, RATIO_TANGENT)
+
+
+class ClippedOptions(BaseModel):
+    """Options of the clipped surrogate: the policy ratio is held within ``[1 - clip_eps_low, 1 + clip_eps_high]``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    clip_eps_low: float = Field(default=0.2, gt=0.0, le=1.0, description="how far the ratio may fall below 1 before its gradient stops")
+    clip_eps_high: float = Field(
+        default=0.2, gt=0.0, allow_inf_nan=False, description="how far it may rise above 1 before its gradient stops"
+    )
+    dual_clip: Annotated[float, Field(gt=1.0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="ratio beyond which a token of negative advantage loses its gradient too; unset: no dual clip",
+    )
 
 
 class ClippedSurrogate(Loss):

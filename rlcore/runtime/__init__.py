@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.runtime.progress import Progress, Silent
-from rlcore.runtime.summary import Summary
+from rlcore.runtime.progress import Progress, Silent, Summary
 
 if TYPE_CHECKING:
     from rlcore.config import Plan

@@ -12,9 +12,8 @@ from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.contracts.specs import PluginKind
 from rlcore.roles.consumer import Consumer
 from rlcore.runtime.algorithm import build_algorithm
-from rlcore.runtime.capabilities import check_inference, check_training
+from rlcore.runtime.capabilities import check_inference, check_sleeps, check_training
 from rlcore.runtime.loading import loading
-from rlcore.runtime.placement import check_sleeps
 from rlcore.schedule import ScheduleSettings, TimeAccount
 
 __all__ = ["Seal", "make_consumer", "make_engine"]

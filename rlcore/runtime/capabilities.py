@@ -7,7 +7,7 @@ from typing import Any
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceCapabilities, InferenceContext, TrainingCapabilities, TrainingContext
 
-__all__ = ["check_inference", "check_training", "inference_notes"]
+__all__ = ["check_inference", "check_sleeps", "check_training", "inference_notes"]
 
 
 def check_training(target: Any, context: TrainingContext, name: str) -> None:
@@ -39,6 +39,18 @@ def check_inference(target: Any, context: InferenceContext, name: str) -> None:
     if not isinstance(capabilities, InferenceCapabilities):
         raise ConfigError(f"inference backend {name} declares no InferenceCapabilities; its class needs the attribute capabilities")
     _check("inference", name, capabilities.dtypes, capabilities.devices, context.dtype, context.device)
+
+
+def check_sleeps(backend: Any, placement: str, name: str) -> None:
+    """ConfigError where ``placement`` is colocated and the inference backend does not give its device back.
+
+    ``backend``: a class or an instance, with ``capabilities``; ``name``: what the user calls it.
+    """
+    if placement == "colocated" and not backend.capabilities.sleeps:
+        raise ConfigError(
+            f"placement colocated lets generation and training take turns on one device, and inference backend {name} never gives its "
+            "device back (capabilities.sleeps is False); type --placement split, or another --backend"
+        )
 
 
 def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list[str]:

@@ -6,6 +6,7 @@ reproducible. ``ThreadedFeed`` (its own file) generates while the caller trains:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,44 +38,34 @@ class Batch:
     filtering: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class Feed:
     """What both feeds share: leases become jobs, results become deliveries, kept groups wait here until they train.
 
-    What ``publisher`` publishes, ``receiver`` has at once.
-    ``watch`` sees every delivery; what it has to say reaches ``say`` in the caller's thread.
+    What ``publisher`` publishes, ``receiver`` has at once. ``watch`` sees every delivery; what it has to say reaches ``say`` in the
+    caller's thread. ``in_flight``: prompts under way at once, at most. ``interrupted`` is asked while a batch is waited for: a filter that
+    lets nothing pass must not keep a user who wants to stop. ``profile``: where a feed with a thread of its own writes that thread's
+    profile. ``_changed`` guards all of it in such a feed.
     """
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        producer: Producer,
-        jobs: JobMaker,
-        evaluator: Evaluator,
-        publisher: Publisher,
-        receiver: Receiver,
-        in_flight: int,
-        watch: FilterWatch,
-        say: Callable[[str], None],
-    ) -> None:
-        self.coordinator = coordinator
-        self.watch = watch
-        self.interrupted: Callable[[], bool] = lambda: False
-        """Asked while a batch is waited for: a filter that lets nothing pass must not keep a user who wants to stop."""
-        self._say = say
-        self._producer = producer
-        self._jobs = jobs
-        self._evaluator = evaluator
-        self._publisher = publisher
-        self._receiver = receiver
-        self._in_flight = in_flight
-        self._groups: dict[int, Group] = {}
-        self.profile: Path | None = None
-        """Where a feed with a thread of its own writes that thread's profile."""
-        self._evaluation_key = -1
-        self._reports: list[tuple[int, list[TaskReport]]] = []
-        self._failures: list[dict[str, Any]] = []
-        self._scored: list[Group] = []
-        self._tokens = Tokens()
+    coordinator: Coordinator
+    producer: Producer
+    jobs: JobMaker
+    evaluator: Evaluator
+    publisher: Publisher
+    receiver: Receiver
+    in_flight: int
+    watch: FilterWatch
+    say: Callable[[str], None]
+    interrupted: Callable[[], bool] = lambda: False
+    profile: Path | None = None
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _groups: dict[int, Group] = field(default_factory=dict, init=False)
+    _evaluation_key: int = field(default=-1, init=False)
+    _reports: list[tuple[int, list[TaskReport]]] = field(default_factory=list, init=False)
+    _failures: list[dict[str, Any]] = field(default_factory=list, init=False)
+    _scored: list[Group] = field(default_factory=list, init=False)
+    _tokens: Tokens = field(default_factory=Tokens, init=False)
 
     def next_batch(self) -> Batch | None:
         """The next update's groups; None at the end of the run, or where the run is ``interrupted`` before they are there. Blocks."""
@@ -82,11 +73,16 @@ class Feed:
 
     def updated(self) -> int:
         """The batch was trained; the version that it made."""
-        return self.coordinator.updated()
+        with self._changed:
+            version = self.coordinator.updated()
+            self._changed.notify_all()
+            return version
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer new weights to the producer."""
-        self._publisher.publish(snapshot)
+        with self._changed:
+            self.publisher.publish(snapshot)
+            self._changed.notify_all()
 
     def evaluate(self, step: int) -> None:
         """Have the held-out tasks evaluated with the newest weights; the reports come by ``take_evaluations``."""
@@ -99,44 +95,48 @@ class Feed:
 
     def take_scored(self) -> list[Group]:
         """Every group that was scored since the last call, whatever became of it."""
-        scored, self._scored = self._scored, []
-        return scored
+        with self._changed:
+            scored, self._scored = self._scored, []
+            return scored
 
     def take_tokens(self) -> Tokens:
         """Tokens generated since the last call, and how many of them in groups that do not train."""
-        tokens, self._tokens = self._tokens, Tokens()
-        return tokens
+        with self._changed:
+            tokens, self._tokens = self._tokens, Tokens()
+            return tokens
 
     def take_failures(self) -> list[dict[str, Any]]:
         """The prompts that failed since the last call, with the reason."""
-        failures, self._failures = self._failures, []
-        return failures
+        with self._changed:
+            failures, self._failures = self._failures, []
+            return failures
 
     def state(self) -> dict[str, Any]:
         """The coordinator's state, JSON-able, for a checkpoint."""
-        return self.coordinator.state()
+        with self._changed:
+            return self.coordinator.state()
 
     def stop(self) -> None:
         """No further batch is wanted."""
 
     def _new_jobs(self) -> list[GroupJob]:
-        free = self._in_flight - self._producer.busy
-        leases = self.coordinator.lease(self._producer.name, free, serving=self._producer.version) if free > 0 else []
-        return [self._jobs.job(lease) for lease in leases]
+        free = self.in_flight - self.producer.busy
+        leases = self.coordinator.lease(self.producer.name, free, serving=self.producer.version) if free > 0 else []
+        return [self.jobs.job(lease) for lease in leases]
 
     def _deliver(self, results: Sequence[Produced]) -> None:
-        groups = {produced.job.key: group_of(produced, self._jobs.lease(produced.job.key)) for produced in results}
-        deliveries = [delivery_of(key, group, self._jobs.lease(key), self._jobs.filter_by) for key, group in groups.items()]
+        groups = {produced.job.key: group_of(produced, self.jobs.lease(produced.job.key)) for produced in results}
+        deliveries = [delivery_of(key, group, self.jobs.lease(key), self.jobs.filter_by) for key, group in groups.items()]
         self._scored += groups.values()
         for delivery, verdict in zip(deliveries, self.coordinator.deliver(deliveries), strict=True):
             self.watch.saw(delivery, verdict)
             tokens = sum(rollout.length for rollout in groups[delivery.lease_id].rollouts)
             self._tokens = self._tokens.plus(tokens, wasted=verdict is not Verdict.KEPT)
             if verdict is Verdict.FAILED:
-                self._failures.append(failure_of(groups[delivery.lease_id], self._jobs.filter_by if not delivery.failed else ""))
+                self._failures.append(failure_of(groups[delivery.lease_id], self.jobs.filter_by if not delivery.failed else ""))
             if verdict.kept:
                 self._groups[delivery.lease_id] = groups[delivery.lease_id]
-            self._jobs.close(delivery.lease_id)
+            self.jobs.close(delivery.lease_id)
 
     def _batch(self, order: TrainOrder) -> Batch:
         groups = tuple(self._groups.pop(lease_id) for lease_id in order.lease_ids)
@@ -145,18 +145,18 @@ class Feed:
 
     def _warn(self) -> None:
         for note in self.watch.take_notes():
-            self._say(note)
+            self.say(note)
 
     def _start_evaluation(self) -> Evaluation:
-        evaluation = self._evaluator.start(self._evaluation_key)
+        evaluation = self.evaluator.start(self._evaluation_key)
         self._evaluation_key -= len(evaluation.jobs)
         return evaluation
 
     def _load_newest(self) -> None:
         # A producer that sleeps has lost its weights, so that those it served last are new to it.
-        served = self._producer.version - self._producer.asleep
-        if (snapshot := self._receiver.newer_than(served)) is not None:
-            self._producer.load(snapshot)
+        served = self.producer.version - self.producer.asleep
+        if (snapshot := self.receiver.newer_than(served)) is not None:
+            self.producer.load(snapshot)
 
 
 class SequentialFeed(Feed):
@@ -178,21 +178,21 @@ class SequentialFeed(Feed):
             self._warn()
             self.watch.check()
         if self.colocated:
-            self._producer.sleep()
+            self.producer.sleep()
         return self._batch(order)
 
     def evaluate(self, step: int) -> None:
         self._load_newest()
         evaluation = self._start_evaluation()
-        self._producer.booking = "evaluation"
+        self.producer.booking = "evaluation"
         for produced in self._run(evaluation.jobs):
             evaluation.collect(produced)
-        self._producer.booking = None
+        self.producer.booking = None
         self._reports.append((step, evaluation.reports()))
 
     def _run(self, jobs: list[GroupJob]) -> list[Produced]:
-        self._producer.accept(jobs)
+        self.producer.accept(jobs)
         results: list[Produced] = []
-        while not self._producer.idle:
-            results += self._producer.step(POLL_SECONDS)
+        while not self.producer.idle:
+            results += self.producer.step(POLL_SECONDS)
         return sorted(results, key=lambda produced: produced.job.key)

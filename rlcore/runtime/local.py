@@ -26,11 +26,10 @@ from rlcore.runtime.feed import Batch, Feed, SequentialFeed
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
-from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_watch, schedule_settings
+from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_transfer, make_watch, schedule_settings
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
 from rlcore.runtime.timing import Timing
-from rlcore.runtime.transfers import make_transfer
 from rlcore.schedule import Coordinator, Status, TimeAccount
 from rlcore.weights import Publisher, Receiver
 
@@ -71,7 +70,7 @@ class LocalCrew(Crew):
     def _make_feed(self, closing: ExitStack) -> Feed:
         plan = self._plan
         publisher, receiver = self._make_ends(closing)
-        shared = (
+        feed = (SequentialFeed if plan.config.schedule.max_staleness == 0 else ThreadedFeed)(
             self._coordinator,
             self._producer,
             make_jobs(plan, self._texts),
@@ -82,11 +81,8 @@ class LocalCrew(Crew):
             make_watch(plan),
             self._say,
         )
-        if plan.config.schedule.max_staleness == 0:
-            waves = SequentialFeed(*shared)
-            waves.colocated = plan.config.run.placement == "colocated"
-            return waves
-        feed = ThreadedFeed(*shared, self._accounts["trainer"])
+        if isinstance(feed, SequentialFeed):
+            feed.colocated = plan.config.run.placement == "colocated"
         closing.callback(feed.stop)
         return feed
 

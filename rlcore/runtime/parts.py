@@ -1,4 +1,7 @@
-"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator. Nothing heavy is made here."""
+"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator, weight transfer.
+
+Nothing heavy is made here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Iterable
 from rlcore.config import Plan
 from rlcore.config.data_source import source_of
 from rlcore.config.model import DataSource
-from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.types import Sampling
 from rlcore.host.sandboxes import sandboxes_in
 from rlcore.rewards import Judge
@@ -17,8 +20,19 @@ from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
+from rlcore.weights import WeightTransfer
 
-__all__ = ["filter_by", "make_evaluator", "make_jobs", "make_judge", "make_watch", "schedule_settings", "used_plugins"]
+__all__ = [
+    "filter_by",
+    "make_evaluator",
+    "make_jobs",
+    "make_judge",
+    "make_transfer",
+    "make_watch",
+    "schedule_settings",
+    "transfer_spec",
+    "used_plugins",
+]
 
 
 def make_judge(plan: Plan) -> Judge:
@@ -87,6 +101,19 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
         stop=training.stop,
     )
     return Evaluator(texts.held_out, held_out, plan.config.run.seed)
+
+
+def make_transfer(plan: Plan) -> WeightTransfer:
+    """The plugin that ``[weights] transport`` names, with its options."""
+    made: WeightTransfer = plan.registry.make(PluginKind.TRANSFER, plan.config.weights.transport, options=plan.transfer_options)
+    return made
+
+
+def transfer_spec(plan: Plan) -> WeightTransferSpec:
+    """What that plugin declares of itself."""
+    spec = plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport)
+    assert isinstance(spec, WeightTransferSpec)
+    return spec
 
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:

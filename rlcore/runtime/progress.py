@@ -1,14 +1,15 @@
-"""What a run tells whoever watches it. A display implements this; the run works the same without one."""
+"""What a run tells whoever watches it: its progress, which a display implements, and at its end the summary."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["Progress", "Silent"]
+__all__ = ["Progress", "Sample", "Silent", "Summary"]
 
 
 class Progress(Protocol):
@@ -31,7 +32,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Watches nothing."""
+    """Watches nothing; the run works the same."""
 
     def started(self, folder: Path, total_steps: int) -> None: ...
 
@@ -42,3 +43,44 @@ class Silent:
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None: ...
 
     def finished(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One held-out prompt, before and after."""
+
+    prompt: str
+    gold: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
+    between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers;
+    ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter``
+    is what the group filter saw and how many updates it starved, empty without one; ``remarks`` are sentences that a person should read.
+    """
+
+    run: Path
+    steps: int
+    train_seconds: float
+    tokens_per_second: float
+    accuracy_before: float | None
+    accuracy_after: float | None
+    reward_last: float | None
+    ledger: Mapping[str, int]
+    time: Mapping[str, float]
+    peak_memory_bytes: int
+    shares: Mapping[str, float] = field(default_factory=dict)
+    interrupted: bool = False
+    switched_off: Mapping[str, str] = field(default_factory=dict)
+    filter: Mapping[str, float] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    checkpoint: Path | None = None
+    samples: tuple[Sample, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON-able dict, paths as text."""
+        return {**asdict(self), "run": str(self.run), "checkpoint": str(self.checkpoint) if self.checkpoint else None}

@@ -6,57 +6,40 @@ One condition guards the coordinator and wakes whoever waits for it: the trainer
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.contracts.types import Group
-from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
-from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.delivery import JobMaker, Tokens
+from rlcore.roles.evaluator import Evaluation, TaskReport
+from rlcore.roles.producer import GroupJob, Produced
 from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import POLL_SECONDS, Batch, Feed
 from rlcore.runtime.profiling import profiled
-from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import waiting_activity
-from rlcore.schedule.accounting import TimeAccount
-from rlcore.schedule.coordinator import Coordinator
-from rlcore.weights import Publisher, Receiver
 
 __all__ = ["ThreadedFeed"]
 
 
+@dataclass(eq=False)
 class ThreadedFeed(Feed):
     """Generation in a thread of its own. Every public method is for the caller's thread."""
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        producer: Producer,
-        jobs: JobMaker,
-        evaluator: Evaluator,
-        publisher: Publisher,
-        receiver: Receiver,
-        in_flight: int,
-        watch: FilterWatch,
-        say: Callable[[str], None],
-        account: TimeAccount,
-    ) -> None:
-        super().__init__(coordinator, producer, jobs, evaluator, publisher, receiver, in_flight, watch, say)
-        self._account = account
-        self._changed = threading.Condition()
-        self._stopping = False
-        self._leasing = False  # nothing is leased before the first batch is asked for: an evaluation at the start has the engine alone
-        self._error: BaseException | None = None
-        self._requests = EvaluationRequests()
-        self._evaluation: tuple[int, Evaluation] | None = None
-        self._thread = threading.Thread(target=self._produce, name=f"producer {producer.name}", daemon=True)
+    _stopping: bool = field(default=False, init=False)
+    _leasing: bool = field(default=False, init=False)
+    """Nothing is leased before the first batch is asked for: an evaluation at the start has the engine alone."""
+    _error: BaseException | None = field(default=None, init=False)
+    _requests: EvaluationRequests = field(default_factory=EvaluationRequests, init=False)
+    _evaluation: tuple[int, Evaluation] | None = field(default=None, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._produce, name=f"producer {self.producer.name}", daemon=True)
 
     def next_batch(self) -> Batch | None:
         if not self._thread.ident:
             self._thread.start()
-        with self._changed, self._account.span("waiting for data"):
+        with self._changed:
             if not self._leasing:
                 self._leasing = True
                 self._changed.notify_all()
@@ -69,17 +52,6 @@ class ThreadedFeed(Feed):
             self._changed.notify_all()
             self._warn()
             return self._batch(order)
-
-    def updated(self) -> int:
-        with self._changed:
-            version = super().updated()
-            self._changed.notify_all()
-            return version
-
-    def publish(self, snapshot: Snapshot) -> None:
-        with self._changed:
-            super().publish(snapshot)
-            self._changed.notify_all()
 
     def evaluate(self, step: int) -> None:
         if not self._thread.ident:
@@ -94,10 +66,6 @@ class ThreadedFeed(Feed):
                 self._raise_from_thread()
                 self._changed.wait()
             return super().take_evaluations()
-
-    def state(self) -> dict[str, Any]:
-        with self._changed:
-            return super().state()
 
     def stop(self) -> None:
         with self._changed:
@@ -118,7 +86,7 @@ class ThreadedFeed(Feed):
         try:
             with profiled(self.profile):
                 while self._take_work():
-                    self._collect(self._producer.step(POLL_SECONDS))
+                    self._collect(self.producer.step(POLL_SECONDS))
         except BaseException as error:
             with self._changed:
                 self._error = error
@@ -129,33 +97,33 @@ class ThreadedFeed(Feed):
         while True:
             snapshot = self._newer_weights()
             if snapshot is not None:
-                self._producer.load(snapshot)
+                self.producer.load(snapshot)
             with self._changed:
                 if self._stopping:
                     return False
                 jobs = self._evaluation_jobs() + (self._new_jobs() if self._leasing else [])
-                if not jobs and self._producer.idle and self._newer_weights() is None:
+                if not jobs and self.producer.idle and self._newer_weights() is None:
                     self._wait_for_room()
                     continue
             if jobs:
-                self._producer.accept(jobs)
-            if not self._producer.idle:
+                self.producer.accept(jobs)
+            if not self.producer.idle:
                 return True
 
     def _wait_for_room(self) -> None:
-        with self._producer.waiting(waiting_activity(self.coordinator.status().admission)):
+        with self.producer.waiting(waiting_activity(self.coordinator.status().admission)):
             self._changed.wait()
 
     def _newer_weights(self) -> Snapshot | None:
         # An evaluation is made by one version from its first token to its last, so it holds newer weights off.
-        return None if self._evaluation else self._receiver.newer_than(self._producer.version)
+        return None if self._evaluation else self.receiver.newer_than(self.producer.version)
 
     def _evaluation_jobs(self) -> list[GroupJob]:
         if self._evaluation or not self._requests or self._newer_weights() is not None:
             return []
-        step = max(self._requests.first, self._producer.version)
+        step = max(self._requests.first, self.producer.version)
         self._evaluation = (step, self._start_evaluation())
-        self._producer.booking = "evaluation"
+        self.producer.booking = "evaluation"
         return self._evaluation[1].jobs
 
     def _collect(self, results: Sequence[Produced]) -> None:
@@ -167,18 +135,6 @@ class ThreadedFeed(Feed):
             self.watch.check()
             self._changed.notify_all()
 
-    def take_scored(self) -> list[Group]:
-        with self._changed:
-            return super().take_scored()
-
-    def take_tokens(self) -> Tokens:
-        with self._changed:
-            return super().take_tokens()
-
-    def take_failures(self) -> list[dict[str, Any]]:
-        with self._changed:
-            return super().take_failures()
-
     def _evaluated(self, produced: Produced) -> bool:
         if self._evaluation is None or not self._evaluation[1].collect(produced):
             return False
@@ -187,5 +143,5 @@ class ThreadedFeed(Feed):
             self._reports.append((step, evaluation.reports()))
             self._requests.answered(step)
             self._evaluation = None
-            self._producer.booking = None
+            self.producer.booking = None
         return True

@@ -63,7 +63,6 @@ def feed(tmp_path: Path) -> Iterator[ThreadedFeed]:
         2,
         FilterWatch(bounds=None, by="accuracy", batch_size=3, limit=10),
         lambda line: None,
-        account,
     )
     yield made
     made.stop()
