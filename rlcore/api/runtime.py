@@ -31,8 +31,7 @@ from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.backends import make_consumer, make_engine
-from rlcore.runtime.capabilities import inference_notes
+from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
 from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import Batch

@@ -15,10 +15,12 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["K3_TANGENT", "RATIO_TANGENT", "Kl", "bounded_exp", "kl_estimate", "kl_penalty"]
+__all__ = ["K3_TANGENT", "RATIO_TANGENT", "Kl", "bounded_exp", "kl_estimate", "kl_penalty", "reward_kl"]
 
 K3_TANGENT = 10.0
 """Nats beyond which k3 continues as a straight line of slope exp(10) - 1."""
@@ -64,3 +66,20 @@ def kl_penalty(logprobs: torch.Tensor, reference: torch.Tensor, kind: Kl | str) 
         return kl_estimate(logprobs, reference, kind)
     pull = kl_estimate(logprobs, reference, Kl.K2)
     return kl_estimate(logprobs.detach(), reference, kind) + (pull - pull.detach())
+
+
+def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: str) -> np.ndarray:
+    """The estimate that goes into the reward, without a gradient: [N], [N] -> float64[N]. k1 = -d, k2 = d^2 / 2, k3 = exp(d) - 1 - d,
+    absolute = |d|, with d = reference - policy (Schulman 2020)."""
+    difference = reference.astype(np.float64) - logprobs.astype(np.float64)
+    match kind:
+        case "k1":
+            return -difference
+        case "k2":
+            return 0.5 * difference**2
+        case "k3":
+            inside = np.minimum(difference, K3_TANGENT)
+            return np.exp(inside) * (1.0 + difference - inside) - 1.0 - difference
+        case "absolute":
+            return np.abs(difference)
+    raise ValueError(f"there is no KL estimate {kind!r}; it is one of k1, k2, k3, absolute")

@@ -22,7 +22,7 @@ from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
-from rlcore.learning.reward_kl import reward_kl
+from rlcore.learning.kl import reward_kl
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.schedule.accounting import TimeAccount
 

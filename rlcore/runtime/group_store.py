@@ -62,7 +62,3 @@ class GroupStore:
         """Every group that was scored since the last call; empty unless ``keep_scored``."""
         scored, self._scored = self._scored, []
         return scored
-
-    async def size(self) -> int:
-        """How many groups wait here."""
-        return len(self._groups)

@@ -20,8 +20,7 @@ from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
-from rlcore.runtime.backends import make_consumer, make_engine
-from rlcore.runtime.capabilities import inference_notes
+from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.feed import Batch, Feed, SequentialFeed
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.interrupt import Interrupt

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.learning import Kl, kl_estimate
-from rlcore.learning.reward_kl import reward_kl
+from rlcore.learning.kl import reward_kl
 
 PAIRS = st.lists(st.tuples(st.floats(-15, 0), st.floats(-15, 0)), min_size=1, max_size=6)
 

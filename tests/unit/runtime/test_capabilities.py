@@ -9,7 +9,7 @@ import pytest
 
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import InferenceCapabilities, InFlight, OptimizerSettings, TrainingCapabilities, TrainingContext
-from rlcore.runtime.capabilities import check_training, inference_notes
+from rlcore.runtime.backends import check_training, inference_notes
 
 
 def check(layouts: set[str], **asked: int) -> None:

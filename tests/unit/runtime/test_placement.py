@@ -10,7 +10,7 @@ import pytest
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import InferenceCapabilities, InFlight
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.runtime.capabilities import check_sleeps
+from rlcore.runtime.backends import check_sleeps
 from rlcore.runtime.feed import SequentialFeed
 from rlcore.testing import FakeInference
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
