@@ -28,7 +28,7 @@ _FOLDERS = {"sandbox": "local"}
 NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
-EXTRAS = {"datasets": (), "quickstart": ("grpo", "math", "quickstart", "torch", "transformers"), "ray": ("ray",)}
+EXTRAS = {"datasets": (), "quickstart": ("grpo", "math", "quickstart", "score", "torch", "transformers"), "ray": ("ray",)}
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 
 NEEDS_EXTRA = {"rlcore-plugin-quickstart": "rlcore[quickstart]"}
