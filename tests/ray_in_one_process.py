@@ -148,7 +148,7 @@ class Stage:
 
     # --- what a crew takes for a Session -----------------------------------------------------------------------------
 
-    def __call__(self, settings: Any, say: Callable[[str], None]) -> Stage:
+    def __call__(self, address: str | None, settings: Any, say: Callable[[str], None]) -> Stage:
         return self
 
     def __enter__(self) -> Stage:

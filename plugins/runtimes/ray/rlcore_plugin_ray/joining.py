@@ -1,4 +1,5 @@
-"""Before Ray is there: is the address that of a head, can its folder be used, and who gets the signals meanwhile."""
+"""Before Ray is imported: which head a run joins, whether that wants a token, where Ray's files can lie. Imports no Ray: Ray reads
+RAY_AUTH_MODE once, at its import."""
 
 from __future__ import annotations
 
@@ -13,24 +14,46 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any
-
-import ray._private.services
-import ray._raylet
 
 from rlcore.api import ConfigError
+from rlcore.api.runtime import RunSection
+from rlcore_plugin_ray.own_cluster import own_cluster
 from rlcore_plugin_ray.ray_folder import check_ray_folder
 
-__all__ = ["apart", "head_address", "signals_held", "usable_folder"]
+__all__ = ["AUTH_MODE", "head_address", "ray_head", "signals_held", "usable_folder"]
 
+AUTH_MODE = "RAY_AUTH_MODE"
 _DEFAULT_PORT = 6379
-_MODE = "RAY_AUTH_MODE"
 _ANSWER_SECONDS = 20.0
-_ASK = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+_RAY = "from importlib.metadata import entry_points; (ray,) = entry_points(group='console_scripts', name='ray'); ray.load()()"
+"""The program ``ray`` of this environment, which need not be on PATH."""
+
+
+@contextmanager
+def ray_head(settings: RunSection) -> Iterator[str | None]:
+    """Give what ``ray.init`` takes as its address; None if this process is connected already. A cluster that is started for the run ends
+    with the context."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Without it Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        yield None
+    elif settings.master_address is not None:
+        yield head_address(settings.master_address)
+    elif ray is not None and AUTH_MODE not in os.environ:
+        # This process cannot take over the token mode that a cluster of its own would choose: Ray starts the cluster from here.
+        yield "local"
+    else:
+        with own_cluster(usable_folder(settings.ray_dir) if settings.ray_dir is not None else None) as (address, mode):
+            if mode is not None:
+                os.environ[AUTH_MODE] = mode
+            yield address
 
 
 def head_address(typed: str) -> str:
-    """HOST:PORT of a head that answers. ConfigError where it is no such address, or nobody, or somebody else, answers there."""
+    """Return HOST:PORT of a Ray head that answers. Raises ConfigError if it is no such address, or if nothing, or something else than Ray,
+    answers there."""
     if typed == "auto":
         return typed
     host, _, port = typed.rpartition(":") if re.fullmatch(r".*:\d+", typed) else (typed, "", str(_DEFAULT_PORT))
@@ -39,13 +62,16 @@ def head_address(typed: str) -> str:
     address = f"{host}:{port}"
     answer = _asked(address, {})
     wants_token = answer is _Answer.REFUSES
-    if wants_token and _MODE not in os.environ:
-        # As `ray start` does where a token is at home; a driver that names an address is left out of that.
-        answer = _asked(address, {_MODE: "token"})
+    if wants_token and AUTH_MODE not in os.environ:
+        # `ray start` sends the token of ~/.ray by itself, a driver that names an address does not.
+        answer = _asked(address, {AUTH_MODE: "token"})
+        if answer is _Answer.YES and "ray" in sys.modules:
+            raise ConfigError(
+                f"the Ray cluster at {address} asks for a token, and this program has imported ray without one; set {AUTH_MODE}=token "
+                "before it starts"
+            )
         if answer is _Answer.YES:
-            os.environ[_MODE] = "token"
-            raylet: Any = ray._raylet
-            raylet.Config.initialize("")  # Ray has read its environment before
+            os.environ[AUTH_MODE] = "token"
     if answer is _Answer.YES:
         return address
     if wants_token:
@@ -66,26 +92,26 @@ class _Answer(Enum):
 
 
 def _asked(address: str, environment: Mapping[str, str]) -> _Answer:
-    """Whether a head answers there. In a process of its own: where none does, Ray waits a minute and then ends the process."""
+    """Ask with ``ray status`` whether a head answers there. If none does, that command waits a minute and then ends its process."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
-    except OSError:  # nobody listens: no need to wait for Ray to find out
+    except OSError:  # nothing listens: no need to wait until Ray finds out
         return _Answer.NO
-    command = [sys.executable, "-c", _ASK, address]
+    command = [sys.executable, "-P", "-c", _RAY, "status", "--address", address]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, env={**os.environ, **environment}, check=False
         )
     except subprocess.TimeoutExpired:
         return _Answer.NO
-    if done.returncode == 0:
+    if done.returncode == 0 or "version mismatch" in done.stderr:  # of versions, ray.init tells more
         return _Answer.YES
     return _Answer.REFUSES if "AuthenticationError" in done.stderr else _Answer.NO
 
 
 def usable_folder(typed: str) -> Path:
-    """The folder for Ray's files, made where it is not there. ConfigError where it cannot be, or is too deep."""
+    """Return the folder for Ray's files, and make it if it is not there. Raises ConfigError if that fails or its path is too long."""
     folder = Path(typed).resolve()
     check_ray_folder(folder)
     try:
@@ -97,8 +123,8 @@ def usable_folder(typed: str) -> Path:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the body is done, then KeyboardInterrupt: half of a cluster could not be ended. Ray's own handler of
-    SIGTERM, which ends the process without the clean-up that Ctrl-C gets, is put away."""
+    """Hold Ctrl-C and SIGTERM back until the body is done, then raise KeyboardInterrupt: half of a connection could not be ended.
+    Afterwards SIGTERM has the handler of before, not Ray's, which ends the process without the clean-up that Ctrl-C gets."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -111,21 +137,3 @@ def signals_held() -> Iterator[None]:
             signal.signal(number, handler)
     if held:
         raise KeyboardInterrupt
-
-
-@contextmanager
-def apart() -> Iterator[None]:
-    """Ray's processes that start inside get process groups of their own: what a terminal, `timeout` or a supervisor sends to the group of
-    the driver is for the driver, who ends them."""
-    services: Any = ray._private.services
-    before = services.ConsolePopen
-
-    class Apart(before):  # type: ignore[misc, valid-type]
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, process_group=0, **named)
-
-    services.ConsolePopen = Apart
-    try:
-        yield
-    finally:
-        services.ConsolePopen = before

@@ -13,7 +13,7 @@ from rlcore_plugin_ray.driver_inbox import DriverInbox
 from rlcore_plugin_ray.node_placement import Places
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.producer_host import ProducerHost
-from rlcore_plugin_ray.remote import gist, is_death
+from rlcore_plugin_ray.remote import COORDINATOR, CalleeDiedError, gist, is_death
 from rlcore_plugin_ray.session import Seat, Session
 
 __all__ = ["Patience", "ProducerTeam"]
@@ -26,6 +26,9 @@ the run: see ``_ended``."""
 _START_SECONDS = 120.0
 """How long an actor that replaces another may take until its process is there (its engine may take longer): where a node goes away
 at the wrong moment, Ray waits for ever for it to come back."""
+
+_ROOM_SECONDS = 5.0
+"""How long Ray may look for a node that has room for an actor whose own node is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,18 +208,20 @@ class ProducerTeam:
             seat.serves = True
 
     def _ended(self, seat: _Seat, actor: Any, error: BaseException | None) -> None:
-        """A producer's work is over, by an error or by ``stop``."""
+        """React to the end of a producer's work, by an error or by ``stop``."""
         if self._stopping or error is None or seat.actor is not actor:
             return
         if isinstance(error, WeightsError):
-            raise self._inbox.cause(error)  # what a producer sees first where the trainer dies
+            raise self._inbox.cause(error)  # what a producer sees first if the trainer dies
         if isinstance(error, _FATAL):
             raise error
+        if isinstance(error, CalleeDiedError) and str(error) == COORDINATOR:
+            return  # the driver itself is told of that
         self.on_loss(seat.name)
-        dead = self._session.dead(error) if is_death(error) else ""
-        if dead == "coordinator":
-            return  # said elsewhere
-        seat.last_reason = gist(error) if not dead else f"the process of {dead} died"
+        if isinstance(error, CalleeDiedError):
+            seat.last_reason = f"the process of {error} died"
+        else:
+            seat.last_reason = f"the process of {seat.name} died" if is_death(error) else gist(error)
         name, seat.actor = seat.name, None
         self._session.kill(actor)
         self._inbox.watch(self._schedule.worker_lost.remote(name), lambda lost, failure: self._lost(seat, name, lost, failure))
@@ -237,21 +242,15 @@ class ProducerTeam:
             self._say(f"warning: {what}; {seat.name} takes its place")
 
     def _reseat(self, seat: _Seat) -> bool:
-        """A new actor in its place, or on another node where that is gone; False where there is none."""
+        """Put a new actor in its place, or, if its node is gone, on a node that Ray chooses; return False if none has room."""
         seat.life += 1
-        alive = [node.node_id for node in self._session.nodes()]
-        if seat.node not in alive:
-            taken = [other.node for other in self._seats if other is not seat]
-            order = sorted(alive, key=lambda node: (taken.count(node), node in self._places.trainers, node))
-            for node in order:
-                try:
-                    group = self._session.reserve([(node, self._places.cpus, self._places.producer_gpus)], seconds=5.0)
-                except ConfigError:
-                    continue
-                seat.group, seat.node, seat.bundle = group, node, 0
-                break
-            else:
+        if seat.node not in {node.node_id for node in self._session.nodes()}:
+            needs = (None, self._places.cpus, self._places.producer_gpus)
+            try:
+                seat.group, seat.bundle = self._session.reserve([needs], seconds=_ROOM_SECONDS), 0
+            except ConfigError:
                 return False
+            seat.node = self._session.home(seat.group, seat.bundle)
         self._sit(seat)
         self._load(seat, seat.actor)
         return True

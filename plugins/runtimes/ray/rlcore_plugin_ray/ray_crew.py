@@ -23,15 +23,13 @@ from rlcore.api.runtime import (
     Shipment,
     Status,
     TaskReport,
+    Texts,
     Timing,
     Update,
     WorkerLostError,
-    fingerprints,
     fitting_transfers,
-    load_data,
     make_evaluator,
     make_watch,
-    read_texts,
     schedule_settings,
     transfer_spec,
 )
@@ -52,17 +50,25 @@ _LAST_SECONDS = 5.0
 
 
 class RayCrew(Crew):
-    """See ``Crew``. What is cheap to refuse is refused before Ray starts; what is loaded is loaded everywhere at the same time."""
+    """See ``Crew``. What must be loaded is loaded by all actors at the same time. ``address``: what ``Session`` takes."""
 
     loop_role = "driver"
 
-    def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        texts: Texts,
+        fingerprints: Mapping[str, str],
+        *,
+        address: str | None,
+        closing: ExitStack,
+        say: Callable[[str], None],
+    ) -> None:
         self._plan = plan
         self._say = say
-        data = load_data(plan, say)
-        self._texts = read_texts(plan, data)
+        self._texts = texts
         self.tokenizer = self._texts.tokenizer
-        self.fingerprints = fingerprints(data, self.tokenizer)
+        self.fingerprints = fingerprints
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon
         shipment = Shipment.of(plan, self.fingerprints)
@@ -75,7 +81,7 @@ class RayCrew(Crew):
         self._pending: Any = None
         self._closed = False
         self._keep_scored = plan.registry.observers(say).want_groups
-        self._session = closing.enter_context(Session(plan.config.run, say))
+        self._session = closing.enter_context(Session(address, plan.config.run, say))
         places = self._place()
         home = self._session.nodes()[0].node_id
         self._schedule = self._session.service(ScheduleService, schedule, make_watch(plan), node=home, called="coordinator")

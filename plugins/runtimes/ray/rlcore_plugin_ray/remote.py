@@ -10,11 +10,12 @@ from typing import Any
 
 from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedError, RayActorError, RayTaskError
 
-from rlcore.api import Group, Prompt, Rollout
+from rlcore.api import Group, Prompt, Rollout, RunError
 from rlcore.api.runtime import Arrival
 
-__all__ = ["Answered", "Links", "answer", "gist", "is_death", "outcome", "unwrapped"]
+__all__ = ["COORDINATOR", "Answered", "CalleeDiedError", "Links", "answer", "gist", "is_death", "outcome", "unwrapped"]
 
+COORDINATOR = "the coordinator"
 _GIST = 300
 
 Answered = Callable[[Any, BaseException | None], None]
@@ -49,6 +50,15 @@ def is_death(error: BaseException) -> bool:
     return isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError)
 
 
+class CalleeDiedError(RunError):
+    """An actor that a producer called has died; its message is what that actor is called."""
+
+
+def _naming(callee: str, then: Answered) -> Answered:
+    """Have ``then`` told of the death of the actor that was called as a CalleeDiedError: Ray's error does not say whose death it was."""
+    return lambda value, error: then(value, CalleeDiedError(callee) if error is not None and is_death(error) else error)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """Whom a producer talks to: the schedule, and store and judge of its node. Actor handles."""
@@ -59,7 +69,7 @@ class Links:
 
     def lease(self, worker: str, k: int, serving: int, then: Answered) -> None:
         """``ScheduleService.lease``."""
-        answer(self.schedule.lease.remote(worker, k, serving), then)
+        answer(self.schedule.lease.remote(worker, k, serving), _naming(COORDINATOR, then))
 
     def serving(self, worker: str, version: int) -> None:
         """``ScheduleService.serving``; nobody waits for it."""
@@ -67,8 +77,8 @@ class Links:
 
     def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Answered) -> None:
         """``GroupStore.deliver``."""
-        answer(self.store.deliver.remote(worker, arrivals, groups), then)
+        answer(self.store.deliver.remote(worker, arrivals, groups), _naming("the store of its node", then))
 
     def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Answered) -> None:
         """``JudgeHost.score``."""
-        answer(self.judge.score.remote(prompt, rollouts, counted), then)
+        answer(self.judge.score.remote(prompt, rollouts, counted), _naming("the judge of its node", then))

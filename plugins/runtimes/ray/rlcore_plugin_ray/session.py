@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import threading
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import RunSection, install_line
-from rlcore_plugin_ray.joining import apart, head_address, signals_held, usable_folder
+from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
+from rlcore_plugin_ray.own_cluster import first_line, not_started
 
 __all__ = ["Seat", "Session"]
 
@@ -38,60 +41,57 @@ class Seat:
 
 
 class Session:
-    """A context. Actors that it makes are killed when it ends."""
+    """A context: a connection to the cluster at ``address`` (None: this process has one). Actors that it makes are killed when it ends."""
 
-    def __init__(self, settings: RunSection, say: Callable[[str], None]) -> None:
+    def __init__(self, address: str | None, settings: RunSection, say: Callable[[str], None]) -> None:
+        self._address = address
         self._settings = settings
         self._say = say
         self._actors: list[Any] = []
-        self._names: dict[str, str] = {}
         self._groups: list[PlacementGroup] = []
-        self._joined = False
+        self._connected = contextlib.ExitStack()
         self._run = uuid.uuid4().hex[:12]
 
     def __enter__(self) -> Session:
-        self._joined = ray.is_initialized()
-        try:
-            if not self._joined:
-                self._connect()
-        except BaseException:
-            ray.shutdown()
-            raise
-        dashboard = ray.get_runtime_context().worker.node.address_info.get("webui_url") if ray.is_initialized() else None
+        if self._address is None:
+            dashboard = ray.init(ignore_reinit_error=True, configure_logging=False).dashboard_url
+        else:
+            try:
+                dashboard = self._connect(self._address)
+            except BaseException:
+                ray.shutdown()
+                raise
         self._say(f"Ray dashboard: http://{dashboard}" if dashboard else _no_dashboard())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for actor in self._actors:
-            with suppress(RayError):  # the head may be gone, and what ended the run is the error to see
+            with contextlib.suppress(RayError):  # the head may be gone, and what ended the run is the error to see
                 ray.kill(actor)
         for group in self._groups:
-            with suppress(RayError):
+            with contextlib.suppress(RayError):
                 remove_placement_group(group)
-        if not self._joined:
-            ray.shutdown()
+        self._connected.close()
 
-    def _connect(self) -> None:
-        settings = self._settings
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Without it Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    def _connect(self, address: str) -> str | None:
+        """Return the address of the dashboard, if there is one."""
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "namespace": f"rlcore-{os.getpid()}"}
-        address = settings.master_address and head_address(settings.master_address)
-        if address is None and settings.ray_dir is not None:
-            options["_temp_dir"] = str(usable_folder(settings.ray_dir))
+        if address == "local" and self._settings.ray_dir is not None:
+            options["_temp_dir"] = str(usable_folder(self._settings.ray_dir))
+        others = threading.enumerate()
         try:
-            with signals_held(), apart():
-                ray.init(address=address or "local", **options)
+            with signals_held():
+                context = ray.init(address=address, **options)
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            if address is None:
-                raise ConfigError(f"no Ray cluster can be started here: {first}; --ray-dir names another folder for its files") from error
+            if address == "local":
+                raise not_started(first_line(error)) from error
             raise ConfigError(
-                f"the Ray cluster at {address} cannot be joined: {first}; type --master_address HOST:PORT, as ray start --head says"
+                f"the Ray cluster at {address} cannot be joined: {first_line(error)}; type --master_address HOST:PORT, as ray start "
+                "--head says"
             ) from error
-        # Ray prints on standard output what its nodes report of dead workers, whatever log_to_driver says; the run says it itself.
-        ray._private.worker._worker_logs_enabled = False
+        self._connected.callback(_shut_down)
+        self._connected.enter_context(_muted([thread for thread in threading.enumerate() if thread not in others]))
+        return context.dashboard_url or None
 
     def nodes(self) -> list[Node]:
         """The nodes that live, the driver's first."""
@@ -108,10 +108,11 @@ class Session:
         ]
         return sorted(views, key=lambda node: (node.node_id != own, node.node_id))
 
-    def reserve(self, bundles: list[tuple[str, float, float]], seconds: float = 60.0) -> PlacementGroup:
-        """One bundle each of (node, cpus, gpus), all or none. ConfigError where the cluster has not that much free in time."""
+    def reserve(self, bundles: Sequence[tuple[str | None, float, float]], seconds: float = 60.0) -> PlacementGroup:
+        """Reserve one bundle each of (node, cpus, gpus), all or none; for None, Ray chooses the node. Raises ConfigError if the cluster has
+        not that much free in time."""
         resources = [{"CPU": cpus, **({"GPU": gpus} if gpus else {})} for _, cpus, gpus in bundles]
-        labels = [{"ray.io/node-id": node} for node, _, _ in bundles]
+        labels = [{"ray.io/node-id": node} if node is not None else {} for node, _, _ in bundles]
         group = placement_group(resources, strategy="PACK", bundle_label_selector=labels)
         if not group.wait(seconds):
             remove_placement_group(group)
@@ -123,13 +124,18 @@ class Session:
         self._groups.append(group)
         return group
 
+    def home(self, group: PlacementGroup, bundle: int) -> str:
+        """Return the id of the node that holds a bundle."""
+        node: str = placement_group_table(group)["bundles_to_node_id"][bundle]
+        return node
+
     def actor(self, cls: type, *args: Any, seat: Seat, called: str, threads: int = 1) -> Any:
-        """An actor of a role, in its bundle; errors name it as ``called``. Ray does not start it anew. Its calls of the concurrency groups
-        ``life`` and ``mail`` run beside the others."""
+        """Make an actor of a role in its bundle. Ray does not start it anew. Calls in its concurrency groups ``life`` and ``mail`` run
+        beside its other calls."""
         options = {"num_cpus": seat.cpus, "num_gpus": seat.gpus, "max_restarts": 0, "max_concurrency": threads}
         strategy = PlacementGroupSchedulingStrategy(placement_group=seat.group, placement_group_bundle_index=seat.bundle)
         made = ray.remote(concurrency_groups={"life": 1, "mail": 1})(cls)
-        return self._keep(made.options(scheduling_strategy=strategy, **options).remote(*args), called)
+        return self._keep(made.options(scheduling_strategy=strategy, **options).remote(*args))
 
     def service(self, cls: type, *args: Any, node: str, called: str, restarts: int = 0, **named: Any) -> Any:
         """An actor that reserves nothing, on one node; with ``restarts`` Ray starts it anew and repeats the calls that were under way."""
@@ -141,7 +147,7 @@ class Session:
             "name": self.unique(called),
         }
         strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        return self._keep(ray.remote(cls).options(scheduling_strategy=strategy, **options).remote(*args, **named), called)
+        return self._keep(ray.remote(cls).options(scheduling_strategy=strategy, **options).remote(*args, **named))
 
     def kill(self, actor: Any) -> None:
         """End an actor now."""
@@ -159,17 +165,12 @@ class Session:
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
         answers = []
         for ref in ready:
-            with suppress(RayError):
+            with contextlib.suppress(RayError):
                 answers.append(ray.get(ref))
         return answers
 
-    def dead(self, error: BaseException) -> str:
-        """What the actor is called whose death an error reports."""
-        return self._names.get(str(getattr(error, "actor_id", "")), "an actor")
-
-    def _keep(self, actor: Any, called: str) -> Any:
+    def _keep(self, actor: Any) -> Any:
         self._actors.append(actor)
-        self._names[actor._actor_id.hex()] = called
         return actor
 
 
@@ -177,3 +178,35 @@ def _no_dashboard() -> str:
     if any(find_spec(name) is None for name in _DASHBOARD):
         return f"Ray runs without its dashboard, which is not installed: {install_line('rlcore[ray]')}"
     return "Ray runs without its dashboard, which did not come up"
+
+
+def _shut_down() -> None:
+    with contextlib.redirect_stdout(None):  # Ray prints what it has held back of repeated reports
+        ray.shutdown()
+
+
+class _Output:
+    """A text stream that drops what some threads write."""
+
+    def __init__(self, stream: Any, dropped: Collection[threading.Thread]) -> None:
+        self._stream = stream
+        self._dropped = dropped
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.current_thread() in self._dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def _muted(threads: Collection[threading.Thread]) -> Iterator[None]:
+    """Drop what these threads print. Those of Ray print what nodes report of dead workers, whatever ``log_to_driver`` says; the run says
+    that itself."""
+    before: Any = sys.stdout
+    sys.stdout = ours = cast("Any", _Output(before, threads))
+    try:
+        yield
+    finally:
+        if sys.stdout is ours:
+            sys.stdout = before

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 import ray
 import torch
-from ray.util import collective
 
 from rlcore.api import Snapshot, WeightsError
 from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, Follower, Manifest, OnFailure, WeightTransfer, write_tensors
 from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
-from rlcore_plugin_ray.weights_group import destroy_group, host_group, join_group
+from rlcore_plugin_ray.weights_group import WeightsGroup
 
 __all__ = ["CollectivePublisher", "CollectiveReceiver", "CollectiveTransfer"]
 
@@ -44,20 +43,20 @@ class _Word:
     checksums: np.ndarray
 
 
-def _broadcast(flat: np.ndarray, start: int, group: str, device: str) -> int:
-    """Send or receive one piece of ``flat``; returns where it ends."""
+def _broadcast(flat: np.ndarray, start: int, group: WeightsGroup) -> int:
+    """Send or receive one piece of ``flat``; return where it ends."""
     piece = flat[start : start + _PIECE]
-    if device == "cpu":
-        collective.broadcast(torch.from_numpy(piece), 0, group)
+    if group.device == "cpu":
+        group.broadcast(torch.from_numpy(piece))
     else:
-        staged = torch.from_numpy(piece).to(device)
-        collective.broadcast(staged, 0, group)
+        staged = torch.from_numpy(piece).to(group.device)
+        group.broadcast(staged)
         torch.from_numpy(piece).copy_(staged)
     return start + len(piece)
 
 
 class CollectivePublisher(BackgroundPublisher):
-    """Publisher by broadcast; see the module. In a Ray actor only, as ``ray.util.collective`` demands. Call ``left`` for every death."""
+    """Publisher by broadcast; see the module. Call ``left`` for every death."""
 
     def __init__(self, deadline: float, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
         self._changed = threading.Condition()
@@ -67,7 +66,7 @@ class CollectivePublisher(BackgroundPublisher):
         self._flat = np.zeros(0, np.uint8)
         self._ready_word: tuple[Manifest, np.ndarray] | None = None
         self._newest: Snapshot | None = None
-        self._group: tuple[frozenset[str], str] | None = None
+        self._group: tuple[frozenset[str], WeightsGroup] | None = None
         self._number = -1
         self._sent: dict[str, int] = {}
         super().__init__(deadline, on_failure)
@@ -127,31 +126,31 @@ class CollectivePublisher(BackgroundPublisher):
         known = self._group is not None and self._group[0] == frozenset(targets)
         if not known:
             self._drop_group()
-            self._group = (frozenset(targets), host_group(self._device, self._deadline))
+            self._group = (frozenset(targets), WeightsGroup.host(self._device, self._deadline))
         assert self._group is not None
-        name = self._group[1]
+        group = self._group[1]
         ranks = {token: rank for rank, token in enumerate(targets, 1)}
         self._number += 1
-        self._ask.now("post", self._number, _Word(version, name, ranks, manifest.to_bytes(), checksums))
+        self._ask.now("post", self._number, _Word(version, group.name, ranks, manifest.to_bytes(), checksums))
         missing = self._ask.now("gathered", self._number, targets, self._deadline, waits=self._deadline)
         if missing:
             raise self._standstill(version, sorted(missing.values()))
         broke, reached, began = "a receiver left before the transfer began", 0, time.monotonic()
         if missing is not None:
-            broke, reached, began = self._broadcast_all(name, None if known else len(targets) + 1, manifest.size)
+            broke, reached, began = self._broadcast_all(group, None if known else len(targets) + 1, manifest.size)
         if broke:
             self._broken(version, targets, reached, began + self._deadline, broke)
         return not broke and not self._closed
 
-    def _broadcast_all(self, name: str, joins: int | None, size: int) -> tuple[str, int, float]:
+    def _broadcast_all(self, group: WeightsGroup, joins: int | None, size: int) -> tuple[str, int, float]:
         """What broke, "" for nothing; the bytes that were sent; when the last piece began. ``joins``: members of a group to be made."""
         reached, began = 0, time.monotonic()
         try:
             if joins is not None:
-                join_group(name, 0, joins)
+                group.join(0, joins)
             while reached < size and not self._closed:
                 began = time.monotonic()
-                reached = _broadcast(self._flat[:size], reached, name, self._device)
+                reached = _broadcast(self._flat[:size], reached, group)
         except RuntimeError as error:
             return str(error), reached, began  # not the exception: its traceback would keep the group's connections open
         return "", reached, began
@@ -177,7 +176,7 @@ class CollectivePublisher(BackgroundPublisher):
 
     def _drop_group(self) -> None:
         if self._group is not None:
-            destroy_group(self._group[1])
+            self._group[1].leave()
             self._group = None
 
     def _interrupt(self) -> None:
@@ -190,7 +189,7 @@ class CollectivePublisher(BackgroundPublisher):
 
 
 class CollectiveReceiver(BackgroundReceiver):
-    """Receiver by broadcast; see the module. In a Ray actor only."""
+    """Receiver by broadcast; see the module."""
 
     def __init__(self, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
@@ -198,7 +197,7 @@ class CollectiveReceiver(BackgroundReceiver):
         self._trainer = address.trainer
         self._token = uuid.uuid4().hex
         self._number = -1
-        self._group = ""
+        self._group: WeightsGroup | None = None
         self._broke = ""
         self._flats: dict[int, np.ndarray] = {}
         self._spare = np.zeros(0, np.uint8)
@@ -247,24 +246,23 @@ class CollectiveReceiver(BackgroundReceiver):
 
     def _receive(self, word: _Word, rank: int, flat: np.ndarray, follower: Follower) -> str:
         """What broke, "" for nothing."""
-        device = word.group.rsplit("/", 2)[1]
         reached = 0
         try:
-            if self._group != word.group:
+            if self._group is None or self._group.name != word.group:
                 self._drop_group()
-                self._group = word.group
-                join_group(word.group, rank, len(word.ranks) + 1)
+                self._group = WeightsGroup(word.group)
+                self._group.join(rank, len(word.ranks) + 1)
             while reached < len(flat):
-                reached = _broadcast(flat, reached, word.group, device)
+                reached = _broadcast(flat, reached, self._group)
                 follower.follow(reached)
         except RuntimeError as error:
             return str(error) or type(error).__name__
         return ""
 
     def _drop_group(self) -> None:
-        if self._group:
-            destroy_group(self._group)
-            self._group = ""
+        if self._group is not None:
+            self._group.leave()
+            self._group = None
 
     def _let_go(self, version: int) -> None:
         # A view that is kept against the contract would change: the memory is used again.

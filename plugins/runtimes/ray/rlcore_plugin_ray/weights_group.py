@@ -1,94 +1,86 @@
-"""A group for ``ray.util.collective`` that can come and go: its own rendezvous, and none of the process's default process group.
+"""A group that broadcasts weights over gloo or nccl, and that can come and go.
 
-Ray's own gloo group (2.60) is a subgroup of torch's default process group, of which a process has one: a trainer rank's holds the trainer
-ranks, and no group of it and the producers can be made. So a backend of our own is registered, with torch's process groups inside.
+It is a process group of torch with a store of its own, beside the default process group of the process: that of a trainer rank holds the
+trainer ranks, and ``torch.distributed.new_group`` makes groups of its members only.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import secrets
+import socket
+import struct
 from datetime import timedelta
 from typing import Any
 
 import ray
 import torch
 import torch.distributed
-from ray.util import collective
-from ray.util.collective.collective_group.base_collective_group import BaseGroup
 
-__all__ = ["destroy_group", "host_group", "join_group"]
+__all__ = ["WeightsGroup"]
 
 dist: Any = torch.distributed  # its stores and groups are not in its type hints
-_BACKEND = "RLCORE_WEIGHTS"
-_hosted: dict[str, Any] = {}
-# Group name -> the store of rank 0, which is made before the group so that the name can tell its port.
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+_GET_ADDRESS = 0x8915
+"""``SIOCGIFADDR`` of Linux: the IPv4 address of a network interface."""
 
 
-class _WeightsGroup(BaseGroup):  # type: ignore[misc]
-    """Broadcast over gloo or nccl; the name of the group says where to meet: ``token@host:port/device/seconds``."""
+class WeightsGroup:
+    """The name says where to meet: ``token@host:port/device/seconds``. Rank 0 hosts the group, the others make it from its name."""
 
-    def __init__(self, world_size: int, rank: int, group_name: str) -> None:
-        super().__init__(world_size, rank, group_name)
-        place, device, seconds = group_name.partition("@")[2].rsplit("/", 2)
-        host, _, port = place.rpartition(":")
-        timeout = timedelta(seconds=float(seconds))
-        store = _hosted.get(group_name) or dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=timeout)
-        store.set_timeout(timeout)
-        self._store = dist.PrefixStore("weights", store)
-        self._group: Any
-        if device == "cpu":
-            options = dist.ProcessGroupGloo._Options()
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname=ray.util.get_node_ip_address())]
-            options._timeout = timeout
-            self._group = dist.ProcessGroupGloo(self._store, rank, world_size, options)
-        else:
-            options = dist.ProcessGroupNCCL.Options()
-            options._timeout = timeout
-            self._group = dist.ProcessGroupNCCL(self._store, rank, world_size, options)
+    def __init__(self, name: str) -> None:
+        self.name = name
+        place, self.device, seconds = name.partition("@")[2].rsplit("/", 2)
+        self._host, _, port = place.rpartition(":")
+        self._port = int(port)
+        self._timeout = timedelta(seconds=float(seconds))
+        self._store: Any = None
+        self._group: Any = None
 
     @classmethod
-    def backend(cls) -> str:
-        return _BACKEND
+    def host(cls, device: str, deadline: float) -> WeightsGroup:
+        """Return a group with a name of its own, which this process joins as rank 0."""
+        host = ray.util.get_node_ip_address()
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=deadline))
+        made = cls(f"{secrets.token_hex(8)}@{host}:{store.port}/{device}/{deadline:g}")
+        made._store = store
+        return made
 
-    @classmethod
-    def check_backend_availability(cls) -> bool:
-        return bool(dist.is_available())
+    def join(self, rank: int, size: int) -> None:
+        """Take part; all members call it. Raises RuntimeError if they do not all come within the deadline."""
+        if self._store is None:
+            self._store = dist.TCPStore(self._host, self._port, is_master=False, wait_for_workers=False, timeout=self._timeout)
+        if self.device == "cpu":
+            _choose_interface()
+        backend = dist.ProcessGroupGloo if self.device == "cpu" else dist.ProcessGroupNCCL
+        self._group = backend(dist.PrefixStore("weights", self._store), rank, size, self._timeout)
 
-    def broadcast(self, tensor: list[Any], broadcast_options: Any) -> None:
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Send a tensor from rank 0 to the others, who receive into theirs. Raises RuntimeError if a member is gone."""
         options = dist.BroadcastOptions()
-        options.rootRank = broadcast_options.root_rank
-        self._group.broadcast([torch.as_tensor(tensor[0])], options).wait()
+        options.rootRank = 0
+        self._group.broadcast([tensor], options).wait()
 
-    def destroy_group(self) -> None:
-        self._group.abort()
-        del self._group
-        del self._store
-        _hosted.pop(self._group_name, None)
-
-    def allreduce(self, *_: Any, **__: Any) -> None:
-        raise NotImplementedError("a group for weights only broadcasts")
-
-    barrier = reduce = allgather = reducescatter = send = recv = allreduce
+    def leave(self) -> None:
+        """Leave it, whole or broken; a member that still waits in it gets an error."""
+        if self._group is not None:
+            self._group.abort()
+        self._group = self._store = None
 
 
-def host_group(device: str, deadline: float) -> str:
-    """A new name, and the store behind it in this process, which will be rank 0."""
-    host = ray.util.get_node_ip_address()
-    store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=deadline))
-    name = f"{secrets.token_hex(8)}@{host}:{store.port}/{device}/{deadline:g}"
-    _hosted[name] = store
-    return name
-
-
-def join_group(name: str, rank: int, size: int) -> None:
-    """Take part; all members call it. RuntimeError where they do not all come within the deadline."""
-    if not collective.collective.is_backend_available(_BACKEND):
-        collective.collective.register_collective_backend(_BACKEND, _WeightsGroup)
-    collective.init_collective_group(size, rank, backend=_BACKEND, group_name=name)
-
-
-def destroy_group(name: str) -> None:
-    """Leave it, whole or broken; whoever still waits in it gets an error."""
-    if collective.is_group_initialized(name):
-        collective.destroy_collective_group(name)
-    _hosted.pop(name, None)
+def _choose_interface() -> None:
+    """Have gloo listen at the address by which the nodes of the cluster know each other, unless the user has chosen an interface. By itself
+    it takes what the host's name resolves to: 127.0.0.1 on many machines."""
+    if _INTERFACE in os.environ:
+        return
+    address = ray.util.get_node_ip_address()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(asking, _GET_ADDRESS, struct.pack("256s", name.encode()))
+            except OSError:  # it has no IPv4 address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address:
+                os.environ[_INTERFACE] = name
+                return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ def somebody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
-    """The environments that a head was asked in; it wants a token."""
+    """The environments that a head was asked in; it wants a token. Ray is not imported."""
     seen: list[dict[str, str]] = []
 
     def run(command: list[str], *, env: dict[str, str], **other: Any) -> SimpleNamespace:
@@ -34,6 +35,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
     monkeypatch.setattr(joining.subprocess, "run", run)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.delitem(sys.modules, "ray", raising=False)
     return seen
 
 
@@ -48,6 +50,23 @@ def test_without_a_token_the_sentence_says_where_it_is(asked: list[dict[str, str
     with pytest.raises(ConfigError, match=r"the Ray cluster at host:6379 asks for a token, .* copy ~/.ray/auth_token"):
         head_address("host")
     assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_a_program_that_has_imported_ray_must_choose_the_token_mode_itself(
+    asked: list[dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray reads the mode once, at its import."""
+    os.environ["HAS_TOKEN"] = "1"
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace())
+    with pytest.raises(ConfigError, match="has imported ray without one; set RAY_AUTH_MODE=token before it starts"):
+        head_address("host:6400")
+    assert "RAY_AUTH_MODE" not in os.environ
+
+
+def test_a_head_of_another_version_of_ray_is_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    stderr = "RuntimeError: Ray version mismatch: cluster has Ray version 2.1.0 but local Ray version is 2.60.0"
+    monkeypatch.setattr(joining.subprocess, "run", lambda *command, **other: SimpleNamespace(returncode=1, stderr=stderr))
+    assert head_address("host:6400") == "host:6400"
 
 
 def test_what_was_chosen_is_left_alone(asked: list[dict[str, str]]) -> None:

@@ -33,9 +33,6 @@ class Session:
     def kill(self, actor: Actor) -> None:
         self.killed.append(actor)
 
-    def dead(self, error: BaseException) -> str:
-        return "producer-0"
-
 
 class Services:
     def links(self, node: str) -> None: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from rlcore_plugin_ray import session
@@ -17,23 +16,21 @@ DOWN = "Ray runs without its dashboard, which did not come up"
 
 
 @pytest.mark.parametrize(
-    ("info", "absent", "said"),
+    ("url", "absent", "said"),
     [
-        ({"webui_url": "10.1.2.3:8265"}, [], "Ray dashboard: http://10.1.2.3:8265"),
-        ({"webui_url": "10.1.2.3:8265"}, ["aiohttp"], "Ray dashboard: http://10.1.2.3:8265"),  # of a cluster that runs elsewhere
-        ({"webui_url": None}, ["aiohttp"], NONE),
-        ({}, ["opencensus"], NONE),
-        ({"webui_url": None}, [], DOWN),
-        ({}, [], DOWN),
+        ("10.1.2.3:8265", [], "Ray dashboard: http://10.1.2.3:8265"),
+        ("10.1.2.3:8265", ["aiohttp"], "Ray dashboard: http://10.1.2.3:8265"),  # of a cluster that runs elsewhere
+        (None, ["aiohttp"], NONE),
+        ("", ["opencensus"], NONE),
+        (None, [], DOWN),
+        ("", [], DOWN),
     ],
 )
 def test_the_dashboard_s_address_is_said_or_why_there_is_none(
-    monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], absent: list[str], said: str
+    monkeypatch: pytest.MonkeyPatch, url: str | None, absent: list[str], said: str
 ) -> None:
-    node = SimpleNamespace(address_info=info)
-    context = SimpleNamespace(worker=SimpleNamespace(node=node))
-    monkeypatch.setattr(session, "ray", SimpleNamespace(is_initialized=lambda: True, get_runtime_context=lambda: context))
+    monkeypatch.setattr(session.ray, "init", lambda **options: SimpleNamespace(dashboard_url=url))
     monkeypatch.setattr(session, "find_spec", lambda name: None if name in absent else find_spec(name))
     lines: list[str] = []
-    with Session(RunSection(), lines.append):
+    with Session(None, RunSection(), lines.append):
         assert lines == [said]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,10 +46,9 @@ def board(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Board:
     made = Board()
     monkeypatch.setattr(weights_collective, "make_board", lambda: None)
     monkeypatch.setattr(weights_collective, "Ask", lambda *arguments: made)
-    monkeypatch.setattr(weights_collective, "host_group", lambda device, deadline: "group")
-    monkeypatch.setattr(weights_collective, "join_group", lambda *arguments: None)
-    monkeypatch.setattr(weights_collective, "destroy_group", lambda name: None)
-    monkeypatch.setattr(weights_collective, "_broadcast", lambda flat, start, group, device: len(flat))
+    group = SimpleNamespace(name="group", join=lambda rank, size: None, leave=lambda: None)
+    monkeypatch.setattr(weights_collective.WeightsGroup, "host", lambda device, deadline: group)
+    monkeypatch.setattr(weights_collective, "_broadcast", lambda flat, start, group: len(flat))
     monkeypatch.setattr(CollectivePublisher, "_interrupt", lambda publisher: made.ended.set())
     return made
 

@@ -1,0 +1,21 @@
+"""Where a run on Ray begins. Imports no Ray until the cluster is known that the run joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from rlcore.api.runtime import Crew, Plan, fingerprints, load_data, read_texts
+from rlcore_plugin_ray.joining import ray_head
+
+__all__ = ["make_crew"]
+
+
+def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> Crew:
+    """Build the crew of a plan. What is cheap to refuse is refused before Ray starts."""
+    data = load_data(plan, say)
+    texts = read_texts(plan, data)
+    address = closing.enter_context(ray_head(plan.config.run))
+    from rlcore_plugin_ray.ray_crew import RayCrew
+
+    return RayCrew(plan, texts, fingerprints(data, texts.tokenizer), address=address, closing=closing, say=say)
