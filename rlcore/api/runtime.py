@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from rlcore.config import Plan, RunConfig
 from rlcore.config.model import RunSection
-from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
@@ -42,13 +41,13 @@ from rlcore.runtime.judge_host import JudgeClient, JudgeHost
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import (
+    check_reach,
     make_evaluator,
     make_jobs,
     make_judge,
     make_transfer,
     make_watch,
     schedule_settings,
-    transfer_spec,
     used_plugins,
 )
 from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Sleep, Stop
@@ -112,10 +111,10 @@ __all__ = [
     "WorkerLostError",
     "WorkerTime",
     "batch_figures",
+    "check_reach",
     "delivery_of",
     "failure_of",
     "fingerprints",
-    "fitting_transfers",
     "group_of",
     "inference_notes",
     "install_line",
@@ -133,6 +132,5 @@ __all__ = [
     "read_texts",
     "rollout_rows",
     "schedule_settings",
-    "transfer_spec",
     "used_plugins",
 ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from rlcore.config.model import RunConfig
-from rlcore.contracts.specs import PluginKind, RuntimeSpec, Spec, WeightTransferSpec
+from rlcore.contracts.specs import PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
 from rlcore.host.registry import Registry
 
 __all__ = ["fitting_transfers", "transfer_name"]
 
-_FARTHER = ("process", "host", "cluster")
+_FARTHER = get_args(Reach)
 
 
 def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[str, str]:
@@ -25,11 +27,13 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     return (fit[0].name if fit else "auto"), why
 
 
-def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[str, str]:
+def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
     """How far apart trainer and producers may be, and why."""
-    if isinstance(spec, RuntimeSpec) and not spec.several:
+    known = spec if isinstance(spec, RuntimeSpec) else None
+    if known is not None and not known.several:
         return "process", "one process"
-    if config.run.master_address is None:
+    joins = known is None or "run.master_address" in known.settings
+    if (known is not None and known.reach == "host") or (joins and config.run.master_address is None):
         return "host", f"{'an' if runtime[0] in 'aeiou' else 'a'} {runtime.capitalize()} cluster on this host"
     return "cluster", "producers and trainers may be on several hosts"
 

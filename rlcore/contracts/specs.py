@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 __all__ = [
     "AdvantageSpec",
@@ -24,6 +24,10 @@ __all__ = [
     "TrainingBackendSpec",
     "WeightTransferSpec",
 ]
+
+
+Reach = Literal["process", "host", "cluster"]
+"""How far apart two processes are."""
 
 
 class PluginKind(StrEnum):
@@ -173,23 +177,38 @@ class TrackerSpec(Spec):
             raise ValueError(f"TrackerSpec name {self.name!r}: leave the dot out, for the options stand in [log.options.NAME]")
 
 
+def _check_reach(spec: RuntimeSpec | WeightTransferSpec) -> None:
+    if spec.reach not in get_args(Reach):
+        raise ValueError(f"{type(spec).__name__} {spec.name!r}: reach {spec.reach!r} must be process, host or cluster")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec(Spec):
     """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Crew``
     (``rlcore.api.runtime``).
 
-    ``several``: it can place more than one producer or trainer rank, and the weights travel between processes; a runtime without it is one
-    process. ``settings``: the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``,
-    ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
-    ``schedule.producer_load_deadline``. ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
+    ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
+    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``settings``:
+    the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``, ``run.master_port``,
+    ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``, ``schedule.producer_load_deadline``.
+    ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
     whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles, ``runtime = "auto"``
     takes the one with the highest preference; below 0: never by itself."""
 
-    several: bool = False
+    reach: Reach = "process"
     preference: int = 0
     settings: tuple[str, ...] = ()
     requires_module: str = ""
     install: str = ""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        _check_reach(self)
+
+    @property
+    def several(self) -> bool:
+        """Whether it can place more than one producer or trainer rank."""
+        return self.reach != "process"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,14 +221,13 @@ class WeightTransferSpec(Spec):
     than it must, then the one with the highest preference; below 0: never by itself.
     """
 
-    reach: Literal["process", "host", "cluster"]
+    reach: Reach
     runtimes: tuple[str, ...] = ()
     preference: int = 0
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
-        if self.reach not in ("process", "host", "cluster"):
-            raise ValueError(f"WeightTransferSpec {self.name!r}: reach {self.reach!r} must be process, host or cluster")
+        _check_reach(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

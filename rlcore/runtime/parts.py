@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from rlcore.config import Plan
 from rlcore.config.data_source import source_of
 from rlcore.config.model import DataSource
+from rlcore.config.transfer_choice import fitting_transfers
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.types import Sampling
 from rlcore.host.sandboxes import sandboxes_in
@@ -23,6 +25,7 @@ from rlcore.schedule import ScheduleSettings
 from rlcore.weights import WeightTransfer
 
 __all__ = [
+    "check_reach",
     "filter_by",
     "make_evaluator",
     "make_jobs",
@@ -30,7 +33,6 @@ __all__ = [
     "make_transfer",
     "make_watch",
     "schedule_settings",
-    "transfer_spec",
     "used_plugins",
 ]
 
@@ -109,11 +111,16 @@ def make_transfer(plan: Plan) -> WeightTransfer:
     return made
 
 
-def transfer_spec(plan: Plan) -> WeightTransferSpec:
-    """What that plugin declares of itself."""
-    spec = plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport)
-    assert isinstance(spec, WeightTransferSpec)
-    return spec
+def check_reach(plan: Plan, hosts: int) -> None:
+    """Raise ConfigError if trainers and producers are placed on several hosts, and the weight transfer of the plan reaches only one."""
+    config = plan.config
+    spec = plan.registry.spec(PluginKind.TRANSFER, config.weights.transport)
+    if hosts > 1 and isinstance(spec, WeightTransferSpec) and spec.reach != "cluster":
+        better = fitting_transfers(plan.registry, config.run.runtime, "cluster")
+        other = f"type --transport {better[0].name}" if better else "install one that reaches several"
+        raise ConfigError(
+            f"weights.transport {spec.name} reaches one {spec.reach}, and producers and trainers are on {hosts} hosts; {other}"
+        )
 
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:

@@ -60,7 +60,7 @@ def rlcore_register_inference_backends():
 @hookimpl
 def rlcore_register_runtimes():
     return [
-        RuntimeSpec(name="acme", target="x:y", summary="", several=True),
+        RuntimeSpec(name="acme", target="x:y", summary="", reach="cluster"),
         RuntimeSpec(name="threads", target="x:y", config="rlcore_plugin_acme.models:Short", summary=""),
     ]
 """
@@ -223,7 +223,7 @@ def test_auto_takes_the_runtime_that_is_installed_for_several(registry: Registry
     assert preferred_runtime(alone, several=False) == "one"
     assert preferred_runtime(alone, several=True) == "ray", "what is to be installed"
     for name, preference in (("theirs", 0), ("liked", 1), ("never", -1)):
-        alone.add("runtime", RuntimeSpec(name=name, target="builtins:object", summary="s", several=True, preference=preference))
+        alone.add("runtime", RuntimeSpec(name=name, target="builtins:object", summary="s", reach="cluster", preference=preference))
     assert preferred_runtime(alone, several=True) == "liked"
 
 

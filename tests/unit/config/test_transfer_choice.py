@@ -30,7 +30,9 @@ def registry() -> Registry:
     for values in TRANSFERS:
         made.add("transfer", WeightTransferSpec(target="a.b:C", summary="", **values))
     for name in ("many", "other"):
-        made.add("runtime", RuntimeSpec(name=name, target="a.b:C", summary="", several=True))
+        made.add("runtime", RuntimeSpec(name=name, target="a.b:C", summary="", reach="cluster", settings=("run.master_address",)))
+    made.add("runtime", RuntimeSpec(name="anywhere", target="a.b:C", summary="", reach="cluster"))
+    made.add("runtime", RuntimeSpec(name="together", target="a.b:C", summary="", reach="host"))
     made.add("runtime", RuntimeSpec(name="one", target="a.b:C", summary=""))
     return made
 
@@ -44,6 +46,8 @@ def registry() -> Registry:
         ("other", None, ("near", "an Other cluster on this host")),
         ("many", "10.0.0.1", ("far", "producers and trainers may be on several hosts")),
         ("other", "10.0.0.1", ("others", "producers and trainers may be on several hosts")),
+        ("anywhere", None, ("far", "producers and trainers may be on several hosts")),
+        ("together", None, ("near", "a Together cluster on this host")),
         ("absent", None, ("near", "an Absent cluster on this host")),
     ],
 )
@@ -110,5 +114,7 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
 def test_specs_say_what_they_may(registry: Registry) -> None:
     with pytest.raises(ValueError, match="reach 'far' must be process, host or cluster"):
         WeightTransferSpec(name="x", target="a.b:C", summary="", reach="far")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="RuntimeSpec 'x': reach 'far' must be process, host or cluster"):
+        RuntimeSpec(name="x", target="a.b:C", summary="", reach="far")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"TrackerSpec name 'a\.b': leave the dot out"):
         TrackerSpec(name="a.b", target="a.b:C", summary="")

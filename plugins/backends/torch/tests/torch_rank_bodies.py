@@ -21,7 +21,6 @@ from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sample import sample_batch
 from rlcore_plugin_torch.weights import tensors
-from torch.distributed.distributed_c10d import _set_pg_timeout
 
 from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
@@ -63,7 +62,8 @@ def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> Non
         ranks.open()
         ranks.gather(np.zeros(1))
         if kind == "is silent":
-            _set_pg_timeout(timedelta(seconds=SHORT))  # not before: they need longer to meet on a busy machine
+            assert dist.group.WORLD is not None
+            dist.group.WORLD.set_timeout(timedelta(seconds=SHORT))  # not before: they need longer to meet on a busy machine
         if rank != 1:
             try:
                 ranks.gather(np.zeros(1))

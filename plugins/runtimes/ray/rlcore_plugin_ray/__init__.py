@@ -17,7 +17,7 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
             name="ray",
             target="rlcore_plugin_ray.ray_runtime:make_crew",
             summary="Producers and trainer ranks as Ray actors, on one machine or on many",
-            several=True,
+            reach="cluster",
             preference=10,
             settings=(
                 "run.master_address",

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlcore.api import ConfigError, Group, RunError
+from rlcore.api import Group, RunError
 from rlcore.api.runtime import (
     Crew,
     FilterWatch,
@@ -27,11 +27,10 @@ from rlcore.api.runtime import (
     Timing,
     Update,
     WorkerLostError,
-    fitting_transfers,
+    check_reach,
     make_evaluator,
     make_watch,
     schedule_settings,
-    transfer_spec,
 )
 from rlcore_plugin_ray.driver_inbox import DriverInbox
 from rlcore_plugin_ray.evaluating import Evaluations
@@ -97,14 +96,8 @@ class RayCrew(Crew):
         nodes = self._session.nodes()
         trainers, producers = roles(self._plan.config)
         places = place(nodes, trainers=trainers, producers=producers, colocated=self._plan.config.run.placement == "colocated")
-        hosts = {node.address for node in nodes if node.node_id in (places.trainers[0], *places.producers)}
-        transfer = transfer_spec(self._plan)
-        if transfer.reach == "host" and len(hosts) > 1:
-            better = fitting_transfers(self._plan.registry, "ray", "cluster")
-            raise ConfigError(
-                f"weights.transport {transfer.name} reaches one host, and producers and trainers are on {len(hosts)}; type --transport "
-                f"{better[0].name if better else 'and one that reaches several'}"
-            )
+        used = (places.trainers[0], *places.producers)
+        check_reach(self._plan, hosts=len({node.address for node in nodes if node.node_id in used}))
         return places
 
     def _start(self, places: Places, shipment: Shipment, closing: ExitStack) -> None:

@@ -9,8 +9,10 @@ from ray.exceptions import ActorDiedError
 from rlcore_plugin_ray.driver_inbox import DriverInbox
 from rlcore_plugin_ray.node_placement import Node, Places
 from rlcore_plugin_ray.producer_team import Patience, ProducerTeam
+from rlcore_plugin_ray.remote import COORDINATOR, CalleeDiedError
+from rlcore_plugin_ray.session import Seat
 
-from rlcore.api import DataError, RunError, WeightsError
+from rlcore.api import ConfigError, DataError, RunError, WeightsError
 from rlcore.api.runtime import RewardBudgetError, WorkerLostError
 from tests.ray_answers import Actor
 
@@ -21,12 +23,27 @@ class Session:
     def __init__(self) -> None:
         self.made: dict[str, Actor] = {}
         self.killed: list[Actor] = []
+        self.seats: dict[str, Seat] = {}
+        self.alive = ["n"]
+        self.room = True
+        self.reserved: list[Any] = []
         self.ready: dict[str, Any] = {"lives": lambda: 1, "prepare": lambda: None, "connect": lambda: None}
 
     def nodes(self) -> list[Node]:
-        return [Node(node_id="n", address="a", cpus=2, gpus=0)]
+        return [Node(node_id=node, address="a", cpus=2, gpus=0) for node in self.alive]
+
+    def reserve(self, bundles: list[Any], seconds: float) -> str:
+        self.reserved.append(bundles)
+        if not self.room:
+            raise ConfigError("the cluster has no room")
+        return "a group of its own"
+
+    def home(self, group: str, bundle: int) -> str:
+        assert group == "a group of its own"
+        return self.alive[bundle]
 
     def actor(self, cls: type, *args: Any, seat: Any, called: str, threads: int) -> Actor:
+        self.seats[called] = seat
         actor = self.made[called] = Actor(**dict(self.ready))
         return actor
 
@@ -35,7 +52,11 @@ class Session:
 
 
 class Services:
-    def links(self, node: str) -> None: ...
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def links(self, node: str) -> None:
+        self.asked.append(node)
 
     def drop_dead(self) -> list[str]:
         return []
@@ -46,12 +67,13 @@ class Stage:
 
     def __init__(self, restarts: int = 1, delivered: int = 0, engine: float = 60.0, load: float = 60.0, weights: float = 60.0) -> None:
         self.session, self.inbox, self.said, self.lost = Session(), DriverInbox(), list[str](), list[str]()
+        self.services = Services()
         schedule = Actor(join=lambda: None, worker_lost=lambda: (3, delivered))
         places = Places(trainers=("n",), producers=("n", "n"), cpus=0.5, trainer_gpus=0, producer_gpus=0)
         self.team = ProducerTeam(
             self.session,  # type: ignore[arg-type]
             self.inbox,
-            Services(),  # type: ignore[arg-type]
+            self.services,  # type: ignore[arg-type]
             schedule,
             None,  # type: ignore[arg-type]
             places,
@@ -181,3 +203,43 @@ def test_an_old_actor_s_late_words_are_not_heard() -> None:
     stage.session.made["producer-0"].calls["serves"][0].give(0)
     stage.inbox.drain()
     assert not stage.team.serving
+
+
+def test_who_loses_the_coordinator_is_not_replaced() -> None:
+    """The driver itself is told of that death, and ends the run."""
+    stage = Stage()
+    stage.serve("producer-0", "producer-1")
+    stage.die("producer-0", CalleeDiedError(COORDINATOR))
+    stage.inbox.drain()
+    assert list(stage.session.made) == ["producer-0", "producer-1"]
+    assert stage.said == stage.lost == []
+
+
+def test_who_loses_a_service_of_its_node_is_replaced_and_the_service_is_named() -> None:
+    stage = Stage()
+    stage.serve("producer-0", "producer-1")
+    stage.die("producer-0", CalleeDiedError("the store of its node"))
+    stage.inbox.drain()
+    assert stage.said[0].startswith("warning: producer-0 was lost (the process of the store of its node died);")
+    assert "producer-0.1" in stage.session.made
+
+
+def test_who_loses_its_node_moves_to_one_that_ray_chooses() -> None:
+    stage = Stage(restarts=5)
+    stage.serve("producer-0", "producer-1")
+    stage.session.alive = ["other"]
+    stage.die("producer-0")
+    stage.inbox.drain()
+    assert stage.session.reserved == [[(None, 0.5, 0)]]
+    seat = stage.session.seats["producer-0.1"]
+    assert (seat.group, seat.bundle) == ("a group of its own", 0)
+    assert stage.services.asked[-1] == "other"
+
+
+def test_who_loses_its_node_and_finds_no_room_is_given_up() -> None:
+    stage = Stage(restarts=5)
+    stage.serve("producer-0", "producer-1")
+    stage.session.alive, stage.session.room = ["other"], False
+    stage.die("producer-0")
+    stage.inbox.drain()
+    assert "no node has room for another; the run goes on with 1 producer" in stage.said[-1]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +132,16 @@ def test_every_trainer_rank_closes_its_backend(tmp_path: Path, monkeypatch: pyte
     assert (outcome.exit_code == 0) == (not fails), outcome
     assert "planted" in outcome.stderr or not fails, outcome
     assert made == closed == {0, 1}
+
+
+def test_shared_memory_is_refused_where_the_roles_are_on_two_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one host it is taken, however many nodes of Ray there are."""
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    argv = ("train", tester.fake_run(), "--json", "--runtime", "ray", "--transport", "shared", "-i", "1", "--max-steps", "1")
+    with ray_in_one_process(monkeypatch, nodes=2) as stage:
+        tester.run(*argv).assert_ok()
+        apart = [replace(node, address=f"10.0.0.{number}") for number, node in enumerate(stage.nodes())]
+        monkeypatch.setattr(stage, "nodes", lambda: apart)
+        refused = tester.run(*argv)
+    assert refused.exit_code == 2, refused
+    assert "shared reaches one host, and producers and trainers are on 2 hosts; type --transport object_store" in refused.stderr

@@ -1,16 +1,21 @@
-"""What a run says of Ray's dashboard: its address, or why there is none."""
+"""The connection to Ray: what it says of the dashboard, what it keeps Ray from printing, and what it says if there is none."""
 
 from __future__ import annotations
 
+import sys
+import threading
 from importlib.util import find_spec
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rlcore_plugin_ray import session
 from rlcore_plugin_ray.session import Session
 
+from rlcore.api import ConfigError
 from rlcore.api.runtime import RunSection, install_line
 
+SECONDS = 20.0
 NONE = f"Ray runs without its dashboard, which is not installed: {install_line('rlcore[ray]')}"
 DOWN = "Ray runs without its dashboard, which did not come up"
 
@@ -34,3 +39,34 @@ def test_the_dashboard_s_address_is_said_or_why_there_is_none(
     lines: list[str] = []
     with Session(None, RunSection(), lines.append):
         assert lines == [said]
+
+
+def test_what_ray_s_own_threads_print_is_dropped(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ray prints what nodes report of dead workers on standard output, between the lines of --json."""
+    go = threading.Event()
+    speaks = threading.Thread(target=lambda: (go.wait(SECONDS), print("(raylet) A worker died")))
+
+    def init(**options: Any) -> SimpleNamespace:
+        speaks.start()
+        return SimpleNamespace(dashboard_url="")
+
+    monkeypatch.setattr(session.ray, "init", init)
+    monkeypatch.setattr(session.ray, "shutdown", lambda: print("(raylet) [repeated 2x]"))
+    before = sys.stdout
+    with Session("host:1", RunSection(), lambda line: None):
+        go.set()
+        speaks.join()
+        print("ours")
+    assert sys.stdout is before
+    assert capsys.readouterr().out == "ours\n"
+
+
+def test_a_cluster_that_cannot_be_joined_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: Any) -> None:
+        raise ConnectionError("no raylet here\nand more")
+
+    monkeypatch.setattr(session.ray, "init", init)
+    with pytest.raises(ConfigError, match=r"^the Ray cluster at host:1 cannot be joined: no raylet here; type --master_address"):
+        Session("host:1", RunSection(), lambda line: None).__enter__()
+    with pytest.raises(ConfigError, match=r"^no Ray cluster can be started here: no raylet here; --ray-dir"):
+        Session("local", RunSection(), lambda line: None).__enter__()

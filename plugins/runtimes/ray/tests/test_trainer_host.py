@@ -7,17 +7,51 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
 
 import pytest
 import ray
 from rlcore_plugin_ray.trainer_host import TrainerHost
 
-from rlcore.api import ConfigError, Snapshot, WeightsError
+from rlcore.api import ConfigError, WeightsError
 from rlcore.api.runtime import Shipment
 from rlcore.testing import RunTester, make_plan
 
 SECONDS = 20.0
+BROKEN = """
+import threading
+
+from rlcore.api import WeightsError, WeightTransferSpec, hookimpl
+from rlcore.api.weights import BackgroundPublisher, WeightTransfer
+
+rlcore_api = "1.0"
+
+
+class BrokenPublisher(BackgroundPublisher):
+    def __init__(self, deadline, on_failure):
+        self._changed = threading.Condition()
+        super().__init__(deadline, on_failure)
+
+    def address(self):
+        return None
+
+    def _send(self, snapshot):
+        raise WeightsError(f"version {snapshot.version} went nowhere")
+
+    def _free(self): ...
+
+
+class BrokenTransfer(WeightTransfer):
+    def publisher(self, *, deadline, device="cpu", on_failure=None):
+        return BrokenPublisher(deadline, on_failure)
+
+    def receiver(self, *, name, address, deadline, on_news):
+        raise AssertionError("nobody receives here")
+
+
+@hookimpl
+def rlcore_register_weight_transfers():
+    return [WeightTransferSpec(name="broken", target="rlcore_plugin_broken:BrokenTransfer", summary="Sends nothing", reach="cluster")]
+"""
 
 
 def host() -> TrainerHost:
@@ -40,22 +74,20 @@ def test_where_none_is_asked_for_a_free_one_is_taken() -> None:
 
 @pytest.fixture
 def rank_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainerHost]:
-    """Rank 0 of a run on fakes, whose weights travel through shared memory."""
+    """Rank 0 of a run on fakes, whose weights go nowhere."""
     tester = RunTester(tmp_path).with_fakes()
+    tester.plugins.install("broken", BROKEN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray, "get_gpu_ids", list)
     with tester.plugins:
-        made = TrainerHost(Shipment.of(make_plan(tester.fake_run(), runtime="ray", transport="shared"), {}), 0)
+        made = TrainerHost(Shipment.of(make_plan(tester.fake_run(), runtime="ray", transport="broken"), {}), 0)
         made.prepare(6, "")
         yield made
         made.close()
 
 
-def test_a_transfer_that_fails_in_the_background_ends_its_life(rank_0: TrainerHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transfer_that_fails_in_the_background_ends_its_life(rank_0: TrainerHost) -> None:
     """It may never publish again: without weights nobody makes what it would train on."""
-
-    def broken(publisher: Any, snapshot: Snapshot) -> None:
-        raise WeightsError(f"version {snapshot.version} went nowhere")
 
     ended: Future[str] = Future()
 
@@ -65,7 +97,6 @@ def test_a_transfer_that_fails_in_the_background_ends_its_life(rank_0: TrainerHo
         except WeightsError as error:
             ended.set_result(str(error))
 
-    monkeypatch.setattr("rlcore.weights.shared.SharedPublisher._send", broken)
     threading.Thread(target=live, daemon=True).start()
     rank_0.start(None, None)
     assert ended.result(SECONDS) == "version 0 went nowhere"
