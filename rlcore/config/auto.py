@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.config.chosen import Chosen
-from rlcore.config.layers import get_path
+from rlcore.config.layers import get_path, replaced
 from rlcore.config.model import RunConfig
-from rlcore.contracts.specs import AlgorithmSpec, RewardSpec
+from rlcore.contracts.specs import RewardSpec
 
 __all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve", "resolve_deadlines"]
 
@@ -95,39 +95,27 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
 """In this order: a later one may read an earlier one's value."""
 
 
-def _replaced(config: RunConfig, path: str, value: Any) -> RunConfig:
-    section, _, key = path.partition(".")
-    return config.model_copy(update={section: getattr(config, section).model_copy(update={key: value})})
-
-
-def resolve(config: RunConfig, recipe: AlgorithmSpec | None, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
-    """The configuration without "auto" (an estimator or loss stays if the recipe is not installed, a weight transfer if none
-    fits), and every one resolved."""
+def resolve(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+    """The configuration without "auto", but for what ``chosen`` leaves open; and every one resolved."""
     done: list[Resolved] = []
-    for path, (name, why) in (("run.runtime", chosen.runtime), ("training.name", chosen.training), ("weights.transport", chosen.transfer)):
-        if get_path(config, path) == "auto" != name:
+    for path, (name, why) in chosen.autos.items():
+        if name != "auto":
             done.append(Resolved(path, name, why))
-            config = _replaced(config, path, name)
-    if recipe is not None:
-        for key in ("estimator", "loss"):
-            if getattr(config.algorithm, key) == "auto":
-                done.append(Resolved(f"algorithm.{key}", getattr(recipe, key), f"recipe {recipe.name}"))
-                config = _replaced(config, done[-1].path, done[-1].value)
+            config = replaced(config, path, name)
     for path, rule in _AUTOS:
         if get_path(config, path) == "auto":
             value, why = rule(config)
             done.append(Resolved(path, value, why))
-            config = _replaced(config, path, value)
+            config = replaced(config, path, value)
     return config, tuple(done)
 
 
 def resolve_deadlines(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
     """The deadline of every reward that is installed, from its own declaration where nobody set one."""
     done: list[Resolved] = []
-    entries = list(config.rewards)
-    for index, entry in enumerate(entries):
+    for index, entry in enumerate(config.rewards):
         spec = chosen.spec(f"rewards.{index}.name")
         if entry.deadline == "auto" and isinstance(spec, RewardSpec):
             done.append(Resolved(f"rewards.{index}.deadline", spec.deadline, f"as reward {spec.name} asks for"))
-            entries[index] = entry.model_copy(update={"deadline": spec.deadline})
-    return config.model_copy(update={"rewards": tuple(entries)}), tuple(done)
+            config = replaced(config, done[-1].path, spec.deadline)
+    return config, tuple(done)

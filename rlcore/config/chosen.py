@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from rlcore.config.data_source import source_of
-from rlcore.config.layers import Draft
+from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
@@ -55,14 +55,13 @@ class Part:
 class Chosen:
     """Every part that could be found, by the path of the setting that names it, and what could not.
 
-    ``runtime``, ``training``, ``transfer``: the name, and why if the user left the choice to rlcore ("auto" if no transfer fits).
-    ``single`` and ``several``: the runtimes to name in a sentence to a user who needs one process, or more than one."""
+    ``autos``: by the path of the setting, the name that was chosen and why, if the user left that to rlcore; "auto" stays if no transfer
+    fits, or if the recipe that names an estimator or a loss is not installed. ``single``, ``several``: the runtimes to name in a sentence
+    to a user who needs one process, or more than one."""
 
     parts: dict[str, Part]
     missing: tuple[Missing, ...]
-    runtime: tuple[str, str]
-    training: tuple[str, str]
-    transfer: tuple[str, str]
+    autos: Mapping[str, tuple[str, str]]
     single: str
     several: str
 
@@ -125,21 +124,19 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 
 
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:
-    """Everything but the recipe itself. Without a recipe, an ``auto`` estimator or loss stays open; so does a weight
-    transfer if none fits."""
+    """Everything but the recipe itself."""
     single, several = (preferred_runtime(registry, several=several) for several in (False, True))
-    runtime, training = runtime_name(config, single, several), training_name(config, registry)
-    transfer = transfer_name(config, runtime[0], registry)
-    wanted: list[tuple[PluginKind, str, str]] = [
-        (PluginKind.RUNTIME, "run.runtime", runtime[0]),
-        (PluginKind.INFERENCE, "inference.name", config.inference.name),
-        (PluginKind.TRAINING, "training.name", training[0]),
-        (PluginKind.TRANSFER, "weights.transport", transfer[0]),
-    ]
-    of_recipe = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss} if recipe else {}
-    for kind, key in ((PluginKind.ESTIMATOR, "estimator"), (PluginKind.LOSS, "loss")):
-        name, path = getattr(config.algorithm, key), f"algorithm.{key}"
-        wanted.append((kind, path, of_recipe.get(path, "auto") if name == "auto" else name))
+    runtime = runtime_name(config, single, several)
+    left_open = {
+        (PluginKind.RUNTIME, "run.runtime"): runtime,
+        (PluginKind.TRAINING, "training.name"): training_name(config, registry),
+        (PluginKind.TRANSFER, "weights.transport"): transfer_name(config, runtime[0], registry),
+        (PluginKind.ESTIMATOR, "algorithm.estimator"): (recipe.estimator, f"recipe {recipe.name}") if recipe else ("auto", ""),
+        (PluginKind.LOSS, "algorithm.loss"): (recipe.loss, f"recipe {recipe.name}") if recipe else ("auto", ""),
+    }
+    autos = {path: answer for (_, path), answer in left_open.items() if get_path(config, path) == "auto"}
+    wanted = [(kind, path, autos[path][0] if path in autos else str(get_path(config, path))) for kind, path in left_open]
+    wanted.insert(1, (PluginKind.INFERENCE, "inference.name", config.inference.name))
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
@@ -147,18 +144,16 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     parts: dict[str, Part] = {}
     missing: list[Missing] = []
     for kind, path, name in wanted:
-        if name == "auto" and kind in (PluginKind.ESTIMATOR, PluginKind.LOSS, PluginKind.TRANSFER):
+        if path in autos and name == "auto":
             continue
-        by = recipe.name if recipe and name == of_recipe.get(path) else ""
+        by = recipe.name if recipe and path in autos and path.startswith("algorithm.") else ""
         found = _find(kind, name, path, registry, draft, by)
         if isinstance(found, Missing):
             missing.append(found)
             continue
         parts[path] = found
         missing += _engine(found)
-    return Chosen(
-        parts=parts, missing=tuple(missing), runtime=runtime, training=training, transfer=transfer, single=single, several=several
-    )
+    return Chosen(parts=parts, missing=tuple(missing), autos=autos, single=single, several=several)
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
@@ -171,9 +166,8 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
         named = f", which recipe {recipe} names," if recipe else ""
         return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip)
     except PluginError as error:
-        layer = draft.owner(path)
-        where = layer.place(path) if layer else f"recipe {recipe}" if recipe else ""
-        raise PluginError(f"{where}: {error}" if where else str(error)) from error
+        where = draft.where(path) or (f"recipe {recipe}: " if recipe else "")
+        raise PluginError(f"{where}{error}") from error
     return Part(kind=kind, path=path, name=name, options_path=_options_path(path, spec), spec=spec, owner=owner, model=model)
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "get_path",
     "python_layer",
     "recipe_layer",
+    "replaced",
     "spoken",
 ]
 
@@ -181,6 +182,11 @@ class Draft:
         layer = self.owner(path)
         return layer.origin(path) if layer else Origin("core", "default")
 
+    def where(self, path: str) -> str:
+        """What a sentence about the setting begins with: "run.toml, line 4: "; "" for a default of the core."""
+        layer = self.owner(path)
+        return f"{layer.place(path)}: " if layer else ""
+
     def rank(self, path: str) -> int:
         """Place of its layer, -1 for the core: a higher rank was set later and wins."""
         layer = self.owner(path)
@@ -262,6 +268,18 @@ def get_path(data: Any, path: str) -> Any:
         else:
             data = getattr(data, part, None)
     return data
+
+
+def replaced(value: Any, path: str, new: Any) -> Any:
+    """A copy of nested mappings, tuples and models that has ``new`` at a dotted path."""
+    head, _, rest = path.partition(".")
+    if not head:
+        return new
+    if isinstance(value, tuple):
+        return tuple(replaced(item, rest, new) if place == int(head) else item for place, item in enumerate(value))
+    if isinstance(value, Mapping):
+        return {**value, head: replaced(value.get(head), rest, new)}
+    return value.model_copy(update={head: replaced(getattr(value, head), rest, new)})
 
 
 def spoken(value: Any) -> str:

@@ -62,12 +62,9 @@ def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
     """ConfigError if two trackers have one table: it could not tell their options apart, nor the run their names."""
     for path, parts in by_table.items():
         if path.startswith("log.options.") and len(parts) > 1:
-            layer = draft.owner("log.trackers")
             names = " and ".join(part.name for part in parts)
-            raise ConfigError(
-                f"{layer.place('log.trackers') if layer else 'log.trackers'}: the trackers {names} would both have their options in "
-                f"[{path}]; keep one, or give one class another name"
-            )
+            both = f"the trackers {names} would both have their options in [{path}]"
+            raise ConfigError(f"{draft.where('log.trackers')}{both}; keep one, or give one class another name")
 
 
 def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen: Chosen, draft: Draft) -> list[str]:

@@ -7,7 +7,7 @@ network, loads no model, writes nothing. Data files are checked by the floors ab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from rlcore.config.auto import Resolved, resolve, resolve_deadlines
 from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
 from rlcore.config.data_source import is_file
-from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer
-from rlcore.config.model import DataSection, DataSource, RewardBudget, RewardPolicy, RunConfig
+from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
+from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
@@ -78,14 +78,14 @@ def plan_run(
     """
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
     below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
-    names, names_draft = _validated([*below, flag_layer(_core_only(flags), core_settings())])
+    names, names_draft = _named(below, flags)
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
     layers = [*([recipe_layer(recipe)] if recipe else []), *below]
-    config, draft = _validated([*layers, flag_layer(_core_only(flags), core_settings())])
+    config, draft = _named(layers, flags)
     chosen = choose(config, recipe, registry, draft)
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
-    config, resolved = resolve(config, recipe, chosen)
+    config, resolved = resolve(config, chosen)
     config, deadlines = resolve_deadlines(_filled(config, options), chosen)
     facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *deadlines]))
     if require:
@@ -104,17 +104,19 @@ def plan_run(
     return _plan(config, registry, facts.draft, options, notes, missing)
 
 
-def _validated(layers: Sequence[Layer]) -> tuple[RunConfig, Draft]:
-    draft = combine(layers)
+def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
+    """The configuration that names the plugins; flags for options of plugins are left out."""
+    core = core_settings()
+    known = {path: value for path, value in flags.items() if path in core or ".options." not in path}
+    draft = combine([*layers, flag_layer(known, core)])
+    return _checked(draft), draft
+
+
+def _checked(draft: Draft) -> RunConfig:
     try:
-        return RunConfig.model_validate(draft.data), draft
+        return RunConfig.model_validate(draft.data)
     except ValidationError as error:
         raise refusal(error, draft, RunConfig) from error
-
-
-def _core_only(flags: Mapping[str, Any]) -> dict[str, Any]:
-    core = core_settings()
-    return {path: value for path, value in flags.items() if path in core or ".options." not in path}
 
 
 def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
@@ -136,10 +138,7 @@ def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Cho
     draft = combine([*layers, flagged])
     _spread_deadline(draft, flags, settings, flagged)
     spread_reward_flags(draft.data, flags, chosen, flagged, draft.owners)
-    try:
-        return RunConfig.model_validate(draft.data), draft
-    except ValidationError as error:
-        raise refusal(error, draft, RunConfig) from error
+    return _checked(draft), draft
 
 
 def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[str, Setting], layer: Layer) -> None:
@@ -154,43 +153,24 @@ def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[s
 
 
 def _filled(config: RunConfig, options: Options) -> RunConfig:
-    """The configuration with every option of the chosen plugins written out."""
-    update: dict[str, Any] = {}
+    """The configuration with every option of the chosen plugins written out; what has none stays as it was written."""
+    of_trackers = {path for path in options.tables if path.startswith("log.options.")}
+    if len(of_trackers) == len(config.log.trackers):  # else one is not installed, and a table may be any tracker's
+        config = replaced(config, "log.options", {})
     for path, table in options.tables.items():
-        section = path.partition(".")[0]
-        if section not in ("rewards", "data", "log"):
-            update[section] = getattr(config, section).model_copy(update={"options": table})
-    rewards = [
-        entry.model_copy(update={"options": options.tables.get(f"rewards.{index}.options", entry.options)})
-        for index, entry in enumerate(config.rewards)
-    ]
-    trackers = {path.removeprefix("log.options."): table for path, table in options.tables.items() if path.startswith("log.options.")}
-    kept = config.log.options if len(trackers) < len(config.log.trackers) else {}  # of a tracker that is not installed
-    update["log"] = config.log.model_copy(update={"options": {**kept, **{name: table for name, table in trackers.items() if table}}})
-    return config.model_copy(update={**update, "rewards": tuple(rewards), "data": _data_filled(config.data, options)})
-
-
-def _data_filled(data: DataSection, options: Options) -> DataSection:
-    """Its data sets with their options; one that has none stays as it was written."""
-    items = (data.dataset,) if isinstance(data.dataset, str) else data.dataset
-    tables = [options.tables.get(f"data.dataset.{index}.options", {}) for index in range(len(items))]
-    if not any(tables):
-        return data
-    sources = zip(items, tables, strict=True)
-    return data.model_copy(update={"dataset": tuple(_source_filled(item, table) for item, table in sources)})
-
-
-def _source_filled(item: str | DataSource, table: Mapping[str, Any]) -> str | DataSource:
-    if not table:
-        return item
-    return (DataSource(path=item) if isinstance(item, str) else item).model_copy(update={"options": dict(table)})
+        if path.startswith("data."):
+            index = int(path.split(".")[2])
+            items = config.data.dataset if isinstance(config.data.dataset, tuple) else config.data.sources
+            source = config.data.sources[index].model_copy(update={"options": table})
+            config = replaced(config, "data.dataset", (*items[:index], source, *items[index + 1 :])) if table else config
+        elif table or path not in of_trackers:
+            config = replaced(config, path, table)
+    return config
 
 
 def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
-    owners = dict(draft.owners)
-    for item in resolved:
-        owners[item.path] = Layer(name="auto", detail=f"auto: {item.why}", data={})
-    return Draft(data=draft.data, owners=owners, layers=draft.layers)
+    autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in resolved}
+    return replace(draft, owners={**draft.owners, **autos})
 
 
 def _check_plugins(config: RunConfig, registry: Registry) -> None:
@@ -288,7 +268,6 @@ def _given(data: Any, path: str) -> bool:
 
 def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry, names: Mapping[str, Any]) -> Chosen:
     """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags."""
-    layers = [python_layer(names), *(file_layer(Path(file)) for file in files), flag_layer(_core_only(flags), core_settings())]
-    config, draft = _validated(layers)
+    config, draft = _named([python_layer(names), *(file_layer(Path(file)) for file in files)], flags)
     recipe, _ = choose_recipe(config, registry, draft)
     return choose(config, recipe, registry, draft)

@@ -36,6 +36,5 @@ def check_sandboxes(chosen: Chosen, options: Options, registry: Registry, draft:
                 owner = f"sandbox {asked.backend} of {registry.owner(PluginKind.SANDBOX, asked.backend)}"
                 raise refusal(error, draft, model, prefix=f"{path}.backend_options", owner=owner) from error
             except (ConfigError, PluginError) as error:
-                layer = draft.owner(path)
-                raise type(error)(f"{layer.place(path)}: {error}" if layer else str(error)) from error
+                raise type(error)(f"{draft.where(path)}{error}") from error
     return missing

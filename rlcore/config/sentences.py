@@ -41,9 +41,7 @@ def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, pre
     if first["type"] == "extra_forbidden":
         return ConfigError(_unknown(path, draft, place.fields, owner))
     if not path or (not place.path and first["type"] != "model_type"):
-        layer = draft.owner(prefix)
-        head = f"{layer.place(prefix)}: " if layer else ""
-        return ConfigError(f"{head}[{prefix}] ({owner}): {_message(first)}")
+        return ConfigError(f"{draft.where(prefix)}[{prefix}] ({owner}): {_message(first)}")
     annotation = place.type
     if first["type"] == "missing" and (prefix or place.path.startswith("data.")):
         return ConfigError(_lacking(path, annotation, draft, owner))
@@ -60,10 +58,8 @@ def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, pre
 def _lacking(path: str, annotation: Any, draft: Draft, owner: str) -> str:
     """A setting that has no default and that nobody gave."""
     head, _, key = path.rpartition(".")
-    layer = draft.owner(head)
-    where = f"{layer.place(head)}: " if layer else ""
     table = "" if any(part.isdigit() for part in head.split(".")) else f" in [{head}]"
-    return f"{where}{head} has no {key}, which {owner} needs: {expected(annotation)}; write {key} = …{table}"
+    return f"{draft.where(head)}{head} has no {key}, which {owner} needs: {expected(annotation)}; write {key} = …{table}"
 
 
 def _message(error: Any) -> str:
@@ -78,10 +74,9 @@ def _sentence(path: str, value: Any, rule: str, draft: Draft, owner: str) -> str
     if layer is not None and layer.name == "flag":
         typed = layer.place(path)
         return f"{layer.said(path, value)}: {path} ({owner}) {rule}" + (f"; type {typed} {hint}" if hint else "; see --help")
-    where = f"{layer.place(path)}: " if layer else ""
     key = path.rpartition(".")[2]
     written = f"; write {key} = {_toml(setting.default)}" if setting and hint else ""
-    return f"{where}{path} = {_toml(value)} ({owner}) {rule}{written}"
+    return f"{draft.where(path)}{path} = {_toml(value)} ({owner}) {rule}{written}"
 
 
 def _toml(value: Any) -> str:
@@ -147,14 +142,12 @@ def _is_meant(shape: Any, part: int | str) -> bool:
 
 
 def _unknown(path: str, draft: Draft, siblings: Sequence[str], owner: str) -> str:
-    layer = draft.owner(path)
-    where = f"{layer.place(path)}: " if layer else ""
     head, _, key = path.rpartition(".")
-    known = [*siblings, *_elsewhere(key)]
+    known = [*siblings, *(path for path, setting in core_settings().items() if setting.key == key)]
     what = f"{path} is not a setting of {f'[{head}]' if head else 'rlcore'} ({owner})"
     of_an_item = any(part.isdigit() for part in head.split("."))
     choices = f"it has {', '.join(siblings)}" if of_an_item else "rlcore show config lists every setting"
-    return f"{where}{what}{_hint(key, known)}; {choices}"
+    return f"{draft.where(path)}{what}{_hint(key, known)}; {choices}"
 
 
 def _hint(key: str, known: Sequence[str]) -> str:
@@ -162,14 +155,8 @@ def _hint(key: str, known: Sequence[str]) -> str:
     return f"; it belongs to [{exact.rpartition('.')[0]}]" if exact and "." in exact else closest(key, list(known))
 
 
-def _elsewhere(key: str) -> list[str]:
-    return [path for path, setting in core_settings().items() if setting.key == key]
-
-
 def unknown_option(path: str, draft: Draft, known: Sequence[str], owner: str) -> ConfigError:
     """An option that none of the chosen plugins has; ``owner`` names those that were asked."""
-    layer = draft.owner(path)
-    where = f"{layer.place(path)}: " if layer else ""
     key = path.rpartition(".")[2]
     choices = f"it has {', '.join(known)}" if known else "it has no options"
-    return ConfigError(f"{where}{path} is not an option of {owner}{closest(key, list(known))}; {choices}")
+    return ConfigError(f"{draft.where(path)}{path} is not an option of {owner}{closest(key, list(known))}; {choices}")

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from rlcore.config.model import RunConfig
+from rlcore.config.model import RewardEntrySection, RunConfig
 
 __all__ = ["Setting", "alternatives", "bare", "core_settings", "expected", "model_settings", "type_name", "whole_type"]
 
@@ -91,7 +91,6 @@ def core_settings() -> Mapping[str, Setting]:
 
 def _reward_settings() -> dict[str, Setting]:
     flags = ("-rt", "--reward-type", "--reward")
-    deadline = next(field for name, field in _entry_fields() if name == "deadline")
     return {
         "rewards": Setting(
             path="rewards",
@@ -101,14 +100,8 @@ def _reward_settings() -> dict[str, Setting]:
             default=(),
             help="the one reward of the run; for several write [[rewards]] in a file",
         ),
-        "rewards.deadline": _setting("rewards.deadline", ("--reward-deadline",), deadline, "core"),
+        "rewards.deadline": _setting("rewards.deadline", ("--reward-deadline",), RewardEntrySection.model_fields["deadline"], "core"),
     }
-
-
-def _entry_fields() -> Iterator[tuple[str, FieldInfo]]:
-    entry = get_args(get_args(RunConfig.model_fields["rewards"].annotation)[0])
-    model = entry[0] if entry else get_args(RunConfig.model_fields["rewards"].annotation)[0]
-    yield from model.model_fields.items()
 
 
 def _setting(path: str, shown: tuple[str, ...], field: FieldInfo, owner: str) -> Setting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.host.install import install_line
 
-__all__ = ["HubRows", "ParquetFile", "read_hub", "read_parquet", "read_saved"]
+__all__ = ["HubRows", "ParquetFile"]
 
 _PREFIX = "hf:"
 
@@ -21,33 +21,25 @@ class ParquetFile(RowSource):
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource."""
-        return read_parquet(Path(path), path)
+        parquet = _optional("pyarrow.parquet", path)
+        try:
+            with parquet.ParquetFile(path) as file:
+                batches = file.iter_batches(batch_size=1024)
+                yield from enumerate((row for batch in batches for row in batch.to_pylist()), start=1)
+        except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
+            raise DataError(f"{path}: not a Parquet file that can be read ({_first_line(error)})") from error
 
 
 class HubRows(RowSource):
-    """The data source ``hub``: data sets of the Hugging Face hub, and folders that its library has saved."""
+    """The data source ``hub``: data sets of the Hugging Face hub (``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is
+    ``train`` if none is named), and folders written by ``Dataset.save_to_disk``."""
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource."""
-        return read_hub(path) if path.startswith(_PREFIX) else read_saved(Path(path), path)
+        return enumerate(_of_hub(path) if path.startswith(_PREFIX) else _saved(Path(path)), start=1)
 
 
-def read_parquet(path: Path, name: str) -> Iterator[tuple[int, object]]:
-    """(row number from 1, row) of a Parquet file."""
-    parquet = _optional("pyarrow.parquet", name)
-    try:
-        with parquet.ParquetFile(path) as file:
-            number = 0
-            for batch in file.iter_batches(batch_size=1024):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (OSError, ValueError) as error:  # pyarrow's ArrowInvalid is a ValueError
-        raise DataError(f"{name}: not a Parquet file that can be read ({_first_line(error)})") from error
-
-
-def read_hub(name: str) -> Iterator[tuple[int, object]]:
-    """Rows of ``hf:NAME``, ``hf:NAME:SPLIT`` or ``hf:NAME:CONFIG:SPLIT``; the split is ``train`` where none is named."""
+def _of_hub(name: str) -> Iterable[object]:
     datasets = _optional("datasets", name)
     parts = name.removeprefix(_PREFIX).split(":")
     if not all(parts) or len(parts) > 3:
@@ -55,25 +47,24 @@ def read_hub(name: str) -> Iterator[tuple[int, object]]:
     split = parts[-1] if len(parts) > 1 else "train"
     config = parts[1] if len(parts) == 3 else None
     try:
-        table = datasets.load_dataset(parts[0], config, split=split)
+        rows: Iterable[object] = datasets.load_dataset(parts[0], config, split=split)
     except Exception as error:  # the library raises dozens of types for a name, a split, the network; all are the user's to mend
         raise DataError(f"{name}: the data set could not be loaded ({_first_line(error)}); check name, configuration and split") from error
-    yield from enumerate(table, start=1)
+    return rows
 
 
-def read_saved(path: Path, name: str) -> Iterator[tuple[int, object]]:
-    """Rows of a folder written by ``Dataset.save_to_disk``."""
-    if (path / "dataset_dict.json").is_file():
-        splits = ", ".join(sorted(entry.name for entry in path.iterdir() if entry.is_dir()))
-        raise DataError(f"{name}: the folder holds several splits; name one of them, like {path / 'SPLIT'} (it has: {splits})")
-    if not (path / "dataset_info.json").is_file():
-        raise DataError(f"{name}: a folder, but not a saved `datasets` data set; name a .jsonl or .parquet file in it")
-    datasets = _optional("datasets", name)
+def _saved(folder: Path) -> Iterable[object]:
+    if (folder / "dataset_dict.json").is_file():
+        splits = ", ".join(sorted(entry.name for entry in folder.iterdir() if entry.is_dir()))
+        raise DataError(f"{folder}: the folder holds several splits; name one of them, like {folder / 'SPLIT'} (it has: {splits})")
+    if not (folder / "dataset_info.json").is_file():
+        raise DataError(f"{folder}: a folder, but not a saved `datasets` data set; name a .jsonl or .parquet file in it")
+    datasets = _optional("datasets", str(folder))
     try:
-        table = datasets.load_from_disk(str(path))
+        rows: Iterable[object] = datasets.load_from_disk(str(folder))
     except Exception as error:
-        raise DataError(f"{name}: the saved data set could not be loaded ({_first_line(error)}); save it again") from error
-    yield from enumerate(table, start=1)
+        raise DataError(f"{folder}: the saved data set could not be loaded ({_first_line(error)}); save it again") from error
+    return rows
 
 
 def _optional(module: str, name: str) -> Any:

@@ -107,8 +107,7 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
         for path, (kind, name) in named.items()
         if registry.has(kind, name)
     }
-    named_ones = {"runtime": (config.run.runtime, ""), "training": ("", ""), "transfer": (config.weights.transport, "")}
-    return Chosen(parts=parts, missing=(), single="one", several="many", **named_ones)
+    return Chosen(parts=parts, missing=(), autos={}, single="one", several="many")
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:
