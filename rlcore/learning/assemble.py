@@ -14,13 +14,12 @@ import numpy as np
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
 from rlcore.learning.aggregation import Variation, count, token_weights
-from rlcore.learning.needs import undeclared
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
-__all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split"]
+__all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +148,13 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
             raise RunError(f"loss {name!r}: prepare returned {key!r} with values that are not finite")
         extras[key] = array
     return replace(batch, extras=extras)
+
+
+def undeclared(error: BaseException) -> str:
+    """The end of the sentence about a loss's own error where it met a None: "" for any other error."""
+    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
+        return ""
+    return f"; what is None in a batch was not asked for: a loss declares what it reads in `needs` ({', '.join(Need)})"
 
 
 def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from rlcore.contracts.batches import LossBatch
 from rlcore.contracts.errors import RlcoreError, RunError
 from rlcore.contracts.interfaces import Loss, Need
+from rlcore.learning.assemble import undeclared
 from rlcore.learning.correction import Correction
 from rlcore.learning.kl import Kl, kl_estimate, kl_penalty
-from rlcore.learning.needs import undeclared
 
 if TYPE_CHECKING:
     import torch

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from rlcore.config import Plan
 from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
-from rlcore.contracts.types import Group
 from rlcore.runtime.progress import Progress
 
 __all__ = ["Listeners"]
 
 
 class Listeners:
-    """A context: opened when the run starts, closed when it ends. ``switched_off`` names who raised, with the reason."""
+    """A context: opened when the run starts, closed when it ends. What only ``observers`` hear of is said to them; what trackers hear of,
+    too, is said here."""
 
     def __init__(self, plan: Plan, folder: Path, progress: Progress) -> None:
         self._plan = plan
         self._run = RunInfo(folder=folder, config=plan.config.plain())
         self._tell = progress.note
-        self._observers = plan.registry.observers(progress.note)
+        self.observers = plan.registry.observers(progress.note)
         self._trackers: dict[str, Tracker] = {}
         self._off: dict[str, str] = {}
 
     @property
     def switched_off(self) -> dict[str, str]:
         """Who was switched off, and why."""
-        return {**self._observers.switched_off, **self._off}
+        return {**self.observers.switched_off, **self._off}
 
     def __enter__(self) -> Listeners:
         for name, options in zip(self._plan.config.log.trackers, self._plan.tracker_options, strict=True):
@@ -39,12 +38,12 @@ class Listeners:
             except (Exception, SystemExit) as error:  # a tracker is a stranger: whatever it raises must not end the run
                 self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
-        self._observers.run_started(self._run)
+        self.observers.run_started(self._run)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self._observers.run_finished({"error": f"{type(error).__name__}: {error}"})
+            self.observers.run_finished({"error": f"{type(error).__name__}: {error}"})
         self.close_trackers()
 
     def close_trackers(self) -> None:
@@ -52,26 +51,14 @@ class Listeners:
         self._each(lambda tracker: tracker.close())
         self._trackers.clear()
 
-    def groups_scored(self, groups: Sequence[Group], version: int) -> None:
-        """Groups are about to be trained."""
-        self._observers.groups_scored(groups, version)
-
     def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
         """An update was completed."""
         self._each(lambda tracker: tracker.log({"step": step, **metrics}))
-        self._observers.step_finished(step, metrics)
+        self.observers.step_finished(step, metrics)
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Held-out figures, for the trackers."""
         self._each(lambda tracker: tracker.log({"step": step, **figures}))
-
-    def checkpoint_saved(self, step: int, folder: Path) -> None:
-        """A checkpoint was written whole."""
-        self._observers.checkpoint_saved(step, folder)
-
-    def finished(self, summary: Mapping[str, Any]) -> None:
-        """The run ended well."""
-        self._observers.run_finished(summary)
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):

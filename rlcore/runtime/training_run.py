@@ -66,7 +66,7 @@ class TrainingRun:
             write_trace(self._folder.root / "trace.json", timing.rows())
             self._listeners.close_trackers()
             summary = self._summarise(timing)
-            self._listeners.finished(summary.as_json())
+            self._listeners.observers.run_finished(summary.as_json())
             self._folder.write_summary(summary.as_json())
             return summary
 
@@ -100,7 +100,7 @@ class TrainingRun:
         crew.start_clock()
         self._since = time.monotonic()
         while not interrupt.requested and crew.next_batch():
-            self._listeners.groups_scored(crew.take_scored(), version)
+            self._listeners.observers.groups_scored(crew.take_scored(), version)
             update = crew.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
             self._record(update)
@@ -213,7 +213,7 @@ class TrainingRun:
             self._crew.tokenizer.save(folder / "model")
 
         self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
-        self._listeners.checkpoint_saved(step, self._checkpoint)
+        self._listeners.observers.checkpoint_saved(step, self._checkpoint)
 
     def _summarise(self, timing: Timing) -> Summary:
         status, watch = self._crew.status(), self._crew.watch()

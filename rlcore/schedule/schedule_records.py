@@ -147,11 +147,6 @@ class TrainOrder:
     versions: tuple[int, ...]
     masked: frozenset[int] = frozenset()
 
-    @property
-    def staleness(self) -> int:
-        """Updates between the oldest token and this one."""
-        return self.version - min(self.versions)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:

@@ -62,7 +62,7 @@ def test_on_policy_nothing_is_asked_for_until_the_update_is_done() -> None:
     arrive(c, 2)
     order = c.next_batch()
     assert order is not None
-    assert (order.lease_ids, order.versions, order.version, order.staleness) == ((0, 1, 2, 3), (0, 0, 0, 0), 0, 0)
+    assert (order.lease_ids, order.versions, order.version) == ((0, 1, 2, 3), (0, 0, 0, 0), 0)
     assert lease(c) == []
     assert (c.status().admission, c.waiting_for()) == (Admission.STALENESS, WaitingFor.UPDATE)
     assert c.updated() == 1
@@ -124,7 +124,7 @@ def test_the_oldest_tokens_train_first_and_the_order_is_canonical() -> None:
     arrive(c, 3, version=0)
     order = c.next_batch()
     assert order is not None
-    assert (order.lease_ids, order.versions, order.staleness) == ((2, 3), (1, 0), 1)
+    assert (order.lease_ids, order.versions, order.version) == ((2, 3), (1, 0), 1)
 
 
 def test_upcoming_are_the_groups_of_the_next_batch_as_far_as_they_are_there() -> None:
