@@ -5,6 +5,7 @@ Imports inside functions count too: they would only hide a broken layer. Imports
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,22 @@ ORDERED_FLOORS = 3
 PUBLIC = ("rlcore.api", "rlcore.learning", "rlcore.testing")
 
 PLACE = {name: (floor, place) for floor, names in enumerate(FLOORS) for place, name in enumerate(names)}
+
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+
+def test_the_architecture_page_names_every_module_of_the_lower_floors_and_only_files_that_are_there() -> None:
+    for row, names in (("| 0 | `contracts/`", CONTRACTS), ("| 2 | `host/`", HOST)):
+        line = next(line for line in PAGE.splitlines() if line.startswith(row))
+        assert not [name for name in names if f"`{name}`" not in line]
+    files = set(re.findall(r"`([\w/]+/[\w.]+\.\w+|\w+\.py)`", PAGE))
+    there = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("rlcore", "plugins", "docs", "tests", "tools")
+        for path in (ROOT / folder).rglob("*")
+    }
+    assert not [file for file in files if not any(path == file or path.endswith(f"/{file}") for path in there)]
 
 
 def _imports(source: str) -> list[str]:
