@@ -6,7 +6,6 @@ argparse only collects words. Their meaning, their bounds and their errors belon
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -104,20 +103,21 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
             owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
             table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
     taken = set(parser._option_string_actions)
-    uses = Counter(flag for setting in table.values() for flag in setting.spellings)
-    shared = {flag for flag, count in uses.items() if count > 1}
+    uses: dict[str, list[Setting]] = {}
+    for setting in table.values():
+        for flag in setting.spellings:
+            uses.setdefault(flag, []).append(setting)
+    parser.shared = {flag: settings for flag, settings in uses.items() if len(settings) > 1 and flag not in taken}
     groups: dict[str, Any] = {}
     for setting in table.values():
         title = f"[{setting.path.rpartition('.')[0]}] of {setting.owner}"
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        _add(groups[title], setting, taken, shared)
+        _add(groups[title], setting, taken, parser.shared)
 
 
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:
-    """The files and the settings that choose plugins among words that may hold options nobody knows yet."""
-    choosing = {"algorithm.name", "algorithm.loss", "algorithm.estimator", "inference.name", "training.name", "rewards", "log.trackers"}
-    choosing |= {"run.runtime", "weights.transport", "training.pipeline_parallel_size"}
+    """The files and the core's settings among words that may hold options of plugins, which nobody knows yet."""
     files: list[Path] = []
     found: dict[str, Typed] = {}
     rest = list(words)
@@ -125,13 +125,11 @@ def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str,
         word = rest.pop(0)
         flag, equals, value = word.partition("=")
         action = parser._option_string_actions.get(flag)
-        if isinstance(action, CollectWords) and action.setting.path in choosing and (equals or rest):
-            values = [value] if equals else [rest.pop(0)]
-            while action.nargs == "+" and rest and not parser.looks_like_option(rest[0]) and not rest[0].endswith(".toml"):
-                values.append(rest.pop(0))
-            found[action.setting.path] = Typed(flag, tuple(values))
-        elif action is not None and action.nargs is None and not equals and rest:
-            rest.pop(0)
-        elif action is None and word.endswith(".toml") and not word.startswith("-"):
-            files.append(Path(word))
+        if action is None:
+            files += [Path(word)] if word.endswith(".toml") and not word.startswith("-") else []
+            continue
+        values = [value] if equals else parser.values_of(flag, action, rest)
+        unclear = not equals and any(parser.looks_like_option(word) for word in values)  # perhaps an option of a plugin
+        if isinstance(action, CollectWords) and not unclear:
+            found[action.setting.path] = action.typed(flag, values)
     return files, found

@@ -15,6 +15,7 @@ from rlcore.contracts.errors import UsageError
 from rlcore.host.blame import closest
 
 if TYPE_CHECKING:
+    from rlcore.config.layers import Typed
     from rlcore.config.settings import Setting
 
 __all__ = ["CollectWords", "ExampleFormatter", "Parser", "SectionFormatter"]
@@ -57,24 +58,30 @@ class CollectWords(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
     ) -> None:
+        words = values if isinstance(values, list) else [values]
+        typed = dict(getattr(namespace, "typed", None) or {})
+        typed[self.setting.path] = self.typed(option_string or self.setting.flag, words)
+        namespace.typed = typed
+
+    def typed(self, flag: str, words: Sequence[str]) -> Typed:
+        """The words behind the flag, as its setting takes them: a switch alone means true."""
         from rlcore.config.layers import Typed
 
-        words = tuple(values) if isinstance(values, list) else (values,)
-        if self.negated:
-            words = ("false",)
-        typed = dict(getattr(namespace, "typed", None) or {})
-        typed[self.setting.path] = Typed(option_string or self.setting.flag, words)
-        namespace.typed = typed
+        return Typed(flag, ("false",) if self.negated else tuple(words) or ("true",))
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of one command. Errors are raised as UsageError; ``prepare`` may add options once the words are known."""
+    """The parser of one command. Errors are raised as UsageError; ``prepare`` may add options once the words are known.
+
+    ``shared``: spellings that several plugins have declared, which are options of none.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", SectionFormatter)
         kwargs.setdefault("allow_abbrev", False)
         super().__init__(*args, **kwargs)
         self.prepare: Any = None
+        self.shared: dict[str, list[Setting]] = {}
 
     def error(self, message: str) -> NoReturn:
         """argparse's own errors become ours."""
@@ -108,7 +115,9 @@ class Parser(argparse.ArgumentParser):
             action = self._option_string_actions.get(flag)
             if action is None:
                 raise UsageError(self.unknown(flag))
-            bound += [word] if equals else self._with_values(flag, action, rest)
+            values = [] if equals else self.values_of(flag, action, rest)
+            glued = bool(values) and action.nargs in (None, "?")
+            bound += [f"{word}={values[0]}"] if glued else [word, *values]
         dashed = any(word.startswith("-") for word in loose)
         return [*bound, "--", *loose] if dashed else [*loose, *bound]
 
@@ -117,20 +126,25 @@ class Parser(argparse.ArgumentParser):
         return word.startswith("-") and word != "-" and not _is_number(word)
 
     def unknown(self, flag: str) -> str:
-        """The sentence for an option that this command does not have."""
+        """The sentence for an option that this command does not have, or that several plugins have."""
+        if flag in self.shared:
+            settings = self.shared[flag]
+            owners = " and of ".join(f"[{setting.path.rpartition('.')[0]}] of {setting.owner}" for setting in settings)
+            return f"{flag} is an option of {owners}; type {' or '.join(setting.spellings[-1] for setting in settings)}"
         known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
         return f"{flag} is not an option of {self.prog}{closest(flag, known)}; type {self.prog} --help for the list"
 
-    def _with_values(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
+    def values_of(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
+        """Take the values of an option out of the words behind it; UsageError if one is missing."""
         if action.nargs == 0:
-            return [flag]
+            return []
         if action.nargs == "?":
-            return [f"{flag}={rest.pop(0)}"] if rest and rest[0].lower() in _BOOLEAN else [flag]
+            return [rest.pop(0)] if rest and rest[0].lower() in _BOOLEAN else []
         if action.nargs is None:
             if not rest or rest[0] in self._option_string_actions or rest[0] == "--":
                 raise UsageError(f"{flag} needs a value: type {flag} {_example(action)}")
-            return [f"{flag}={rest.pop(0)}"]
-        return [flag, *self._several(flag, action, rest)]
+            return [rest.pop(0)]
+        return self._several(flag, action, rest)
 
     def _several(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
         wanted = getattr(action, "pair", False)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from pydantic import BaseModel
+
 from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, alternatives, core_settings
 from rlcore.config.toml_text import line_of, read_toml
@@ -288,6 +290,8 @@ def spoken(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list | tuple):
         return " ".join(spoken(item) for item in value)
+    if isinstance(value, BaseModel):
+        return spoken(value.model_dump(mode="json", exclude_defaults=True))
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, Mapping) else str(value)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     return shlex.quote(text) if isinstance(value, str) and (not text or any(c.isspace() for c in text)) else text

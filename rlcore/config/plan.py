@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from rlcore.config.auto import Resolved, resolve, resolve_deadlines
 from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
-from rlcore.config.data_source import is_file
+from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
@@ -25,8 +25,8 @@ from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import Setting, core_settings, model_settings
 from rlcore.config.toml_text import to_toml
-from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import InferenceBackendSpec, RewardSpec
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, RewardSpec
 from rlcore.host.registry import Registry
 
 __all__ = ["Plan", "peek", "plan_run", "plugin_settings"]
@@ -86,12 +86,13 @@ def plan_run(
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen)
-    config, deadlines = resolve_deadlines(_filled(config, options), chosen)
+    config, deadlines = resolve_deadlines(_filled(config, options, chosen), chosen)
     facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *deadlines]))
     if require:
         check_required(facts)
     check_rules(facts)
     _check_plugins(config, registry)
+    _check_targets(config, chosen, registry)
     model_notes, model_missing = _check_model(config, chosen)
     missing = [
         *missing_recipe,
@@ -152,17 +153,17 @@ def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[s
         draft.owners[f"rewards.{index}.deadline"] = layer.at(f"rewards.{index}.deadline", flags[path])
 
 
-def _filled(config: RunConfig, options: Options) -> RunConfig:
-    """The configuration with every option of the chosen plugins written out; what has none stays as it was written."""
+def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
+    """The configuration with every option of the chosen plugins and the name of every data source written out."""
     of_trackers = {path for path in options.tables if path.startswith("log.options.")}
     if len(of_trackers) == len(config.log.trackers):  # else one is not installed, and a table may be any tracker's
         config = replaced(config, "log.options", {})
     for path, table in options.tables.items():
         if path.startswith("data."):
-            index = int(path.split(".")[2])
-            items = config.data.dataset if isinstance(config.data.dataset, tuple) else config.data.sources
-            source = config.data.sources[index].model_copy(update={"options": table})
-            config = replaced(config, "data.dataset", (*items[:index], source, *items[index + 1 :])) if table else config
+            index, sources = int(path.split(".")[2]), config.data.sources
+            named = {"source": chosen.parts[f"data.dataset.{index}.source"].name, "options": table}
+            source = sources[index].model_copy(update=named)
+            config = replaced(config, "data.dataset", (*sources[:index], source, *sources[index + 1 :]))
         elif table or path not in of_trackers:
             config = replaced(config, path, table)
     return config
@@ -177,6 +178,14 @@ def _check_plugins(config: RunConfig, registry: Registry) -> None:
     problems = registry.check_run(config)
     if problems:
         raise ConfigError("; ".join(problems))
+
+
+def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
+    """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
+    held_out = [source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()]
+    names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *((PluginKind.DATA, name) for name in held_out)])
+    if lost := [said for kind, name in names if (said := registry.missing_target(kind, name))]:
+        raise PluginError("; ".join(lost))
 
 
 def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Missing]]:
@@ -267,7 +276,17 @@ def _given(data: Any, path: str) -> bool:
 
 
 def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry, names: Mapping[str, Any]) -> Chosen:
-    """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags."""
-    config, draft = _named([python_layer(names), *(file_layer(Path(file)) for file in files)], flags)
+    """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags. A flag with a wrong value
+    chooses nothing: ``plan_run`` says what is wrong with it."""
+    right = {path: given for path, given in flags.items() if _right(path, given)}
+    config, draft = _named([python_layer(names), *(file_layer(Path(file)) for file in files)], right)
     recipe, _ = choose_recipe(config, registry, draft)
     return choose(config, recipe, registry, draft)
+
+
+def _right(path: str, given: Any) -> bool:
+    try:
+        _named([], {path: given})
+    except ConfigError:
+        return False
+    return True

@@ -28,6 +28,8 @@ def check_sandboxes(chosen: Chosen, options: Options, registry: Registry, draft:
             path = f"{part.options_path}.{inner}"
             try:
                 sandbox_argument(asked, registry)
+                if lost := registry.missing_target(PluginKind.SANDBOX, asked.backend):
+                    raise PluginError(lost)
             except NotInstalledError as error:
                 missing.append(Missing(f"sandbox {asked.backend}, which reward {part.name} uses, is not installed", error.pip))
             except ValidationError as error:

@@ -192,6 +192,14 @@ class Registry:
             raise PluginError(f"{label}: what its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}")
         return made
 
+    def missing_target(self, kind: PluginKind | str, name: str) -> str:
+        """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        if offer.adopted is not None or not offer.spec.target:
+            return ""
+        return missing_target(offer.spec.target, f"{_label(kind, name, offer)}: its target {offer.spec.target!r}")
+
     def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
         """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
         kind = PluginKind(kind)
@@ -304,11 +312,9 @@ class Registry:
         for kind in PluginKind:
             for name in self.names(kind):
                 try:
-                    target = self.spec(kind, name).target
+                    problems = [self.missing_target(kind, name)]
                 except PluginError:  # a clash, which ``problems`` tells
                     continue
-                label = f"{LABELS[kind]} {name!r}: its target {target!r}"
-                problems = [missing_target(target, label)] if target else []
                 try:
                     self.options_model(kind, name)
                 except PluginError as error:

@@ -18,7 +18,7 @@ rlcore_api = "1.0"
 HOOK = """
 @hookimpl
 def rlcore_register_{hook}():
-    return [{spec}(name="bad", target="rlcore_plugin_bad.parts:{target}", summary="Broken"{more})]
+    return [{spec}(name="bad", target="rlcore_plugin_bad.{target}", summary="Broken"{more})]
 """
 PARTS = """
 from rlcore.api import *
@@ -73,12 +73,12 @@ LABELS = {
 }
 
 
-def install(plugins: PluginFolder, kind: str, target: str) -> None:
+def install(plugins: PluginFolder, kind: str, target: str, module: str = "parts") -> None:
     hook, spec, more, base = KINDS[kind]
     parts = (
         PARTS.format(base=base.rpartition(".")[2], capabilities=CAPABILITIES.get(kind, "")) + "\nRaises.__abstractmethods__ = frozenset()\n"
     )
-    hooks = HOOK.format(hook=hook, spec=spec, target=target, more=more)
+    hooks = HOOK.format(hook=hook, spec=spec, target=f"{module}:{target}", more=more)
     plugins.install("bad", ENTRY.format(hooks=hooks), files={"parts.py": parts})
 
 
@@ -146,3 +146,30 @@ def test_a_run_with_it_ends_in_one_sentence_before_anything_is_written(tmp_path:
     done = tester.run("train", tester.fake_run(**CHOICES[kind]))
     words = ["no network today"] if target == "Raises" else [f"of rlcore-plugin-bad: its target 'rlcore_plugin_bad.parts:{target}'"]
     done.assert_refused(*words, "bad")
+
+
+@pytest.mark.parametrize("kind", CHOICES)
+@pytest.mark.parametrize("words", [["train", "run.toml", "--dry-run"], ["train", "run.toml"], ["show", "config", "run.toml"]])
+def test_a_target_whose_module_does_not_exist_is_refused_without_an_import(tmp_path: Path, kind: str, words: list[str]) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    install(tester.plugins, kind, "Thing", module="nowhere")
+    tester.fake_run(**CHOICES[kind])
+    label = f"{LABELS.get(kind, kind)} 'bad' of rlcore-plugin-bad: its target 'rlcore_plugin_bad.nowhere:Thing'"
+    tester.run(*words).assert_refused(f"{label} does not exist: there is no module 'rlcore_plugin_bad.nowhere'")
+
+
+def test_a_held_out_data_set_and_a_sandbox_are_looked_for_too(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    install(tester.plugins, "data", "Thing", module="nowhere")
+    tester.run("train", tester.fake_run(eval={"eval_dataset": {"say": "bad:rows"}}), "--dry-run").assert_refused(
+        "data source 'bad'", "nowhere"
+    )
+    install(tester.plugins, "sandbox", "Thing", module="nowhere")
+    tester.write(
+        "boxed.py",
+        "from pydantic import BaseModel, ConfigDict\nfrom rlcore.api import *\nfrom rlcore.api.sandbox import SandboxOptions\n"
+        "class Boxed(Reward):\n    class Options(BaseModel):\n        model_config = ConfigDict(extra='forbid', frozen=True)\n"
+        "        sandbox: SandboxOptions = SandboxOptions(backend='bad')\n"
+        "    def __init__(self, options): ...\n    def score(self, item): ...\n",
+    )
+    tester.run("train", tester.fake_run(), "-rt", "./boxed.py:Boxed", "--dry-run").assert_refused("sandbox 'bad'", "nowhere:Thing'")

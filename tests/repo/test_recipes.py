@@ -144,7 +144,7 @@ def test_it_resolves_to_the_intended_numbers(file: Path, tmp_path: Path) -> None
     for path, value in INTENDED[file.name].items():
         assert setting(plan["config"], path) == value, path
     assert not [note for note in plan["notes"] if "do not apply" in note]
-    data = [plan["config"]["data"]["dataset"], *plan["config"]["eval"]["eval_dataset"].values()]
+    data = [*(source["path"] for source in plan["config"]["data"]["dataset"]), *plan["config"]["eval"]["eval_dataset"].values()]
     expected = [*NOT_YET[file.name], *(f"data set {name} is not found here" for name in data)]
     said = [item["what"] for item in plan["missing"]]
     assert len(said) == len(expected)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from rlcore import __version__
 from rlcore.testing import RunTester
 
 PROMPT = "-s 'Please reason step by step, and put your final answer within \\\\boxed{}.'"
@@ -103,3 +105,91 @@ def test_it_trains_with_the_fakes(tester: RunTester) -> None:
     assert outcome.json["steps"] == 3
     assert any(path.name == "run.toml" and path.parts[0] == "runs" for path in outcome.written)
     assert "inference.inference_batch_size = 3 (train_batch_size)" in outcome.stderr
+
+
+def test_a_dry_run_names_every_part_with_its_distribution(tester: RunTester) -> None:
+    rows = [line.split() for line in tester.run("train", tester.fake_run(log={"trackers": ["fake"]}), "--dry-run").assert_ok().lines]
+    rlcore = ["rlcore", __version__]
+    for row in (["runtime", "local", *rlcore], ["transfer", "memory", *rlcore], ["data", "source", "jsonl", *rlcore]):
+        assert row in rows
+    for label in ("algorithm", "estimator", "loss", "inference", "training", "reward", "tracker"):
+        assert [label, "fake", "rlcore-plugin-fakes", "1.0"] in rows
+
+
+def test_the_run_toml_of_a_run_names_what_reads_its_data(tester: RunTester) -> None:
+    done = tester.run("train", tester.fake_run(), "--json").assert_ok()
+    (data,) = tomllib.loads((tester.folder / done.json["run"] / "run.toml").read_text())["data"]["dataset"]
+    assert (data["path"], data["source"]) == (str(tester.folder / "train.jsonl"), "jsonl")
+
+
+@pytest.mark.parametrize("flag", ["--runtime", "--transport", "--loss", "-m", "-e"])
+def test_a_flag_without_its_value_does_not_take_the_next_flag_for_it(tester: RunTester, flag: str) -> None:
+    tester.run("train", tester.fake_run(), flag, "--dry-run").assert_refused(f"{flag} needs a value: type {flag}")
+
+
+RUNTIME = """
+from pydantic import BaseModel, ConfigDict
+from rlcore.api import RuntimeSpec, TrackerSpec, WeightTransferSpec, hookimpl
+rlcore_api = "1.0"
+
+class Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    crowd: int = 1
+    after: int = 1
+
+class Lanes(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    lanes: int = 1
+
+@hookimpl
+def rlcore_register_runtimes():
+    read = ("run.master_address", "run.ray_dir")
+    known = dict(name="many", target="rlcore_plugin_many:crew", summary="", config="rlcore_plugin_many:Options")
+    return [RuntimeSpec(**known, reach="cluster", preference=99, settings=read)]
+
+@hookimpl
+def rlcore_register_weight_transfers():
+    known = dict(name="many", target="rlcore_plugin_many:crew", summary="", config="rlcore_plugin_many:Lanes")
+    return [WeightTransferSpec(**known, reach="cluster")]
+
+@hookimpl
+def rlcore_register_trackers():
+    return [TrackerSpec(name="many", target="rlcore_plugin_many:crew", summary="", config="rlcore_plugin_many:Options")]
+
+def crew(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["-t", "3"], ["-i", "2"], ["--num-inferencer=2"], ["--master-address", "host:1", "-t", "3"], ["--ray-dir", "ray"]],
+    ids=["trainers", "producers", "glued", "address", "folder"],
+)
+def test_options_of_the_runtime_that_auto_chooses_are_flags(tester: RunTester, flags: list[str]) -> None:
+    tester.plugins.install("many", RUNTIME)
+    found = tester.run("train", tester.fake_run(), *flags, "--crowd", "7", "--dry-run", "--json").assert_ok().json["config"]["run"]
+    assert (found["runtime"], found["options"]["crowd"]) == ("many", 7)
+
+
+def test_options_of_the_transfer_that_auto_chooses_are_flags(tester: RunTester) -> None:
+    tester.plugins.install("many", RUNTIME)
+    flags = ["--master-address", "host:1", "-t", "3", "--lanes", "4"]
+    found = tester.run("train", tester.fake_run(), *flags, "--dry-run", "--json").assert_ok().json["config"]["weights"]
+    assert (found["transport"], found["options"]["lanes"]) == ("many", 4)
+
+
+def test_a_data_set_on_the_command_line_replaces_one_of_a_file_that_nothing_can_read(tester: RunTester) -> None:
+    run = tester.fake_run(data={"dataset": [{"path": "x", "source": "nobody"}]})
+    tester.run("train", run, "--dry-run").assert_refused("there is no data source 'nobody'")
+    tester.run("train", run, "-d", str(tester.folder / "train.jsonl"), "--dry-run").assert_ok()
+
+
+def test_a_flag_that_two_plugins_declare_is_one_sentence_with_both(tester: RunTester) -> None:
+    tester.plugins.install("many", RUNTIME)
+    run = tester.fake_run(log={"trackers": ["fake", "many"]})
+    tester.run("train", run, "--after", "3").assert_refused(
+        "--after is an option of [log.options.fake] of rlcore-plugin-fakes and of [log.options.many] of rlcore-plugin-many",
+        "type --log.options.fake.after or --log.options.many.after",
+    )
+    done = tester.run("train", run, "--log.options.many.after", "3", "--dry-run", "--json").assert_ok()
+    assert done.json["config"]["log"]["options"]["many"]["after"] == 3

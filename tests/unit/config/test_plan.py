@@ -46,22 +46,22 @@ def rlcore_register_losses():
 def rlcore_register_rewards():
     models = "rlcore_plugin_acme.models:"
     return [
-        RewardSpec(name=name, target="x:y", config=models + name.title(), summary="", deadline=seconds)
+        RewardSpec(name=name, target="json:load", config=models + name.title(), summary="", deadline=seconds)
         for name, seconds in (("long", 17.0), ("short", 10.0))
     ]
 
 @hookimpl
 def rlcore_register_inference_backends():
     return [
-        InferenceBackendSpec(name="here", target="x:y", config="rlcore_plugin_acme.models:Here", summary=""),
-        InferenceBackendSpec(name="there", target="x:y", summary="", requires_module="no_such_engine"),
+        InferenceBackendSpec(name="here", target="json:load", config="rlcore_plugin_acme.models:Here", summary=""),
+        InferenceBackendSpec(name="there", target="json:load", summary="", requires_module="no_such_engine"),
     ]
 
 @hookimpl
 def rlcore_register_runtimes():
     return [
-        RuntimeSpec(name="acme", target="x:y", summary="", reach="cluster"),
-        RuntimeSpec(name="threads", target="x:y", config="rlcore_plugin_acme.models:Short", summary=""),
+        RuntimeSpec(name="acme", target="json:load", summary="", reach="cluster"),
+        RuntimeSpec(name="threads", target="json:load", config="rlcore_plugin_acme.models:Short", summary=""),
     ]
 """
 MODELS = """
