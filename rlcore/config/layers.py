@@ -280,7 +280,7 @@ def replaced(value: Any, path: str, new: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(replaced(item, rest, new) if place == int(head) else item for place, item in enumerate(value))
     if isinstance(value, Mapping):
-        return {**value, head: replaced(value.get(head), rest, new)}
+        return {**value, head: replaced(value.get(head, {}), rest, new)}
     return value.model_copy(update={head: replaced(getattr(value, head), rest, new)})
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.config.chosen import Chosen, Part
-from rlcore.config.layers import Draft, Layer, Typed, get_path
+from rlcore.config.layers import Draft, Layer, Typed, get_path, replaced
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
-from rlcore.config.settings import model_settings
+from rlcore.config.settings import Setting, core_settings, model_settings
 from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import PluginKind
@@ -131,25 +131,36 @@ def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel 
         raise refusal(error, draft, part.model, prefix=part.options_path, owner=part.label) from error
 
 
-def spread_reward_flags(data: dict[str, Any], flags: Mapping[str, Any], chosen: Chosen, layer: Layer, owners: dict[str, Layer]) -> None:
-    """``--rewards.options.scale 5`` goes to the one chosen reward that has the option; in place, before the options are validated."""
-    rewards = [part for part in chosen if part.path.startswith("rewards.")]
+def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: Chosen, layer: Layer) -> None:
+    """``--reward-deadline 9`` goes to every reward, ``--rewards.options.scale 5`` to the one chosen reward that has the option; in place,
+    before the options are validated."""
     for path, given in flags.items():
-        if not path.startswith("rewards.options."):
+        if not path.startswith("rewards."):
             continue
-        key = path.rpartition(".")[2]
-        takers = [part for part in rewards if key in _fields(part)]
-        flag = given.flag if isinstance(given, Typed) else f"--{path}"
-        if len(takers) != 1:
-            whose = " and ".join(part.name for part in takers) or "none of the chosen rewards"
-            raise ConfigError(f"{flag}: {whose} has the option {key}; exactly one must, so write it in [[rewards]] of a file")
-        part = takers[0]
-        model = part.model
-        if model is None:  # a taker has the field, so it has a model
-            continue
-        setting = model_settings(model, part.options_path, part.owner)[f"{part.options_path}.{key}"]
+        key = path.partition(".")[2]
+        setting = core_settings().get(path)
+        entries = [str(index) for index in range(len(draft.data.get("rewards", ())))]
+        if setting is None:
+            part, setting = _taker(key, given, chosen)
+            entries = [part.path.split(".")[1]]
         value = from_text(given.words, setting.type) if isinstance(given, Typed) else given
-        index = int(part.path.split(".")[1])
-        data["rewards"][index] = {**data["rewards"][index]}
-        data["rewards"][index]["options"] = {**data["rewards"][index].get("options", {}), key: value}
-        owners[f"{part.options_path}.{key}"] = layer.at(f"{part.options_path}.{key}", given)
+        for entry in entries:
+            draft.data["rewards"] = replaced(tuple(draft.data["rewards"]), f"{entry}.{key}", value)
+            draft.owners[f"rewards.{entry}.{key}"] = layer.at(f"rewards.{entry}.{key}", given)
+
+
+def _taker(key: str, given: Any, chosen: Chosen) -> tuple[Part, Setting]:
+    """The one reward that has the option ``options.KEY``, and the option."""
+    path = f"rewards.{key}"
+    found = [
+        (part, model_settings(part.model, "rewards.options", part.owner))
+        for part in chosen
+        if part.model and part.kind is PluginKind.REWARD
+    ]
+    takers = [(part, settings[path]) for part, settings in found if path in settings]
+    if len(takers) != 1:
+        whose = " and ".join(part.name for part, _ in takers) or "none of the chosen rewards"
+        flag = given.flag if isinstance(given, Typed) else f"--{path}"
+        name = key.rpartition(".")[2]
+        raise ConfigError(f"{flag}: {whose} has the option {name}; exactly one must, so write it in [[rewards]] of a file")
+    return takers[0]

@@ -134,23 +134,10 @@ def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
 
 
 def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Chosen) -> tuple[RunConfig, Draft]:
-    settings = {**core_settings(), **plugin_settings(chosen)}
-    flagged = flag_layer(flags, settings)
+    flagged = flag_layer(flags, {**core_settings(), **plugin_settings(chosen)})
     draft = combine([*layers, flagged])
-    _spread_deadline(draft, flags, settings, flagged)
-    spread_reward_flags(draft.data, flags, chosen, flagged, draft.owners)
+    spread_reward_flags(draft, flags, chosen, flagged)
     return _checked(draft), draft
-
-
-def _spread_deadline(draft: Draft, flags: Mapping[str, Any], settings: Mapping[str, Setting], layer: Layer) -> None:
-    """``--reward-deadline`` holds for every reward."""
-    if "rewards.deadline" not in flags:
-        return
-    path = "rewards.deadline"
-    one = flag_layer({"x.deadline": flags[path]}, {"x.deadline": settings[path]})
-    for index, entry in enumerate(draft.data.get("rewards", [])):
-        draft.data["rewards"][index] = {**entry, "deadline": one.data["x"]["deadline"]}
-        draft.owners[f"rewards.{index}.deadline"] = layer.at(f"rewards.{index}.deadline", flags[path])
 
 
 def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
