@@ -9,14 +9,13 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from rlcore.contracts.specs import CommandSpec
     from rlcore.host.discovery import Plugin
 
-__all__ = ["command_lines", "main"]
+__all__ = ["main"]
 
 _INTERRUPTED = 130
 
@@ -81,26 +80,13 @@ def _run(words: list[str]) -> int:
 
         print(f"rlcore {__version__}")
         return 0
-    if words[:2] == ["show", "config"]:
-        return int(import_module("rlcore.cli.show_config").run(words[2:]))
     from rlcore.cli.typed_command import run_command
 
     return run_command(words[0], words[1:])
 
 
-def command_lines() -> dict[str, str]:
-    """Command -> its line of help, in the order of ``rlcore --help``; what two plugins claim says so. No target is imported."""
-    return dict(_listed(_found()))
-
-
-def _found() -> list[Plugin]:
-    from rlcore.contracts.specs import PluginKind
-    from rlcore.host.discovery import find_plugins
-
-    return find_plugins(kinds=(PluginKind.COMMAND,))
-
-
 def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
+    """(command, its line of help) in the order of the help; what two plugins claim says so."""
     offers: dict[str, list[tuple[CommandSpec, str]]] = {}
     for plugin in plugins:
         for _, spec in plugin.specs:
@@ -111,7 +97,11 @@ def _listed(plugins: Sequence[Plugin]) -> Iterator[tuple[str, str]]:
 
 
 def _help() -> str:
-    plugins = _found()
+    """Imports the entry modules of plugins, and no target."""
+    from rlcore.contracts.specs import PluginKind
+    from rlcore.host.discovery import find_plugins
+
+    plugins = find_plugins(kinds=(PluginKind.COMMAND,))
     commands = dict(_listed(plugins))
     broken = ", ".join(sorted({plugin.row.distribution for plugin in plugins if plugin.row.problems}))
     width = max(map(len, commands))

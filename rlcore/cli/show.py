@@ -71,7 +71,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.what == "config":
         from rlcore.cli import show_config
 
-        return show_config.run(args.rest)
+        return show_config.run(args.rest, args.registry)
 
     from rlcore.describe import describe
 

@@ -13,11 +13,12 @@ from rlcore.config.layers import get_path, spoken
 
 if TYPE_CHECKING:
     from rlcore.config import Plan
+    from rlcore.host.registry import Registry
 
 __all__ = ["run"]
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str], registry: Registry) -> int:
     """Parse and print; takes what ``rlcore train`` takes, and needs neither model nor data."""
     parser = Parser(
         prog="rlcore show config",
@@ -28,6 +29,7 @@ def run(words: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--toml", action="store_true", help="print TOML only")
     add_train_flags(parser)
+    parser.set_defaults(registry=registry)
     args = parser.parse_args(list(words))
     from rlcore.cli.train import plan_of
 

@@ -85,11 +85,6 @@ class Dispatcher:
         self._started.wait()
         return self._answer
 
-    def pids(self) -> list[int]:
-        """Workers alive now."""
-        with self._lock:
-            return [worker.pid for worker in self._workers if worker.state is not State.RETIRING]
-
     def _wake(self) -> None:
         try:
             self._wake_out.send(b"!")

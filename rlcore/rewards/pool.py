@@ -115,11 +115,6 @@ class RewardPool:
         return [*list(self._common.notices), *hosted]
 
     @property
-    def worker_pids(self) -> list[int]:
-        """Process ids of the workers alive now."""
-        return [pid for dispatcher in self._dispatchers for pid in dispatcher.pids()]
-
-    @property
     def _dispatchers(self) -> list[Dispatcher]:
         return [self._common, *self._hosts.values()]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_ray.launch.slurm_steps import STEPS
 
-from rlcore.cli import command_lines
 from rlcore.testing import RunTester
+from tests.commands import command_lines
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()]

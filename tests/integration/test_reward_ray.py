@@ -79,7 +79,7 @@ class Plain:
         return _said(self.judge, self.judge.poll)
 
     def pids(self) -> list[int]:
-        return self.judge.pool.worker_pids
+        return [worker.pid for dispatcher in self.judge.pool._dispatchers for worker in list(dispatcher._workers)]
 
 
 class Asynchronous:
@@ -109,7 +109,7 @@ class Asynchronous:
             await asyncio.sleep(0.02)
 
     async def pids(self) -> list[int]:
-        return self.judge.pool.worker_pids
+        return [worker.pid for dispatcher in self.judge.pool._dispatchers for worker in list(dispatcher._workers)]
 
 
 class Hostile:

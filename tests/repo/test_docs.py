@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_quickstart.assets import prepare
 
-from rlcore.cli import command_lines
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
+from tests.commands import command_lines
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,12 +8,13 @@ import pytest
 
 from rlcore import __version__, cli
 from rlcore.contracts.errors import ConfigError, RunError
+from tests.commands import command_lines
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     said = capsys.readouterr().out
-    assert all(name in said for name in cli.command_lines())
+    assert all(name in said for name in command_lines())
 
 
 def test_without_a_word_it_helps(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +27,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert __version__ in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", cli.command_lines())
+@pytest.mark.parametrize("name", command_lines())
 def test_every_command_helps(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     assert "usage" in capsys.readouterr().out

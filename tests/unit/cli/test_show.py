@@ -275,7 +275,7 @@ def test_show_config_hands_every_argument_on(monkeypatch: pytest.MonkeyPatch) ->
 
     fake = types.ModuleType("rlcore.cli.show_config")
     got: list[list[str]] = []
-    fake.run = lambda rest: got.append(rest) or 7  # type: ignore[attr-defined]
+    fake.run = lambda rest, registry: got.append(rest) or 7  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rlcore.cli.show_config", fake)
     monkeypatch.setattr(rlcore.cli, "show_config", fake, raising=False)
     assert _run("show", "config", "-tbs", "4", "a.toml", "--json", "--help") == 7

@@ -11,6 +11,7 @@ from rlcore import cli
 from rlcore.cli.plugins import PluginsCommand
 from rlcore.host.install import install_line
 from rlcore.testing import RunTester
+from tests.commands import command_lines
 
 ENTRY = """
 from rlcore.api import CommandSpec, hookimpl
@@ -192,6 +193,6 @@ def test_a_defect_of_ours_is_not_blamed_on_anybody(monkeypatch: pytest.MonkeyPat
 
 
 def test_every_command_is_explained_like_any_plugin(tester: RunTester) -> None:
-    for name, line in cli.command_lines().items():
+    for name, line in command_lines().items():
         shown = json.loads(tester.run("show", "command", name, "--json").assert_ok().stdout)
         assert (shown["name"], shown["summary"]) == (name, line)

@@ -10,6 +10,7 @@ from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards import Judge, RewardPool
 from rlcore.rewards.hosting import Pace
+from tests.worker_pids import worker_pids
 
 
 def misbehaving_calls():
@@ -181,7 +182,7 @@ def test_as_many_in_flight_as_it_admits(limit, no_leak):
         results(pool, 20)
         pool.submit([task(99, "most")])
         assert results(pool, 1)[0].scores[0].value == limit
-        assert len(pool.worker_pids) == 1, "without a synchronous reward there is nothing for workers to do"
+        assert len(worker_pids(pool)) == 1, "without a synchronous reward there is nothing for workers to do"
 
 
 def test_a_rate_is_kept_and_takes_nothing_from_deadlines(no_leak):
@@ -206,7 +207,7 @@ def test_a_host_that_is_killed_is_replaced_and_its_tasks_are_judged(no_leak, tmp
     with RewardPool([entry(network(tmp_path))], workers=1) as pool:
         pool.submit(task(number, f"hang-once {number}", deadline=60.0) for number in range(5))
         wait_for(lambda: len(list(tmp_path.iterdir())) == 5)
-        kill(pool.worker_pids[0])
+        kill(worker_pids(pool)[0])
         assert {result.scores[0].value for result in results(pool, 5)} == {11.0}
 
 

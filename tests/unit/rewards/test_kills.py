@@ -8,6 +8,7 @@ from kit_rewards import entry, kill, misbehaving, results, task, wait_for
 
 from rlcore.contracts.types import Outcome
 from rlcore.rewards import RewardPool
+from tests.worker_pids import worker_pids
 
 
 class Killer(threading.Thread):
@@ -25,7 +26,7 @@ class Killer(threading.Thread):
     def run(self):
         judged = -1
         while not self.enough.wait(self.source.uniform(*self.pauses)):
-            pids = self.pool.worker_pids
+            pids = worker_pids(self.pool)
             if pids and len(self.found) > judged:
                 judged = len(self.found)
                 kill(self.source.choice(pids))
@@ -46,7 +47,7 @@ def judged_under_fire(seed, count, pauses):
         finally:
             killer.enough.set()
             killer.join()
-        wait_for(lambda: len(pool.worker_pids) == 4)  # one of them to spare
+        wait_for(lambda: len(worker_pids(pool)) == 4)  # one of them to spare
         pool.submit([task(count + number) for number in range(20)])
         assert {result.scores[0].value for result in results(pool, 20)} == {4.0}
     assert sorted(result.task.task_id for result in found) == list(range(count)), "each exactly once"

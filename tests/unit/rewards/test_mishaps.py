@@ -10,6 +10,7 @@ from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards import RewardPool
 from rlcore.rewards.process import WorkerProcess
+from tests.worker_pids import worker_pids
 
 
 def forking(end):
@@ -41,12 +42,12 @@ def forking(end):
 @pytest.mark.parametrize("end", ["exit", "raise", "return"])
 def test_a_child_that_a_reward_forked_never_answers(end, no_leak):
     with RewardPool([entry(forking(end))], workers=1) as pool:
-        workers = pool.worker_pids
+        workers = worker_pids(pool)
         pool.submit(task(number, text) for number, text in enumerate(["a", "fork", "bb", "fork", "ccc"]))
         found = {result.task.task_id: result.scores[0] for result in results(pool, 5)}
         assert [found[number].value for number in range(5)] == [1.0, 7.0, 2.0, 7.0, 3.0]
         assert found[1].parts == {"status": 0.0}
-        assert pool.worker_pids == workers
+        assert worker_pids(pool) == workers
 
 
 def forking_open():
@@ -171,13 +172,13 @@ def refusing(monkeypatch):
 def test_a_worker_that_cannot_be_replaced_at_once_is_replaced_later(refusing, no_leak):
     """The other one goes on meanwhile."""
     with RewardPool([entry(misbehaving())], workers=2) as pool:
-        wait_for(lambda: len(pool.worker_pids) == 2)
+        wait_for(lambda: len(worker_pids(pool)) == 2)
         refused = refusing(4)
-        kill(pool.worker_pids[0])
+        kill(worker_pids(pool)[0])
         wait_for(lambda: refused)
         pool.submit(task(number) for number in range(20))
         assert all(result.scores[0].outcome is Outcome.OK for result in results(pool, 20))
-        wait_for(lambda: len(refused) == 4 and len(pool.worker_pids) == 2)
+        wait_for(lambda: len(refused) == 4 and len(worker_pids(pool)) == 2)
 
 
 def test_a_machine_that_refuses_every_process_is_reported(refusing, monkeypatch, no_leak):

@@ -12,6 +12,7 @@ from rlcore.contracts.errors import PluginError, RunError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, Score
 from rlcore.rewards import RewardPool
+from tests.worker_pids import worker_pids
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +52,13 @@ def test_typed_outcomes(text, outcome, reason, shared):
     texts = ["a", text, "bb", "slow", "ccc", *["dddd"] * 8]
     shared.submit([task(99)])
     results(shared, 1)  # the worker that the case before brought down is replaced
-    workers = shared.worker_pids
+    workers = worker_pids(shared)
     shared.submit(task(number, said, deadline=0.4) for number, said in enumerate(texts))
     found = {result.task.task_id: result.scores[0] for result in results(shared, len(texts))}
     assert (found[1].outcome, found[1].in_loss) == (outcome, outcome is Outcome.OK)
     assert reason in found[1].reason
     assert [found[number].value for number in range(len(texts)) if number != 1] == [1.0, 2.0, 4.0, 3.0, *[4.0] * 8]
-    assert (shared.worker_pids == workers) is (outcome in (Outcome.OK, Outcome.ERROR) or text == "no machine")
+    assert (worker_pids(shared) == workers) is (outcome in (Outcome.OK, Outcome.ERROR) or text == "no machine")
 
 
 @pytest.mark.parametrize("text", ["hang once", "die once", "no machine once"])
@@ -97,7 +98,7 @@ def test_hundreds_of_items_with_accidents_leave_nothing_behind(no_leak):
     with RewardPool([entry(misbehaving())], workers=2) as pool:
         pool.submit(task(number, text) for number, text in enumerate(texts))
         found = results(pool, 100)
-        kill(pool.worker_pids[0])
+        kill(worker_pids(pool)[0])
         found += results(pool, len(texts) - len(found))
         pool.submit([task(1000 + number) for number in range(20)])  # the capacity is back
         assert all(result.scores[0].outcome is Outcome.OK for result in results(pool, 20))
@@ -111,7 +112,7 @@ def test_hundreds_of_items_with_accidents_leave_nothing_behind(no_leak):
 def test_an_idle_worker_that_is_killed_is_replaced(no_leak):
     with RewardPool([entry(misbehaving())], workers=1) as pool:
         for number in range(3):
-            kill(pool.worker_pids[0])
+            kill(worker_pids(pool)[0])
             pool.submit([task(number)])
             assert results(pool, 1)[0].scores[0].outcome is Outcome.OK
 
@@ -121,12 +122,12 @@ def test_idle_workers_that_are_all_killed_are_all_replaced(no_leak):
     with RewardPool([entry(misbehaving())], workers=4) as pool:
         pool.submit(task(number, "slow") for number in range(12))
         results(pool, 12)
-        wait_for(lambda: len(pool.worker_pids) >= 4)
-        for pid in pool.worker_pids:
+        wait_for(lambda: len(worker_pids(pool)) >= 4)
+        for pid in worker_pids(pool):
             kill(pid)
         pool.submit(task(number) for number in range(8))
         assert all(result.scores[0].outcome is Outcome.OK for result in results(pool, 8))
-        wait_for(lambda: len(pool.worker_pids) >= 4)
+        wait_for(lambda: len(worker_pids(pool)) >= 4)
 
 
 def test_a_worker_that_is_killed_while_it_starts_is_replaced(no_leak):

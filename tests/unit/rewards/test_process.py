@@ -31,7 +31,8 @@ START = """
         ask(key, "abc")
         return judge.poll(60.0)[0][1][0].value
 
-    print(value(0), *judge.pool.worker_pids, flush=True)
+    first = value(0)
+    print(first, *(worker.pid for dispatcher in judge.pool._dispatchers for worker in list(dispatcher._workers)), flush=True)
 """
 
 
