@@ -10,7 +10,7 @@ from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 
@@ -281,7 +281,7 @@ def _runtime_reads_address(facts: Facts) -> str | None:
     spec = facts.runtime
     if spec is None:
         return None
-    for path in ("run.master_address", "run.master_port", "run.ray_dir"):
+    for path in (path for path in RUNTIME_SETTINGS if path.startswith("run.")):
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
             other = f"type --runtime {facts.chosen.several} or leave it out" if not spec.several else "leave it out"

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from rlcore.contracts.sandboxing import Level
+
 __all__ = [
+    "RUNTIME_SETTINGS",
     "AdvantageSpec",
     "AlgorithmSpec",
     "CommandSpec",
@@ -28,6 +31,11 @@ __all__ = [
 
 Reach = Literal["process", "host", "cluster"]
 """How far apart two processes are."""
+
+_ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
+_PATIENCE = ("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline")
+RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE)
+"""The settings of the core that not every runtime reads."""
 
 
 class PluginKind(StrEnum):
@@ -177,6 +185,12 @@ class TrackerSpec(Spec):
             raise ValueError(f"TrackerSpec name {self.name!r}: leave the dot out, for the options stand in [log.options.NAME]")
 
 
+def _check_among(spec: Spec, label: str, known: Collection[str]) -> None:
+    for value in getattr(spec, label):
+        if value not in known:
+            raise ValueError(f"{type(spec).__name__} {spec.name!r}: {label} holds {value!r}, it may hold {', '.join(known)}")
+
+
 def _check_reach(spec: RuntimeSpec | WeightTransferSpec) -> None:
     if spec.reach not in get_args(Reach):
         raise ValueError(f"{type(spec).__name__} {spec.name!r}: reach {spec.reach!r} must be process, host or cluster")
@@ -204,6 +218,7 @@ class RuntimeSpec(Spec):
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
         _check_reach(self)
+        _check_among(self, "settings", RUNTIME_SETTINGS)
 
     @property
     def several(self) -> bool:
@@ -237,6 +252,10 @@ class SandboxSpec(Spec):
     """
 
     levels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        _check_among(self, "levels", [level.value for level in Level])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -189,7 +189,10 @@ def _spec(kind: PluginKind, found: Any, target: Callable[..., Any], home: Module
             raise PluginError(f"{label}: {field} = {values[field]!r} must be a tuple of strings, ({values[field]!r},)")
         if field in values:
             values[field] = tuple(values[field])
-    return SPEC_OF_KIND[kind](**values)
+    try:
+        return SPEC_OF_KIND[kind](**values)
+    except ValueError as error:
+        raise PluginError(f"{label}: {error}") from error
 
 
 def _file(home: ModuleType | None) -> str:

@@ -79,6 +79,16 @@ ZOO = {
         _rewards('return [RewardSpec(name="x", target="a:b", summary="A reward", requires="gold")]'),
         ("raised ValueError", "requires is 'gold', it must be a tuple of texts such as ('gold',)"),
     ),
+    "level": Broken(
+        f"{HEAD}@hookimpl\ndef rlcore_register_sandboxes():\n"
+        "    return [SandboxSpec(name='x', target='a:b', summary='', levels=('walls',))]\n",
+        ("raised ValueError", "SandboxSpec 'x': levels holds 'walls', it may hold namespaces, landlock, remote, none"),
+    ),
+    "setting": Broken(
+        f"{HEAD}@hookimpl\ndef rlcore_register_runtimes():\n"
+        "    return [RuntimeSpec(name='x', target='a:b', summary='', settings=('run.seed',))]\n",
+        ("raised ValueError", "RuntimeSpec 'x': settings holds 'run.seed', it may hold run.master_address, "),
+    ),
     "place": Broken(
         f"{HEAD}@hookimpl\ndef rlcore_register_commands():\n    return [CommandSpec(name='x', target='a:b', summary='', position='1')]\n",
         ("raised ValueError", "position is '1', it must be a whole number"),

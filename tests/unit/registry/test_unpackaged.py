@@ -199,6 +199,11 @@ def test_a_module_on_the_import_path(my: Path, registry: Registry, monkeypatch: 
         ("reward", "./my.py:MyLoss", "is the class MyLoss"),
         ("reward", "./my.py:tuple_forgotten", "requires = 'gt_answer' must be a tuple of strings"),
         ("inference", "./my.py:length", "must be a class derived from rlcore.api.InferenceBackend"),
+        (
+            "runtime",
+            "./crew.py:Far",
+            "runtime './crew.py:Far': RuntimeSpec 'far': settings holds 'run.seed', it may hold run.master_address",
+        ),
         ("algo", "./my.py:MyLoss", "a recipe must be an AlgorithmSpec"),
         ("loss", "no_such_package.mod:MyLoss", "there is no module 'no_such_package' on the import path"),
         ("loss", "./my.py:MyLoss.Inner", "./my.py has no 'MyLoss.Inner'"),
@@ -207,6 +212,8 @@ def test_a_module_on_the_import_path(my: Path, registry: Registry, monkeypatch: 
 def test_what_cannot_be_used_is_refused_in_one_sentence(my: Path, registry: Registry, kind: str, name: str, words: str) -> None:
     (my.parent / "syntax.py").write_text("x = 1\nclass class\n")
     (my.parent / "raises.py").write_text("1 / 0\n")
+    crew = "from rlcore.api.runtime import Crew\nclass Far(Crew):\n    settings = ('run.seed',)\nFar.__abstractmethods__ = frozenset()\n"
+    (my.parent / "crew.py").write_text(crew)
     (my.parent / "exits.py").write_text("import sys\nsys.exit(3)\n")
     before = set(sys.modules)
     with pytest.raises(PluginError) as caught:
