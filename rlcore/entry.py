@@ -19,6 +19,16 @@ __all__ = ["make_plan", "train"]
 
 Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
+_NAMED = {
+    "algorithm.loss": PluginKind.LOSS,
+    "algorithm.estimator": PluginKind.ESTIMATOR,
+    "inference.name": PluginKind.INFERENCE,
+    "training.name": PluginKind.TRAINING,
+    "run.runtime": PluginKind.RUNTIME,
+    "weights.transport": PluginKind.TRANSFER,
+}
+"""Settings that name one plugin, which may be an object here."""
+
 
 def train(
     config: Config = (),
@@ -35,7 +45,8 @@ def train(
 
     ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime``, ``trackers``:
     a registered name, a class, an instance, or a function if that kind of plugin can be one; of rewards and trackers also a list.
-    ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``.
+    ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``; those that name a backend
+    (``**{"inference.name": MyEngine}``) may be objects too.
 
     Raises UsageError (and its children) before anything is written, RunError once the run has started.
     """
@@ -60,14 +71,11 @@ def make_plan(
     """The plan that ``train`` runs, with the same arguments."""
     registry = Registry.discover()
     files, values = _sorted(config)
-    transport = overrides.pop("transport", None)
-    objects = (
-        ("algorithm.loss", PluginKind.LOSS, loss),
-        ("algorithm.estimator", PluginKind.ESTIMATOR, estimator),
-        ("run.runtime", PluginKind.RUNTIME, runtime),
-        ("weights.transport", PluginKind.TRANSFER, transport),
-    )
-    chosen: dict[str, Any] = {path: _names(registry, kind, given)[0] for path, kind, given in objects if given is not None}
+    named = {"algorithm.loss": loss, "algorithm.estimator": estimator, "run.runtime": runtime}
+    if "transport" in overrides:
+        overrides["weights.transport"] = overrides.pop("transport")
+    given = {**overrides, **{path: value for path, value in named.items() if value is not None}}
+    chosen: dict[str, Any] = {path: _names(registry, kind, given[path])[0] for path, kind in _NAMED.items() if path in given}
     if reward is not None:
         chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, reward)]
     if trackers is not None:

@@ -17,7 +17,7 @@ from rlcore.config import RunConfig
 from rlcore.contracts.errors import ConfigError, PluginError, UsageError
 from rlcore.entry import make_plan
 from rlcore.runtime.local import LocalCrew
-from rlcore.testing import RunTester
+from rlcore.testing import FakeInference, FakeTraining, RunTester
 
 
 @pytest.fixture
@@ -69,6 +69,10 @@ def test_a_runtime_and_trackers_that_are_objects_run(run: str) -> None:
     assert {"own", "kept"} <= {plugin["name"] for plugin in manifest["plugins"]}
     assert make_plan(run, trackers=Kept()).config.log.trackers == ("kept",)
     assert make_plan(run, runtime="local").config.run.runtime == "local"
+    backends: dict[str, Any] = {"inference.name": FakeInference, "training.name": FakeTraining}
+    planned = make_plan(run, model="org/model", **backends)
+    assert (planned.config.inference.name, planned.config.training.name) == ("fakeinference", "faketraining")
+    assert not planned.missing
 
 
 def test_a_kind_that_must_be_installed_is_refused_with_what_to_do(run: str) -> None:
