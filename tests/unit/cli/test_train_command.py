@@ -171,6 +171,11 @@ def test_options_of_the_runtime_that_auto_chooses_are_flags(tester: RunTester, f
     assert (found["runtime"], found["options"]["crowd"]) == ("many", 7)
 
 
+def test_a_flag_without_its_value_does_not_take_an_option_of_a_plugin_for_it(tester: RunTester) -> None:
+    tester.plugins.install("many", RUNTIME)
+    tester.run("train", tester.fake_run(), "-t", "3", "--loss", "--crowd", "7").assert_refused("--loss needs a value: type --loss")
+
+
 def test_options_of_the_transfer_that_auto_chooses_are_flags(tester: RunTester) -> None:
     tester.plugins.install("many", RUNTIME)
     flags = ["--master-address", "host:1", "-t", "3", "--lanes", "4"]
