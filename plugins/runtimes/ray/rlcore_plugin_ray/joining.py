@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import Enum
 from pathlib import Path
 
@@ -45,7 +45,10 @@ def ray_head(settings: RunSection) -> Iterator[str | None]:
         # This process cannot take over the token mode that a cluster of its own would choose: Ray starts the cluster from here.
         yield "local"
     else:
-        with own_cluster(usable_folder(settings.ray_dir) if settings.ray_dir is not None else None) as (address, mode):
+        folder = usable_folder(settings.ray_dir) if settings.ray_dir is not None else None
+        with ExitStack() as closing:
+            with signals_held():
+                address, mode = closing.enter_context(own_cluster(folder))
             if mode is not None:
                 os.environ[AUTH_MODE] = mode
             yield address
@@ -123,8 +126,9 @@ def usable_folder(typed: str) -> Path:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold Ctrl-C and SIGTERM back until the body is done, then raise KeyboardInterrupt: half of a connection could not be ended.
-    Afterwards SIGTERM has the handler of before, not Ray's, which ends the process without the clean-up that Ctrl-C gets."""
+    """Hold Ctrl-C and SIGTERM back until the body is done, then raise KeyboardInterrupt: half of a cluster could not be ended, and the
+    import of C code can lose a KeyboardInterrupt. Afterwards SIGTERM has the handler of before, not Ray's, which ends the process without
+    the clean-up that Ctrl-C gets."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

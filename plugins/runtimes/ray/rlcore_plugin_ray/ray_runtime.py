@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from rlcore.api.runtime import Crew, Plan, fingerprints, load_data, read_texts
-from rlcore_plugin_ray.joining import ray_head
+from rlcore_plugin_ray.joining import ray_head, signals_held
 
 __all__ = ["make_crew"]
 
@@ -16,6 +16,7 @@ def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambd
     data = load_data(plan, say)
     texts = read_texts(plan, data)
     address = closing.enter_context(ray_head(plan.config.run))
-    from rlcore_plugin_ray.ray_crew import RayCrew
+    with signals_held():
+        from rlcore_plugin_ray.ray_crew import RayCrew
 
     return RayCrew(plan, texts, fingerprints(data, texts.tokenizer), address=address, closing=closing, say=say)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -78,6 +79,25 @@ def test_the_driver_takes_over_the_mode_of_its_cluster_before_it_imports_ray(sta
         assert address == "here:1"
         assert os.environ["RAY_AUTH_MODE"] == "token"
     assert started == [None]
+
+
+def test_ctrl_c_while_the_cluster_starts_ends_it(started: list[Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is there, and not before: half of one could not be ended."""
+    states: list[str] = []
+
+    @contextmanager
+    def slow(folder: Path | None) -> Iterator[tuple[str, None]]:
+        os.kill(os.getpid(), signal.SIGINT)
+        states.append("started")
+        try:
+            yield "here:1", None
+        finally:
+            states.append("ended")
+
+    monkeypatch.setattr(joining, "own_cluster", slow)
+    with pytest.raises(KeyboardInterrupt):
+        ray_head(RunSection()).__enter__()
+    assert states == ["started", "ended"]
 
 
 def test_a_program_that_has_imported_ray_starts_the_cluster_itself(started: list[Path | None], monkeypatch: pytest.MonkeyPatch) -> None:
