@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from rlcore.contracts.sandboxing import Level
-
 __all__ = [
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
@@ -255,6 +253,8 @@ class SandboxSpec(Spec):
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
+        from rlcore.contracts.sandboxing import Level  # here: it brings pydantic, which the list of commands does without
+
         _check_among(self, "levels", [level.value for level in Level])
 
 
