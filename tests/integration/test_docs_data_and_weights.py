@@ -15,7 +15,7 @@ SOURCE = re.search(r"```python\n(?P<text>from rlcore.api import DataSourceSpec.*
 TRACKER, TABLE = re.findall(r"<!-- test: alarm -->\n```(?:python|toml)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 
 
-def tester_with(folder: Path, text: str) -> RunTester:
+def a_tester_with(folder: Path, text: str) -> RunTester:
     tester = RunTester(folder, in_process=False).with_fakes()
     tester.plugins.install("acme", distribution="acme-rlcore", target="acme_rlcore")
     (tester.plugins.root / "acme_rlcore.py").write_text(text, encoding="utf-8")
@@ -23,7 +23,7 @@ def tester_with(folder: Path, text: str) -> RunTester:
 
 
 def test_the_tracker_writes_the_steps_that_are_too_low(tmp_path: Path) -> None:
-    tester = tester_with(tmp_path, TRACKER)
+    tester = a_tester_with(tmp_path, TRACKER)
     config = tester.fake_run(**tomllib.loads(TABLE))
     outcome = tester.run("train", config, "--below", "1.5", "--json").assert_ok()
     said = (tmp_path / outcome.json["run"] / "alarms.txt").read_text(encoding="utf-8").splitlines()
@@ -36,10 +36,10 @@ def test_the_tracker_writes_the_steps_that_are_too_low(tmp_path: Path) -> None:
 
 def test_the_data_source_is_read_by_its_prefix(tmp_path: Path) -> None:
     assert SOURCE is not None
-    tester = tester_with(tmp_path, SOURCE["text"])
+    tester = a_tester_with(tmp_path, SOURCE["text"])
     config = tester.fake_run(data={"dataset": "countdown:"}, training={"train_batch_size": 1})
     planned = tester.run("train", config, "--dry-run", "--json").assert_ok().json
-    assert planned["config"]["data"]["dataset"] == "countdown:"
+    assert planned["config"]["data"]["dataset"] == [{"path": "countdown:", "ratio": 1.0, "source": "countdown", "options": {}}]
 
 
 @pytest.mark.parametrize("name", re.findall(r"`(tests/[\w/.*]+)`", PAGE))

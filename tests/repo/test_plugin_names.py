@@ -20,7 +20,6 @@ OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/ins
 
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
-    "rlcore/cli/__init__.py": {"show": "rlcore show config, which is not a plugin's command"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/cli/show.py": {"code": "the heading of a line"},
     "rlcore/config/model.py": {"train": "a policy for verdicts", "transformers": "a default", "grpo": "a default"},
