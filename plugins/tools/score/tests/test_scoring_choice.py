@@ -74,7 +74,7 @@ def test_workers_and_deadline(name: str) -> None:
 
 def test_without_a_deadline_it_is_the_reward_s_own() -> None:
     registry = Registry.discover([])
-    registry.add("reward", RewardSpec(name="slow", target="nowhere:at_all", summary="", deadline=77.0))
+    registry.add("reward", RewardSpec(name="slow", target="json:load", summary="", deadline=77.0))
     assert choose_rewards("SLOW", registry).entries[0].deadline == 77.0
 
 
