@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TYPED = {"ARGS", "DEVICE", "WORKERS"}
 
 
 def make(*words: str) -> subprocess.CompletedProcess[str]:
-    """Without the variables by which a make above this one would pass its own words on."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    """Without the variables by which a make above this one would pass its own words on: `make test ARGS=...` exports ARGS."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE") and name not in TYPED}
     return subprocess.run(
         ["make", "--no-print-directory", "-C", str(ROOT), *words], env=environment, capture_output=True, text=True, check=False
     )
