@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlcore.config import Plan
@@ -15,13 +16,24 @@ __all__ = ["plan_json", "show_plan"]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}]}``."""
+    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}]}``.
+
+    JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
+    """
     return {
-        "config": plan.config.plain(),
+        "config": _finite(plan.config.plain()),
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),
         "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
     }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def show_plan(plan: Plan) -> None:

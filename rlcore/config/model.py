@@ -66,7 +66,9 @@ def setting(default: Any, *flags: str, help: str, **constraints: Any) -> Any:
 class Section(BaseModel):
     """Frozen, unknown keys refused, no conversion of types (an integer is fine where a float is meant)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, validate_default=False, protected_namespaces=(), ser_json_inf_nan="constants"
+    )
 
 
 class RunSection(Section):
@@ -313,5 +315,5 @@ class RunConfig(Section):
     log: LogSection = Field(default_factory=LogSection)
 
     def plain(self) -> Mapping[str, Any]:
-        """Nested plain values, as TOML and JSON hold them."""
+        """Nested plain values, as TOML holds them: numbers that are not finite, which options of plugins may be, are kept."""
         return self.model_dump(mode="json")

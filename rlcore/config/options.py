@@ -16,7 +16,7 @@ from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, Layer, Typed, get_path, replaced
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
-from rlcore.config.settings import Setting, core_settings, model_settings
+from rlcore.config.settings import Setting, alternatives, bare, core_settings, model_settings, whole_type
 from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import PluginKind
@@ -126,6 +126,11 @@ def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel 
         return None
     mine = {key: value for key, value in given.items() if key in part.model.model_fields}
     try:
+        for key, value in mine.items():
+            kinds = [bare(shape) for shape in alternatives(whole_type(part.model.model_fields[key]))]
+            number = next((kind for kind in kinds if kind in (int, float)), None)
+            if isinstance(value, bool) and number and not {bool, Any} & set(kinds):  # a model that is not strict reads true as 1
+                raise ValidationError.from_exception_data(part.name, [{"type": f"{number.__name__}_type", "loc": (key,), "input": value}])
         return part.model.model_validate(mine)
     except ValidationError as error:
         raise refusal(error, draft, part.model, prefix=part.options_path, owner=part.label) from error

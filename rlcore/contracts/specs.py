@@ -56,6 +56,14 @@ class PluginKind(StrEnum):
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "str": ((str,), "a text"),
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "True or False"),
+}
+"""Types of fields as they are annotated, what their values are, and that in words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
@@ -77,19 +85,24 @@ class Spec:
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
             if name == "auto":
                 raise ValueError(f"{type(self).__name__} name 'auto' is taken: it means what the recipe or the core chooses")
-        for label, value in (("target", self.target), ("config", self.config)):
-            if value and not _TARGET.fullmatch(value):
+        if len(self.summary.splitlines()) > 1:
+            raise ValueError(f"{type(self).__name__} {self.name!r}: summary has a line break, it must be one line")
+        for label in ("target", "config", "audit", "tokenizer"):
+            value = getattr(self, label, "")
+            needed = label == "target" and not isinstance(self, AlgorithmSpec)
+            if (value or needed) and not _TARGET.fullmatch(value):
                 raise ValueError(f"{type(self).__name__} {self.name!r}: {label} {value!r} must read 'package.module:attribute'")
 
     def _check_types(self) -> None:
-        """Refuse a text for a tuple of texts, which would be read letter by letter, and what is no whole number for one."""
+        """Refuse values of another type than the field's; a text for a tuple of texts would be read letter by letter."""
         for known in fields(self):
             value, label = getattr(self, known.name), f"{type(self).__name__} {self.name!r}: {known.name}"
             texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
             if str(known.type).startswith("tuple[str") and not texts:
                 raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
-            if known.type == "int" and type(value) is not int:
-                raise ValueError(f"{label} is {value!r}, it must be a whole number")
+            types, wanted = _TYPES.get(str(known.type), ((), ""))
+            if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
+                raise ValueError(f"{label} is {value!r}, it must be {wanted}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,6 +216,12 @@ class Registry:
             raise PluginError(f"{label}: its options model {called!r} is not a pydantic BaseModel")
         if model.model_config.get("extra") != "forbid" or not model.model_config.get("frozen"):
             raise PluginError(f'{label}: its options model {called!r} must set model_config = ConfigDict(extra="forbid", frozen=True)')
+        try:
+            model.model_rebuild()
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{label}: its options model {called!r} has an annotation that cannot be resolved: {reason(error)}"
+            ) from error
         return model
 
     def payload(self, kind: PluginKind | str, name: str) -> bytes | None:

@@ -24,6 +24,11 @@ def _rewards(body: str) -> str:
     return f"{HEAD}@hookimpl\ndef rlcore_register_rewards():\n    {body}\n"
 
 
+def _offering(what: str, spec: str) -> str:
+    """A plugin whose only hook returns one spec."""
+    return f"{HEAD}from rlcore.api import {spec.partition('(')[0]}\n\n@hookimpl\ndef rlcore_register_{what}():\n    return [{spec}]\n"
+
+
 def _reward(name: str, target: str = "rlcore_plugin_sound.judge:Judge", config: str = "") -> str:
     return f'RewardSpec(name="{name}", summary="A reward", target="{target}", config="{config}")'
 
@@ -115,6 +120,50 @@ ZOO = {
         ("options model 'rlcore_plugin_no_model.judge:Options' is not a pydantic BaseModel",),
         keeps=("dictionary",),
         files={"judge.py": "class Judge: pass\nclass Options(dict): pass\n"},
+    ),
+    "number_for_a_prefix": Broken(
+        _offering("data_sources", 'DataSourceSpec(name="a", target="m:x", summary="s", prefix=3)'),
+        ("rlcore_register_data_sources raised ValueError: DataSourceSpec 'a': prefix is 3, it must be a text",),
+    ),
+    "number_for_a_module": Broken(
+        _offering("runtimes", 'RuntimeSpec(name="a", target="m:x", summary="s", requires_module=3)'),
+        ("RuntimeSpec 'a': requires_module is 3, it must be a text",),
+    ),
+    "number_for_a_name": Broken(
+        _offering("runtimes", 'RuntimeSpec(name=3, target="m:x", summary="s")'), ("RuntimeSpec 3: name is 3, it must be a text",)
+    ),
+    "no_summary": Broken(
+        _offering("trackers", 'TrackerSpec(name="a", target="m:x", summary=None)'),
+        ("TrackerSpec 'a': summary is None, it must be a text",),
+    ),
+    "summary_of_two_lines": Broken(
+        _offering("commands", 'CommandSpec(name="a", target="m:x", summary="two\\nlines")'),
+        ("CommandSpec 'a': summary has a line break, it must be one line",),
+    ),
+    "empty_target": Broken(
+        _offering("trackers", 'TrackerSpec(name="a", target="", summary="s")'),
+        ("TrackerSpec 'a': target '' must read 'package.module:attribute'",),
+    ),
+    "text_for_a_switch": Broken(
+        _offering("data_sources", 'DataSourceSpec(name="a", target="m:x", summary="s", folders="no")'),
+        ("DataSourceSpec 'a': folders is 'no', it must be True or False",),
+    ),
+    "text_for_a_deadline": Broken(
+        _rewards('return [RewardSpec(name="a", target="m:x", summary="s", deadline="9")]'),
+        ("RewardSpec 'a': deadline is '9', it must be a number",),
+    ),
+    "audit_without_a_function": Broken(
+        _rewards('return [RewardSpec(name="a", target="m:x", summary="s", audit="m.x")]'),
+        ("RewardSpec 'a': audit 'm.x' must read 'package.module:attribute'",),
+    ),
+    "unresolved_annotation": Broken(
+        _offers("unresolved", "rlcore_plugin_unresolved_annotation.judge:Judge", "rlcore_plugin_unresolved_annotation.judge:Options"),
+        ("options model 'rlcore_plugin_unresolved_annotation.judge:Options' has an annotation that cannot be resolved: ", "Undefined"),
+        keeps=("unresolved",),
+        files={
+            "judge.py": "class Judge: pass\nfrom pydantic import BaseModel\nclass Options(BaseModel, extra='forbid', frozen=True):\n"
+            "    cb: 'Undefined' = 1\n"
+        },
     ),
     "missing_model": Broken(
         _offers("modelless", "rlcore_plugin_missing_model.judge:Judge", "rlcore_plugin_missing_model.o:O"),

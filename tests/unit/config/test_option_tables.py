@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from rlcore.cli.plan_view import plan_json
 from rlcore.config import Plan, plan_run
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.registry import Registry
@@ -20,6 +24,8 @@ class Lines(Tracker):
         model_config = ConfigDict(frozen=True, extra="forbid")
         path: str
         every: int = 1
+        below: float | None = 1.0
+        loud: bool = False
 
     def __init__(self, options): ...
     def open(self, run): ...
@@ -44,7 +50,18 @@ def plan(folder: Path, text: str) -> Plan:
 
 def test_the_table_of_an_unpackaged_tracker_is_called_after_its_class(here: Path) -> None:
     found = plan(here, ONE + '[log.options.lines]\npath = "x"\n')
-    assert found.config.log.options == {"lines": {"path": "x", "every": 1}}
+    assert found.config.log.options == {"lines": {"path": "x", "every": 1, "below": 1.0, "loud": False}}
+
+
+@pytest.mark.parametrize("number", ["inf", "-inf", "nan"])
+def test_an_option_that_is_not_finite_is_what_run_toml_json_and_trackers_say(here: Path, number: str) -> None:
+    table = f'[log.options.lines]\npath = "x"\nbelow = {number}\n'
+    found = plan(here, ONE + table)
+    for told in (tomllib.loads(found.to_toml()), found.config.plain()):
+        below = told["log"]["options"]["lines"]["below"]
+        assert below == float(number) or math.isnan(below) is math.isnan(float(number)) is True
+    text = json.dumps(plan_json(found), allow_nan=False)
+    assert json.loads(text)["config"]["log"]["options"]["lines"]["below"] == number
 
 
 @pytest.mark.parametrize(
@@ -57,6 +74,12 @@ def test_the_table_of_an_unpackaged_tracker_is_called_after_its_class(here: Path
             "[log.options.Lines]: the options of the tracker ./tr.py:Lines stand in [log.options.lines]",
         ),
         (ONE + '[log.options."./tr.py:Lines"]\npath = "x"', "of the tracker ./tr.py:Lines stand in [log.options.lines]; write that"),
+        (
+            ONE + '[log.options.lines]\npath = "x"\nbelow = true',
+            "run.toml, line 5: log.options.lines.below = true (tracker ./tr.py:Lines of ",
+        ),
+        (ONE + '[log.options.lines]\npath = "x"\nbelow = true', ") must be a finite number, or none"),
+        (ONE + '[log.options.lines]\npath = "x"\nevery = false', ") must be a whole number"),
         (ONE + '[log.options.line]\npath = "x"', "has not, did you mean 'lines'; its trackers are: lines; write one of these"),
         (ONE + '[log.options.gauge]\npath = "x"', "has not; its trackers are: lines; type --trackers gauge"),
         (
