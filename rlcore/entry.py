@@ -96,6 +96,6 @@ def _sorted(config: Config) -> tuple[list[Path], Mapping[str, Any]]:
         return [], config
     if isinstance(config, str | os.PathLike):
         return [Path(config)], {}
-    if isinstance(config, Sequence):
+    if isinstance(config, Sequence) and not isinstance(config, bytes) and all(isinstance(item, str | os.PathLike) for item in config):
         return [Path(item) for item in config], {}
     raise ConfigError(f"config is a {type(config).__name__}; pass a RunConfig, nested mappings, or the path of a TOML file")

@@ -87,6 +87,13 @@ class Parser(argparse.ArgumentParser):
         """argparse's own errors become ours."""
         raise UsageError(f"{self.prog}: {message}; type {self.prog} --help for what it takes")
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A word that is none of an argument's choices gets the closest one."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            called = action.metavar or action.dest
+            raise UsageError(f"{self.prog}: {value!r} is no {called}{closest(str(value), known)}; choose from {', '.join(known)}")
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Sort the words, then let argparse collect them."""
         words = list(args or ())
@@ -154,7 +161,10 @@ class Parser(argparse.ArgumentParser):
             if wanted and (len(values) == 2 or values == ["none"]):
                 break
         if not values or (wanted and len(values) != 2 and values != ["none"]):
-            raise UsageError(f"{flag} needs {'two values' if wanted else 'at least one value'}: type {flag} {_example(action)}")
+            many = "two values" if wanted else "at least one value"
+            ended = rest[0] if rest and rest[0].endswith(".toml") else ""
+            before = f" before {ended}, which is a configuration file" if ended else ""
+            raise UsageError(f"{flag} needs {many}{before}: type {flag} {_example(action)}")
         return values
 
 

@@ -11,6 +11,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from rlcore.contracts.errors import UsageError
 from rlcore.contracts.interfaces import Command
 from rlcore.contracts.specs import PluginKind
 
@@ -59,7 +60,7 @@ def _add_kinds(show: Parser) -> None:
     kinds = show.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=parser_of)  # type: ignore[call-overload]
     for kind, meaning in _HELP.items():
         parser = kinds.add_parser(str(kind), help=meaning, description=meaning)
-        parser.add_argument("name", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
+        parser.add_argument("name", nargs="?", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
     meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
     # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
@@ -73,6 +74,8 @@ def _run(args: argparse.Namespace) -> int:
 
         return show_config.run(args.rest, args.registry)
 
+    if args.name is None:
+        raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
     from rlcore.describe import describe
 
     described = describe(args.registry, PluginKind(args.what), args.name)

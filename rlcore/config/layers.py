@@ -18,6 +18,7 @@ from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, alternatives, core_settings
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import AlgorithmSpec
 
 __all__ = [
@@ -112,6 +113,8 @@ def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
     by_key = {setting.key: path for path, setting in core_settings().items() if setting.key not in ("name", "dtype", "device", "deadline")}
     data: dict[str, Any] = {}
     for key, given in overrides.items():
+        if not isinstance(key, str) or not all(key.split(".")):
+            raise ConfigError(f"{key!r} is no key of a setting; write one such as 'run.seed'")
         value: Any = given
         section = isinstance(value, Mapping) and key in RunConfig.model_fields
         path = key if "." in key or section else by_key.get(key, key)

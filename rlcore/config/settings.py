@@ -63,10 +63,12 @@ def _declared(field: FieldInfo) -> list[str]:
 
 
 def _spellings(shown: tuple[str, ...], path: str) -> tuple[str, ...]:
+    head, _, key = path.rpartition(".")
     every = [*shown, "--" + path.replace("_", "-")]
     every += ["--" + flag[2:].replace("-", "_") for flag in every if flag.startswith("--")]
     every += ["--" + flag[2:].replace("_", "-") for flag in every if flag.startswith("--")]
-    return tuple(dict.fromkeys(every))
+    exact = [f"--{head}.{key.replace('_', '-')}", f"--{path}"] if head else []  # the name of a tracker in it may hold both signs
+    return tuple(dict.fromkeys([*every, *exact]))
 
 
 @cache

@@ -50,6 +50,9 @@ class CsvFile(RowSource):
                 return {**row, "messages": json.loads(str(row["messages"]))}
         except ValueError as error:
             return BadRow(f'the cell "messages" is not JSON ({error})')
-        if self._options.prompt in row:
-            row["messages"] = {"role": "user", "content": row.pop(self._options.prompt)}
+        prompt = self._options.prompt
+        if prompt not in row:
+            has = f'the row has no "{prompt}", which holds the user\'s message (it has {", ".join(row) or "nothing"})'
+            return BadRow(f'{has}; fill that column, or name another: options = {{prompt = "…"}}')
+        row["messages"] = {"role": "user", "content": row.pop(prompt)}
         return row

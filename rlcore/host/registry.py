@@ -206,7 +206,7 @@ class Registry:
         offer = self._offer(kind, name)
         label = _label(kind, name, offer)
         if offer.adopted is not None:
-            model, called = offer.adopted.options, f"{offer.spec.target}.Options"
+            model, called = offer.adopted.options, f"{name if is_reference(name) else offer.spec.target}.Options"
         else:
             called = offer.spec.config
             model = load_target(called, f"{label}: its options model {called!r}") if called else None

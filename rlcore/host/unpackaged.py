@@ -149,7 +149,7 @@ def _import(where: str, label: str) -> ModuleType:
 
 def _target(kind: PluginKind, found: Any, label: str) -> Callable[..., Any]:
     if kind in _PACKAGED:
-        raise PluginError(f"{label} cannot be used from a file: install it as a plugin, and type the name that it registers")
+        raise PluginError(f"{label} must be installed: make it a plugin, and type the name that it registers")
     base, parameters = BASES[kind], PARAMETERS.get(kind)
     if isinstance(found, base):
         return _always(found)

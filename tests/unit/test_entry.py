@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -76,7 +77,7 @@ def test_a_runtime_and_trackers_that_are_objects_run(run: str) -> None:
 
 
 def test_a_kind_that_must_be_installed_is_refused_with_what_to_do(run: str) -> None:
-    with pytest.raises(PluginError, match="weight transfer 'Own' cannot be used from a file: install it as a plugin, and type the name"):
+    with pytest.raises(PluginError, match="weight transfer 'Own' must be installed: make it a plugin, and type the name that it registers"):
         make_plan(run, transport=Own)
     assert make_plan(run, transport="memory").config.weights.transport == "memory"
 
@@ -89,6 +90,15 @@ def test_every_form_of_a_configuration(run: str) -> None:
     assert make_plan(RunConfig.model_validate(nested), seed=4).config.run.seed == 4
     with pytest.raises(ConfigError, match="config is a int"):
         make_plan(3)  # type: ignore[arg-type]
+    for wrong in (run.encode(), [3], [run, run.encode()]):
+        with pytest.raises(ConfigError, match=r"^config is a (bytes|list); pass a RunConfig, nested mappings, or the path of a TOML file$"):
+            make_plan(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("key", ["run.max_steps.", "", "..", ".seed", "run..seed"])
+def test_a_key_that_names_no_setting_is_one_sentence(run: str, key: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(repr(key))} is no key of a setting; write one such as 'run.seed'$"):
+        make_plan(run, **{key: 1})
 
 
 def test_an_unknown_override_gets_the_closest_match(run: str) -> None:

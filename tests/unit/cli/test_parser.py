@@ -90,6 +90,7 @@ def test_none_stands_for_a_pair() -> None:
         (["-e"], "-e needs a value: type -e INT"),
         (["-e", "--seed", "1"], "-e needs a value"),
         (["-d"], "-d needs at least one value"),
+        (["-d", "none/run.toml"], "-d needs at least one value before none/run.toml, which is a configuration file: type -d TEXT"),
         (["--betas", "0.9"], "--betas needs two values: type --betas NUMBER NUMBER"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.api import PluginError
+from rlcore.api import PluginError, UsageError
 from rlcore.cli.typed_command import run_command
 from rlcore.contracts.specs import PluginKind
 from rlcore.describe import describe
@@ -265,6 +265,13 @@ def test_an_unpackaged_loss_is_shown_by_what_was_typed(
 def test_an_unknown_name_is_a_plugin_error(folder: PluginFolder) -> None:
     with pytest.raises(PluginError, match="did you mean 'acme'"):
         _run("show", "reward", "acne")
+
+
+def test_an_unknown_kind_gets_the_closest_match_and_a_kind_alone_its_names(folder: PluginFolder) -> None:
+    with pytest.raises(UsageError, match=r"^rlcore show: 'runtim' is no WHAT, did you mean 'runtime'; choose from reward, inference, "):
+        _run("show", "runtim", "local")
+    with pytest.raises(UsageError, match=r"^rlcore show loss needs a name: type one of acme, clipped$"):
+        _run("show", "loss")
 
 
 def test_show_config_hands_every_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,3 +198,13 @@ def test_a_flag_that_two_plugins_declare_is_one_sentence_with_both(tester: RunTe
     )
     done = tester.run("train", run, "--log.options.many.after", "3", "--dry-run", "--json").assert_ok()
     assert done.json["config"]["log"]["options"]["many"]["after"] == 3
+
+
+def test_an_option_of_a_tracker_with_signs_in_its_name_is_typed_as_show_prints_it(tester: RunTester) -> None:
+    tester.plugins.install("many", RUNTIME.replace('TrackerSpec(name="many"', 'TrackerSpec(name="c-d+e"').replace("crowd:", "large_crowd:"))
+    run = tester.fake_run(log={"trackers": ["c-d+e"]})
+    path = "log.options.c-d+e.large_crowd"
+    assert any(line.startswith(f"{path} ") for line in tester.run("show", "tracker", "c-d+e").assert_ok().lines)
+    for flag in (path, "log.options.c-d+e.large-crowd", "large-crowd"):
+        done = tester.run("train", run, f"--{flag}", "3", "--dry-run", "--json").assert_ok()
+        assert done.json["config"]["log"]["options"]["c-d+e"]["large_crowd"] == 3

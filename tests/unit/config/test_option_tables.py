@@ -12,7 +12,7 @@ import pytest
 
 from rlcore.cli.plan_view import plan_json
 from rlcore.config import Plan, plan_run
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.host.registry import Registry
 
 TRACKER = """
@@ -107,3 +107,9 @@ def test_an_option_that_is_not_finite_is_what_run_toml_json_and_trackers_say(her
 def test_what_is_wrong_is_said_with_what_to_write(here: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         plan(here, text)
+
+
+def test_a_wrong_options_model_of_a_file_is_named_by_the_file(here: Path) -> None:
+    (here / "tr.py").write_text(TRACKER.replace("Options(BaseModel)", "Options"), encoding="utf-8")
+    with pytest.raises(PluginError, match=r": its options model './tr.py:Lines.Options' is not a pydantic BaseModel$"):
+        plan(here, ONE)

@@ -299,3 +299,10 @@ def test_a_broken_source_fails(source: type[RowSource], test: str, tmp_path: Pat
 
     with pytest.raises(AssertionError):
         getattr(Suite(), test)(tmp_path)
+
+
+@pytest.mark.parametrize(("header", "option"), [("question", "prompt"), ("prompt", "question")])
+def test_a_csv_row_without_its_prompt_is_told_the_column(header: str, option: str, tmp_path: Path) -> None:
+    ((_, row),) = csv_rows(f"{header},gt_answer\n1 + 2,3\n", tmp_path, prompt=option)
+    said = f'the row has no "{option}", which holds the user\'s message (it has {header}, gt_answer); '
+    assert str(row) == f'{said}fill that column, or name another: options = {{prompt = "…"}}'
