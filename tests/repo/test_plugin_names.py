@@ -24,6 +24,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/cli/show.py": {"code": "the heading of a line"},
     "rlcore/config/model.py": {"train": "a policy for verdicts", "transformers": "a default", "grpo": "a default"},
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
+    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/data/tables.py": {"train": "the split of a data set"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},
