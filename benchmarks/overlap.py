@@ -30,8 +30,7 @@ from rich.table import Table
 
 from rlcore.entry import make_plan
 from rlcore.runtime import run
-from rlcore.schedule import LengthKind
-from rlcore.testing import PluginFolder, write_fake_model
+from rlcore.testing import LengthKind, PluginFolder, write_fake_model
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 BATCH, SLOTS, PRODUCERS, STALENESS = 16, 16, 2, 4

@@ -23,8 +23,7 @@ from rlcore_plugin_plan.simulated import Draws, Scenario, Simulation, Workload
 
 from rlcore.entry import make_plan
 from rlcore.runtime import run
-from rlcore.schedule.lengths import LengthKind
-from rlcore.testing import PluginFolder, write_fake_model
+from rlcore.testing import LengthKind, PluginFolder, write_fake_model
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 PROMPTS, MEAN_LENGTH, CUT = 160, 64, 4.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rlcore.schedule.coordinator import Coordinator
 from rlcore.schedule.dealing import LeaseQueue
-from rlcore.schedule.lengths import LengthKind, Lengths
 from rlcore.schedule.schedule_records import Delivery, ScheduleSettings, TrainOrder
 
-__all__ = ["Coordinator", "Delivery", "LeaseQueue", "LengthKind", "Lengths", "ScheduleSettings", "TrainOrder"]
+__all__ = ["Coordinator", "Delivery", "LeaseQueue", "ScheduleSettings", "TrainOrder"]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
     from rlcore.testing.judging import FakeReward
+    from rlcore.testing.lengths import LengthKind, Lengths
     from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.plugin_folder import PluginFolder
     from rlcore.testing.policy import FakePolicy
@@ -61,6 +62,8 @@ __all__ = [
     "FaultyTraining",
     "InferenceBackendSuite",
     "Judge",
+    "LengthKind",
+    "Lengths",
     "LossSuite",
     "PluginFolder",
     "Registry",
@@ -111,6 +114,8 @@ _HOME = {
     "FaultyTraining": "faulty",
     "InferenceBackendSuite": "suites.inference",
     "Judge": "real",
+    "LengthKind": "lengths",
+    "Lengths": "lengths",
     "LossSuite": "suites.loss",
     "PluginFolder": "plugin_folder",
     "Registry": "real",

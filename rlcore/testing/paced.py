@@ -34,7 +34,7 @@ from rlcore.contracts.interfaces import (
 from rlcore.contracts.snapshots import Snapshot, Tensor
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.learning.lr_schedule import learning_rate
-from rlcore.schedule.lengths import LengthKind, Lengths
+from rlcore.testing.lengths import LengthKind, Lengths
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
 

@@ -17,7 +17,7 @@ PAGES = {
         RELEASED SteadyConsole Typed add_run_options add_train_flags
         check_data install_line load_target peek plain_console plan_of plan_run reason run_plan train_flags
     """,
-    "schedule": "Coordinator Delivery LeaseQueue LengthKind Lengths ScheduleSettings TrainOrder",
+    "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
         Draft Layer Section Setting Typed closest combine core_settings expected file_layer flag_layer from_text get_path model_settings
         refusal setting spoken

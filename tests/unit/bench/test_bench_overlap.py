@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.overlap import BATCH, MEAN_LENGTH, Setting, _figures, _mean_longest
-from rlcore.schedule import LengthKind, Lengths
+from rlcore.testing import LengthKind, Lengths
 
 
 def setting(updates: int) -> Setting:

@@ -9,7 +9,7 @@ from rlcore_plugin_plan.simulated import Scenario
 
 from benchmarks.planning_plot import bars
 from benchmarks.simulation import PROMPTS, Delays, Seen, Stage, Trial, _chosen, _compared, _predicted, _SameLengths, _workload, main
-from rlcore.schedule.lengths import LengthKind
+from rlcore.testing import LengthKind
 from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 NO_DELAY = Delays(lease=0.0, deliver=0.0, handover=0.0, publish=0.0, swap=0.0, transfer=0.0, computing=0.0)

@@ -14,8 +14,17 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.types import Completion, Finish, Request
-from rlcore.schedule import LengthKind
-from rlcore.testing import FakePolicy, FakeTokenizer, RunTester, make_request, make_rollout, make_train_batch, paced, write_fake_model
+from rlcore.testing import (
+    FakePolicy,
+    FakeTokenizer,
+    LengthKind,
+    RunTester,
+    make_request,
+    make_rollout,
+    make_train_batch,
+    paced,
+    write_fake_model,
+)
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.paced import PacedInference, PacedInferenceOptions, PacedTraining, PacedTrainingOptions, response_tokens
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rlcore.api.schedule import Lengths
+from rlcore.testing import Lengths
 from rlcore_plugin_plan.scenario import Scenario
 
 __all__ = ["Draws"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 
-from rlcore.api.schedule import Lengths, ScheduleSettings
+from rlcore.api.schedule import ScheduleSettings
+from rlcore.testing import Lengths
 from rlcore_plugin_plan.workload_model import Workload
 
 __all__ = ["Scenario", "longest_share"]

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlcore.api.schedule import LengthKind, Lengths
 from rlcore.api.settings import Section, setting
+from rlcore.testing import LengthKind, Lengths
 
 __all__ = [
     "MOST_RESPONSES",

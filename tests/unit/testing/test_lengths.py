@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.schedule import LengthKind, Lengths
+from rlcore.testing import LengthKind, Lengths
 
 
 def lognormal(mean: float = 64.0, sigma: float = 1.0, cut: float = 8.0) -> Lengths:
