@@ -93,6 +93,7 @@ class ModelSection(Section):
 
     model: str = setting("", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)")
     tokenizer_path: Name | None = setting(None, help="folder of the tokenizer, where it is not the model's")
+    trust_remote_code: bool = setting(False, help="run Python code that model or tokenizer bring along (auto_map); off: refuse them")
 
 
 class DataSource(Section):

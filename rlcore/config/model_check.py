@@ -9,7 +9,7 @@ from typing import Any
 
 from rlcore.contracts.errors import ConfigError
 
-__all__ = ["check_checkpoint", "check_tokenizer", "is_hub_name", "longest_context"]
+__all__ = ["check_checkpoint", "check_tokenizer", "code_of", "is_hub_name", "longest_context"]
 
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.json")
@@ -54,6 +54,12 @@ def check_tokenizer(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             _read(folder / name)
+
+
+def code_of(folder: Path) -> list[Path]:
+    """The files of a model or tokenizer folder that name Python code which the folder brings along."""
+    files = [folder / name for name in ("config.json", "tokenizer_config.json")]
+    return [file for file in files if file.is_file() and "auto_map" in _read(file)]
 
 
 def longest_context(config: dict[str, Any]) -> int | None:

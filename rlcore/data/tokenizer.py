@@ -17,18 +17,24 @@ from rlcore.contracts.types import Message
 __all__ = ["ChatTokenizer", "load_tokenizer"]
 
 
-def load_tokenizer(path: str, *, model: str | None = None) -> ChatTokenizer:
+def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bool = False) -> ChatTokenizer:
     """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template.
 
     ``model``: the folder of the model where it is another one; the tokens that end a response are those of both.
+    ``trust_remote_code``: run Python code that the folder brings along; nobody is asked.
     """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise ConfigError(f"tokenizer {path!r} needs transformers, which is not installed; type: pip install transformers") from error
     try:
-        inner = AutoTokenizer.from_pretrained(path)
+        inner = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        if not trust_remote_code and "trust_remote_code" in str(error):
+            raise ConfigError(
+                f"tokenizer {path!r}, or the model in its folder, brings code of its own (auto_map), which rlcore does not run unasked; "
+                "read the code and type --trust-remote-code, or name another folder"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
     if not inner.chat_template:

@@ -96,7 +96,7 @@ def _tokenizer(plan: Plan) -> Tokenizer:
         make = load_target(spec.tokenizer, f"inference backend {spec.name!r}: its tokenizer {spec.tokenizer!r}")
         loaded: Tokenizer = make(path)
         return loaded
-    return load_tokenizer(path, model=config.model.model)
+    return load_tokenizer(path, model=config.model.model, trust_remote_code=config.model.trust_remote_code)
 
 
 def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:

@@ -66,9 +66,18 @@ def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreT
     try:
         with _quiet(context.model):
             model, report = AutoModelForCausalLM.from_pretrained(
-                context.model, dtype=DTYPES[context.dtype], attn_implementation=options.attention, output_loading_info=True
+                context.model,
+                dtype=DTYPES[context.dtype],
+                attn_implementation=options.attention,
+                output_loading_info=True,
+                trust_remote_code=context.trust_remote_code,
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if not context.trust_remote_code and "trust_remote_code" in str(error):
+            raise ConfigError(
+                f"model {context.model!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+                "read the code and type --trust-remote-code, or name another model"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if options.attention == "sdpa" and "scaled_dot_product_attention" in reason:
             reason = 'it has no sdpa attention; set attention = "eager" in [inference.options]'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import json
 import subprocess
 import sys
 
@@ -90,6 +91,16 @@ def test_a_checkpoint_that_is_not_whole_is_refused_by_tensor(tmp_path, backend):
     del tensors["model.layers.0.mlp.up_proj.weight"]
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"not whole: tensor 'model\.layers\.0\.mlp\.up_proj\.weight'"):
+        backend(path)
+
+
+def test_a_model_that_needs_code_of_its_own_is_refused_and_nobody_is_asked(tmp_path, backend, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *asked: pytest.fail(f"somebody is asked: {asked}"))
+    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=None))
+    config = json.loads((tmp_path / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **own}))
+    with pytest.raises(ConfigError, match=r"code of its own .*type --trust-remote-code"):
         backend(path)
 
 
