@@ -14,6 +14,7 @@ from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
 from rlcore.contracts.specs import PluginKind
+from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.checkpoint import save_checkpoint
@@ -53,6 +54,7 @@ class TrainingRun:
         for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
+            closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             self._crew = crew = self._made_crew(closing)
             self._folder = self._open_folder()
             closing.enter_context(_writing(self._folder.root))
