@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, RlcoreError
+from rlcore.contracts.errors import ConfigError, DataError, RlcoreError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
@@ -112,4 +112,12 @@ def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
 
 def _check_lengths(texts: Texts, most: int) -> None:
     for prompts in texts.prompts.values():
-        check_prompt_lengths(prompts, [len(texts.tokenizer.render(prompt.messages)) for prompt in prompts], most)
+        check_prompt_lengths(prompts, [_length(texts.tokenizer, prompt) for prompt in prompts], most)
+
+
+def _length(tokenizer: Tokenizer, prompt: Prompt) -> int:
+    """Tokens of a rendered prompt; a tokenizer that refuses it says so with the prompt's place."""
+    try:
+        return len(tokenizer.render(prompt.messages))
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{prompt.source}: {error}") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from rlcore.testing import RunTester
 LETTERS = "abcdef"
 CODE = """
 from pathlib import Path
+from typing import Any
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 Path(MARK).write_text("ran")
@@ -117,3 +119,59 @@ def test_code_that_transformers_can_do_without_is_left_out_and_named(tester: Run
     done = tester.run("train", "run.toml").assert_ok()
     assert not mark.exists()
     assert "config.json names code of its own (auto_map), which is not run without --trust-remote-code" in done.stdout
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_is_one_sentence(tester: RunTester) -> None:
+    write_model(tester.folder / "tiny", rows=len(LETTERS) + 2)
+    tester.run("train", "run.toml").assert_refused(
+        "train.jsonl:6", "token 8 ('f')", "8 rows", "use the tokenizer that belongs to the model"
+    )
+
+
+def test_a_vocabulary_without_the_token_that_ends_a_response_is_one_sentence(tester: RunTester) -> None:
+    write_model(tester.folder / "tiny")
+    tokenizer = tester.folder / "tiny" / "tokenizer_config.json"
+    edit(tokenizer, eos_token="<end>")
+    edit(tester.folder / "tiny" / "config.json", eos_token_id=None)
+    edit(tester.folder / "tiny" / "generation_config.json", eos_token_id=None)
+    tester.run("train", "run.toml").assert_refused("<end>", "token 10", "10 rows")
+
+
+def test_weights_that_are_not_numbers_are_blamed_on_their_tensor(tester: RunTester) -> None:
+    spoil_weights(tester.folder / "tiny", "model.layers.1.mlp.up_proj.weight", float("nan"))
+    done = tester.run("train", "run.toml")
+    done.assert_refused("tiny", "'model.layers.1.mlp.up_proj.weight'", "1 value not finite", "checkpoint again")
+
+
+def spoil_weights(folder: Path, name: str, value: float) -> None:
+    """Write one value into a tensor of a checkpoint."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name][0, 0] = value
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (lambda whole: whole[:-100], ("is cut short", "100 bytes")),
+        (lambda whole: whole[:50], ("is cut short",)),
+        (lambda whole: b"", ("is empty",)),
+        (lambda whole: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", ("Git LFS", "git lfs pull")),
+        (lambda whole: b"<html>" + bytes(5000), ("is no safetensors file",)),
+    ],
+)
+def test_weights_that_cannot_be_read_are_blamed_on_their_file(content: Any, words: tuple[str, ...], tester: RunTester) -> None:
+    file = tester.folder / "tiny" / "model.safetensors"
+    file.write_bytes(content(file.read_bytes()))
+    for flags in ([], ["--dry-run"]):
+        tester.run("train", "run.toml", *flags).assert_refused("tiny/model.safetensors", *words)
+
+
+def test_a_shard_that_is_absent_is_named(tester: RunTester) -> None:
+    folder = tester.folder / "tiny"
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors", "lm_head.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    tester.run("train", "run.toml", "--dry-run").assert_refused("model-00002-of-00002.safetensors", "is not there")

@@ -59,7 +59,22 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
     _check_served(model, context, options)
     if options.attention == "sdpa" and device.type == "cpu":
         use_decode_attention(model)
-    return model.to(device).eval().requires_grad_(False)
+    model = model.to(device).eval().requires_grad_(False)
+    _check_finite(model, context.model)
+    return model
+
+
+def _check_finite(model: PreTrainedModel, path: str) -> None:
+    """ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability, whatever the prompt."""
+    # A sum over NaN or infinity is not finite, so most tensors are cleared without a copy of their size.
+    suspects = [(name, weight) for name, weight in model.named_parameters() if not torch.isfinite(weight.detach().sum(dtype=torch.float32))]
+    bad = [(name, count) for name, weight in suspects if (count := int((~torch.isfinite(weight)).sum()))]
+    if bad:
+        (name, count), more = bad[0], f" (as do {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise ConfigError(
+            f"model {path!r}: tensor {name!r} holds {count} value{'s' if count > 1 else ''} not finite (NaN, infinity){more}; "
+            "save or download the checkpoint again"
+        )
 
 
 def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreTrainedModel, dict[str, Any]]:
