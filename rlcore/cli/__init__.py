@@ -34,6 +34,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RecursionError:
         _report("what was handed in is nested too deeply to be read; flatten it", "--json" in words)
         return 2
+    except MemoryError:
+        _report("this machine has no memory left for it; end other programs, or lower -tmbs, -imbs or -tbs", "--json" in words)
+        return 1
     except OSError as error:
         _report(f"{error.filename or 'a file'}: {error.strerror or error}; check the path", "--json" in words)
         return 2

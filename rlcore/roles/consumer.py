@@ -159,7 +159,7 @@ class Consumer:
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"the training backend {type(self._backend).__name__}", doing)
+        return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
 
     def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
         return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, epoch=epoch)

@@ -15,6 +15,7 @@ from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
+from rlcore.host.blame import out_of_memory
 from rlcore.host.targets import load_target
 
 __all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
@@ -82,6 +83,11 @@ def loading(what: str) -> Iterator[None]:
     except RlcoreError:
         raise
     except Exception as error:
+        if out_of_memory(error):
+            raise ConfigError(
+                f"{what} does not fit into memory ({type(error).__name__}); name a smaller -m, or --training-dtype and --inference-dtype "
+                "bfloat16, or end other programs"
+            ) from None
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise ConfigError(
             f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
