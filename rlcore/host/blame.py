@@ -17,6 +17,7 @@ from rlcore.contracts.errors import RlcoreError, RunError
 __all__ = ["blaming", "closest", "out_of_memory", "reason"]
 
 _LONGEST = 300
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memory")
 
 
@@ -65,4 +66,5 @@ def blaming(who: str, doing: str, less_memory: str = "take a smaller model, or e
         if out_of_memory(error):
             said = shorten(f"{type(error).__name__}: {error}".rstrip(": "), _LONGEST, placeholder=" …")
             raise RunError(f"{who} ran out of memory while {doing} ({said}); {less_memory}") from None
-        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from error
+        cause = None if any(word in str(error) for word in _NO_ROOM) else error  # a traceback says nothing more of a full disk
+        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause

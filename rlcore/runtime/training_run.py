@@ -135,15 +135,15 @@ class TrainingRun:
             eval_save_dir=_path(self._config.eval.eval_save_dir),
             rollout_save_dir=_path(log.rollout_save_dir),
         )
-        folder.write_config(self._plan.to_toml())
-        folder.write_manifest(
-            build_manifest(
-                seed=self._config.run.seed,
-                data=self._crew.fingerprints,
-                attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
-                origins=self._plan.origins,
-            )
+        manifest = build_manifest(
+            seed=self._config.run.seed,
+            data=self._crew.fingerprints,
+            attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
+            origins=self._plan.origins,
         )
+        with _writing(folder.root):
+            folder.write_config(self._plan.to_toml())
+            folder.write_manifest(manifest)
         return folder
 
     def _profile(self, role: str) -> Path | None:
@@ -255,7 +255,7 @@ def _writing(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or root
-        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from error
+        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from None
 
 
 def _path(text: str | None) -> Path | None:

@@ -41,3 +41,12 @@ def test_memory_of_another_rank_names_what_to_lower_too() -> None:
 def test_a_failure_of_another_kind_is_told_as_before() -> None:
     with pytest.raises(RunError, match=r"^the engine failed while generating: ValueError: x$"), blaming("the engine", "generating", "less"):
         raise ValueError("x")
+
+
+@pytest.mark.parametrize(
+    "said", ["I/O error: No space left on device (os error 28)", "[enforce fail] PytorchStreamWriter failed writing file"]
+)
+def test_a_full_disk_needs_no_traceback(said: str) -> None:
+    with pytest.raises(RunError, match=r"^the trainer failed while saving: ") as told, blaming("the trainer", "saving"):
+        raise RuntimeError(said)
+    assert told.value.__cause__ is None
