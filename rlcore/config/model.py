@@ -113,6 +113,7 @@ class DataSection(Section):
     )
     system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
+    overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or leave them out and say how many")
     shuffle: bool = setting(True, help="new order of the prompts in every episode")
 
     @property

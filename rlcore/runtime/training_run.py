@@ -56,6 +56,8 @@ class TrainingRun:
         with ExitStack() as closing:
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             self._crew = crew = self._made_crew(closing)
+            for said in self._dropped():
+                self._progress.note(said)
             self._folder = self._open_folder()
             closing.enter_context(_writing(self._folder.root))
             closing.callback(self._log_reward_errors, last=True)
@@ -76,6 +78,14 @@ class TrainingRun:
         """The workers of the plan; what must be closed goes onto the stack, what takes long is said."""
         crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
         return crew
+
+    def _dropped(self) -> list[str]:
+        """A sentence for each data set of which prompts are left out."""
+        most = self._config.data.max_prompt_tokens
+        return [
+            f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
+            for name, count in self._crew.dropped.items()
+        ]
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
@@ -236,7 +246,8 @@ class TrainingRun:
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
-            remarks=tuple(filter(None, [watch.remark(), *self._crew.remarks()])),
+            dropped=dict(self._crew.dropped),
+            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
