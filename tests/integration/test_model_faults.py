@@ -175,3 +175,9 @@ def test_a_shard_that_is_absent_is_named(tester: RunTester) -> None:
     index = {"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors", "lm_head.weight": "model-00002-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     tester.run("train", "run.toml", "--dry-run").assert_refused("model-00002-of-00002.safetensors", "is not there")
+
+
+def test_weights_of_a_checkpoint_can_be_read_by_whoever_reads_its_other_files(tester: RunTester) -> None:
+    done = tester.run("train", "run.toml", "--json").assert_ok()
+    model = tester.folder / done.json["checkpoint"] / "model"
+    assert (model / "model.safetensors").stat().st_mode == (model / "config.json").stat().st_mode
