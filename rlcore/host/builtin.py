@@ -49,6 +49,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
             name="local",
             target="rlcore.runtime.local:LocalCrew",
             summary="One producer and one trainer in this process; with max_staleness above 0 they work at the same time",
+            settings=("schedule.producer_deadline",),
             preference=10,
         ),
     ]

@@ -225,7 +225,6 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
         ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the cluster that is joined"),
         ({"producer_restarts": 1}, "producer_restarts = 1 (Python) is not used"),
-        ({"producer_deadline": 9.0}, "producer_deadline = 9.0 (Python) is not used"),
         ({"producer_load_deadline": 9.0}, "producer_load_deadline = 9.0 (Python) is not used"),
     ],
 )
@@ -239,6 +238,7 @@ def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
         ({"num_generations": 1, "estimator": "alone"}, "a group of one"),
         ({"num_generations": 2}, "a group of one"),
         ({"runtime": "ray", "ray_dir": "/tmp/r", "producer_restarts": 1}, "is not used"),
+        ({"producer_deadline": 9.0}, "is not used"),
         ({}, "is not used"),
         ({"train_batch_size": 8, "algorithm.name": "many"}, "optimizer steps, for each"),
         ({"filter_limit": 5, "filter_range": [0, 1]}, "no filter is set"),
