@@ -20,6 +20,7 @@ import numpy as np
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.specs import Per
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
 if TYPE_CHECKING:
@@ -385,10 +386,12 @@ class AdvantageEstimator(ABC):
     """Asks the producer for one greedy completion a prompt (ReMax)."""
     accepts_kl: bool = False
     """Can take the KL penalty in the reward."""
+    per: Per = "rollout"
+    """What it returns one advantage for."""
 
     @abstractmethod
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R], one per rollout, or float64[N], one per token."""
+        """float64[R], one per rollout; float64[N], one per token, if the class says ``per = "token"``."""
 
 
 class Loss(ABC):
