@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.snapshots import Snapshot, Tensor
-from rlcore.contracts.specs import Per
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
 if TYPE_CHECKING:
@@ -386,7 +385,7 @@ class AdvantageEstimator(ABC):
     """Asks the producer for one greedy completion a prompt (ReMax)."""
     accepts_kl: bool = False
     """Can take the KL penalty in the reward."""
-    per: Per = "rollout"
+    per: Literal["rollout", "token"] = "rollout"
     """What it returns one advantage for."""
 
     @abstractmethod
