@@ -135,14 +135,15 @@ class Consumer:
         return batch
 
     def _logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if not finite."""
+        """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if those of a token
+        in the loss are not finite."""
         place, size = self._backend.data_parallel
         if size == 1:
             values = self._backend.logprobs(batch, which)
         else:
             shares = cut_shares(batch, size, everything=True)
             values = joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
-        if not np.isfinite(values).all():
+        if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
             raise RunError(
                 f"the log probabilities of the {which.value} model are not finite in the update of version {batch.version}: it has "
                 "diverged, or was loaded from such weights; lower the learning rate (-lr), or check the model"
