@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PLUGINS := $(wildcard plugins/*/*/pyproject.toml)
+# What python -c says of a Python that is too old.
+CHECK := import sys; sys.version_info < (3, 11) and sys.exit("$(PYTHON) is Python %d.%d, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it" % sys.version_info[:2])
 EDITABLE := $(foreach plugin,$(PLUGINS),-e $(dir $(plugin)))
 # One thread a process: two workers with two threads each crawl on two cores.
 export OMP_NUM_THREADS ?= 1
@@ -21,8 +23,7 @@ help:  ## this list
 env: $(STAMP)  ## build .venv with rlcore, its plugins and the tools, as pinned in constraints.txt
 
 $(STAMP): pyproject.toml constraints.txt $(PLUGINS)
-	@$(PYTHON) -c 'import sys; sys.version_info < (3, 11) and sys.exit("$(PYTHON) is Python %d.%d, and rlcore needs Python 3.11 or newer; type PYTHON=/path/to/it" % sys.version_info[:2])'
-	$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { $(PYTHON) -c '$(CHECK)' && $(PYTHON) -m venv $(if $(wildcard $(VENV)/pyvenv.cfg),--clear) $(VENV); }
 	$(BIN)/pip install --quiet --constraint constraints.txt -e . $(EDITABLE) -e '.[quickstart,dev]'
 	@touch $@
 
@@ -32,7 +33,7 @@ quickstart: env  ## a tiny language model learns to sort, on this machine, in ab
 wheels: env  ## every distribution as a wheel in dist/; then `pip install --constraint dist/constraints.txt dist/*.whl 'rlcore[all]'`
 	rm -rf dist build $(addsuffix build,$(dir $(PLUGINS)))
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist . $(addprefix ./,$(dir $(PLUGINS)))
-	{ cat constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
+	{ sed -E 's,^[^#]+,&; python_version >= "3.11",' constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
 	rm -rf build $(addsuffix build,$(dir $(PLUGINS)))
 
 test: env  ## the fast tests, in two processes (at most 8 minutes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
@@ -27,16 +29,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     _prepare_streams()
     try:
-        return _run(words)
+        code = _run(words)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # the reader of our output went away: nothing more can be said to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _drop_output()
         return 1
     except RecursionError:
         _report("what was handed in is nested too deeply to be read; flatten it", "--json" in words)
         return 2
+    except MemoryError:
+        _report("this machine has no memory left for it; end other programs, or lower -tmbs, -imbs or -tbs", "--json" in words)
+        return 1
     except OSError as error:
-        _report(f"{error.filename or 'a file'}: {error.strerror or error}; check the path", "--json" in words)
-        return 2
+        return _not_written(error, "--json" in words)
     except RlcoreError as error:
         _show_cause(error)
         _report(" ".join(str(error).split()), "--json" in words)
@@ -65,10 +71,28 @@ def _show_cause(error: BaseException) -> None:
         traceback.print_exception(error.__cause__)
 
 
+def _not_written(error: OSError, as_json: bool) -> int:
+    """Say what cannot be read or written, and return the exit code: 1 for a full disk, 2 for a path."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    what = error.filename or ("standard output, or a file that is written" if full else "a file")
+    advice = "make room on its disk" if full else "check the path"
+    _report(f"{what}: {error.strerror or error}; {advice}", as_json)
+    return 1 if full else 2
+
+
+def _drop_output() -> None:
+    """What standard output still holds goes nowhere, so that the interpreter does not try once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def _report(sentence: str, as_json: bool) -> None:
-    print(f"error: {sentence}", file=sys.stderr)
+    with suppress(OSError):  # a full disk must not hide the exit code
+        print(f"error: {sentence}", file=sys.stderr)
     if as_json:
-        print(json.dumps({"error": sentence}, ensure_ascii=False))
+        try:
+            print(json.dumps({"error": sentence}, ensure_ascii=False), flush=True)
+        except OSError:
+            _drop_output()
 
 
 def _run(words: list[str]) -> int:

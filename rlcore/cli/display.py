@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -16,7 +18,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["LinesDisplay", "LiveDisplay", "SteadyConsole", "display_on", "plain_console"]
+__all__ = ["LinesDisplay", "LiveDisplay", "RunConsole", "SteadyConsole", "display_on", "plain_console"]
 
 _REFRESH_PER_SECOND = 4
 _FILE_WIDTH = 200
@@ -28,6 +30,18 @@ class SteadyConsole(Console):
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+
+class RunConsole(SteadyConsole):
+    """A console that also falls silent if its disk is full: a run must not end because of its log."""
+
+    def print(self, *objects: Any, **style: Any) -> None:
+        try:
+            super().print(*objects, **style)
+        except OSError as error:
+            self.on_broken_pipe()
+            with suppress(OSError):
+                print(f"warning: what a run prints cannot be written ({error.strerror}); the run goes on without", file=sys.stderr)
 
 
 def plain_console() -> SteadyConsole:

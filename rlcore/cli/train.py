@@ -70,11 +70,11 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:
-    from rlcore.cli.display import SteadyConsole, display_on
+    from rlcore.cli.display import RunConsole, display_on
     from rlcore.cli.outcome import json_line, show_outcome
     from rlcore.runtime import run as run_roles
 
-    console = SteadyConsole(stderr=as_json)
+    console = RunConsole(stderr=as_json)
     for note in plan.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     summary = run_roles(plan, display_on(console))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from rlcore.config.chosen import Chosen
 from rlcore.config.layers import get_path, replaced
 from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import RewardSpec
+from rlcore.host.threads import cores
 
 __all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve", "resolve_deadlines"]
 
@@ -42,8 +42,7 @@ def _buffer(config: RunConfig) -> tuple[int, str]:
 
 
 def _reward_workers(config: RunConfig) -> tuple[int, str]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores - 1), f"{cores} cores - 1, at least 1"
+    return max(1, cores() - 1), f"{cores()} cores - 1, at least 1"
 
 
 def _one_step(config: RunConfig) -> bool:

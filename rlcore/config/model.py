@@ -95,6 +95,7 @@ class ModelSection(Section):
 
     model: str = setting("", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)")
     tokenizer_path: Name | None = setting(None, help="folder of the tokenizer, where it is not the model's")
+    trust_remote_code: bool = setting(False, help="run Python code that model or tokenizer bring along (auto_map); off: refuse them")
 
 
 class DataSource(Section):
@@ -114,6 +115,7 @@ class DataSection(Section):
     )
     system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
+    overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or leave them out and say how many")
     shuffle: bool = setting(True, help="new order of the prompts in every episode")
 
     @property

@@ -9,10 +9,13 @@ from typing import Any
 
 from rlcore.contracts.errors import ConfigError
 
-__all__ = ["check_checkpoint", "check_tokenizer", "is_hub_name", "longest_context"]
+__all__ = ["check_checkpoint", "check_tokenizer", "code_of", "is_hub_name", "longest_context"]
 
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _WEIGHTS = ("*.safetensors", "*.bin", "*.safetensors.index.json", "*.bin.index.json")
+_INDEX = "model.safetensors.index.json"
+_LONGEST_HEADER = 100_000_000
+"""Bytes: what the safetensors library takes at most."""
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tiktoken.model")
 
 
@@ -42,7 +45,45 @@ def check_checkpoint(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{folder / 'config.json'} has no model_type, so no architecture can be chosen; save the checkpoint again")
     if not any(any(folder.glob(pattern)) for pattern in _WEIGHTS):
         raise ConfigError(f"model {folder} holds no weights (*.safetensors or *.bin); save the checkpoint again")
+    for file in _weight_files(folder):
+        _check_safetensors(file)
     return config
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files that make up the model; none if it is stored otherwise."""
+    if (folder / "model.safetensors").exists():
+        return [folder / "model.safetensors"]
+    shards = _read(folder / _INDEX).get("weight_map", {}) if (folder / _INDEX).is_file() else {}
+    return [folder / name for name in sorted(set(shards.values()))]
+
+
+def _check_safetensors(file: Path) -> None:
+    """ConfigError for a file of weights that is not there, is something else, or ends too early. Reads its header only."""
+    again = "copy or download the checkpoint again"
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            start = stream.read(8)
+            length = int.from_bytes(start, "little")
+            header = stream.read(length) if length <= _LONGEST_HEADER else b""
+    except FileNotFoundError:
+        raise ConfigError(f"{file} is not there, and {_INDEX} names it as a part of the model; {again}") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read ({error.strerror or error}); mend its permissions, or {again}") from error
+    if not size:
+        raise ConfigError(f"{file} is empty; {again}")
+    if start == b"version ":
+        raise ConfigError(f"{file} is a pointer of Git LFS in place of the weights; type git lfs pull in the folder of the model")
+    if len(start) == 8 and not header:
+        raise ConfigError(f"{file} is no safetensors file; {again}")
+    try:
+        tables = json.loads(header) if len(header) == length else {}
+        promised = 8 + length + max((table["data_offsets"][1] for table in tables.values() if "data_offsets" in table), default=0)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise ConfigError(f"{file} is no safetensors file: its header cannot be read; {again}") from error
+    if size < promised:
+        raise ConfigError(f"{file} is cut short: {promised - size} bytes or more are absent at its end; {again}")
 
 
 def check_tokenizer(folder: Path) -> None:
@@ -54,6 +95,12 @@ def check_tokenizer(folder: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (folder / name).is_file():
             _read(folder / name)
+
+
+def code_of(folder: Path) -> list[Path]:
+    """The files of a model or tokenizer folder that name Python code which the folder brings along."""
+    files = [folder / name for name in ("config.json", "tokenizer_config.json")]
+    return [file for file in files if file.is_file() and "auto_map" in _read(file)]
 
 
 def longest_context(config: dict[str, Any]) -> int | None:

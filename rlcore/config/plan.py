@@ -18,7 +18,7 @@ from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
-from rlcore.config.model_check import check_checkpoint, check_tokenizer, is_hub_name, longest_context
+from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
 from rlcore.config.sandbox_check import check_sandboxes
@@ -196,6 +196,8 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     wanted = config.data.max_prompt_tokens + config.sampling.max_new_tokens
     if limit is not None and wanted > limit:
         notes.append(f"max_prompt_tokens + max_new_tokens = {wanted} is more than the {limit} positions of model {name}")
+    own = [] if config.model.trust_remote_code else [file for path in {name, tokenizer or name} for file in code_of(Path(path))]
+    notes += [f"{file} names code of its own (auto_map), which is not run without --trust-remote-code" for file in sorted(own)]
     return notes, []
 
 

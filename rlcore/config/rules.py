@@ -222,6 +222,18 @@ def _correction_of_a_sequence(facts: Facts) -> str | None:
     )
 
 
+def _one_advantage_a_response(facts: Facts) -> str | None:
+    spec, algorithm, estimator = facts.chosen.spec("algorithm.loss"), facts.config.algorithm, facts.estimator
+    if not isinstance(spec, LossSpec) or not spec.one_advantage or estimator is None or estimator.per != "token":
+        return None
+    if algorithm.kl_in != "reward" or not algorithm.kl_coeff:
+        return None
+    return (
+        f"{facts.cite('algorithm.kl_in')}: estimator {estimator.name} gives each token an advantage of its own, and the loss {spec.name} "
+        "takes one for a whole response; type --kl-in loss, or -kl 0, or choose another --loss"
+    )
+
+
 def _loss_without_ratio(facts: Facts) -> str | None:
     spec, algorithm = facts.chosen.spec("algorithm.loss"), facts.config.algorithm
     if not isinstance(spec, LossSpec) or not spec.on_policy:
@@ -359,6 +371,7 @@ RULES: tuple[Rule, ...] = (
     _correction_has_two_policies,
     _mismatch_range_acts,
     _correction_of_a_sequence,
+    _one_advantage_a_response,
     _loss_without_ratio,
     _truncated_sampler,
     _splits_within_batch,

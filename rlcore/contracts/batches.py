@@ -147,10 +147,17 @@ class LossBatch:
         return int(self.lengths.shape[0])
 
     def row_sum(self, values: torch.Tensor) -> torch.Tensor:
-        """[n] -> [n]: the sum over the token's rollout, at each of its tokens; differentiable."""
+        """[n] -> [n]: the sum over the token's rollout, at each of its tokens; differentiable; in float32 at least."""
+        values = full_precision(values)
         sums = values.new_zeros(self.rows).index_add(0, self.row, values)
         return sums[self.row]
 
     def row_mean(self, values: torch.Tensor) -> torch.Tensor:
         """[n] -> [n]: the mean over the token's rollout, at each of its tokens; differentiable."""
-        return self.row_sum(values) / self.lengths.to(values.dtype)[self.row]
+        sums = self.row_sum(values)
+        return sums / self.lengths.to(sums.dtype)[self.row]
+
+
+def full_precision(values: torch.Tensor) -> torch.Tensor:
+    """Half precision as float32: 8 bits hold neither a sum of hundreds of log probabilities nor their number. The rest as it is."""
+    return values.float() if values.element_size() < 4 else values

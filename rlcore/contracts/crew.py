@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,13 +39,15 @@ class Crew(ABC):
     """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
 
     ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
-    ``loop_role``: whose profile that of the loop's thread is.
+    ``dropped``: prompts that were too long and are left out, by data set (``Texts.dropped``); ``loop_role``: whose profile that of the
+    loop's thread is.
     """
 
     loop_role = "trainer"
 
     horizon: int
     fingerprints: Mapping[str, str]
+    dropped: Mapping[str, int] = MappingProxyType({})
     tokenizer: Tokenizer
 
     @abstractmethod

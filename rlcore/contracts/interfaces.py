@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -105,7 +105,8 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceContext:
-    """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response."""
+    """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response;
+    ``trust_remote_code``: Python code in the model's folder may be run."""
 
     model: str
     tokenizer: Tokenizer
@@ -115,6 +116,7 @@ class InferenceContext:
     device: str = "auto"
     tensor_parallel: int = 1
     seed: int = 0
+    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,7 @@ class OptimizerSettings:
 class TrainingContext:
     """What one trainer rank is given. ``rollouts_per_forward`` is ``-tmbs``; ``tokens_per_forward`` bounds padded tokens of one forward;
     ``prompts_per_slice`` is ``-tMbs``. ``needs``: what the objective asks for; the reference model is loaded only with ``Need.REFERENCE``.
+    ``trust_remote_code``: Python code in the model's folder may be run.
     """
 
     model: str
@@ -209,6 +212,7 @@ class TrainingContext:
     pipeline_parallel: int = 1
     zero_stage: int = 0
     seed: int = 0
+    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,10 +385,12 @@ class AdvantageEstimator(ABC):
     """Asks the producer for one greedy completion a prompt (ReMax)."""
     accepts_kl: bool = False
     """Can take the KL penalty in the reward."""
+    per: Literal["rollout", "token"] = "rollout"
+    """What it returns one advantage for."""
 
     @abstractmethod
     def estimate(self, batch: RewardBatch) -> np.ndarray:
-        """float64[R], one per rollout, or float64[N], one per token."""
+        """float64[R], one per rollout; float64[N], one per token, if the class says ``per = "token"``."""
 
 
 class Loss(ABC):

@@ -35,6 +35,9 @@ _PATIENCE = ("schedule.producer_restarts", "schedule.producer_deadline", "schedu
 RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE)
 """The settings of the core that not every runtime reads."""
 
+Per = Literal["rollout", "token"]
+"""What an advantage belongs to."""
+
 
 class PluginKind(StrEnum):
     """The kinds of thing that a plugin can offer; the value is the word that users type (``rlcore show reward boxed``)."""
@@ -146,21 +149,29 @@ class TrainingBackendSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageSpec(Spec):
-    """An advantage estimator. ``accepts_kl`` and ``needs_greedy`` as on the class; here too, so that a run is checked without import.
-    ``group_baseline``: its baseline is made of a prompt's other completions, so a group of one has no advantage."""
+    """An advantage estimator. ``accepts_kl``, ``needs_greedy`` and ``per`` as on the class; here too, so that a run is checked without
+    import. ``group_baseline``: its baseline is made of a prompt's other completions, so a group of one has no advantage."""
 
     accepts_kl: bool = False
     needs_greedy: bool = False
     group_baseline: bool = True
+    per: Per = "rollout"
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)  # super() without arguments does not work in a class with slots
+        if self.per not in get_args(Per):
+            raise ValueError(f"AdvantageSpec {self.name!r}: per is {self.per!r}, it must be one of {', '.join(get_args(Per))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec(Spec):
     """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
-    data only. ``sequence_ratio``: it has one ratio a response, which a weight for stale data must then be too."""
+    data only. ``sequence_ratio``: it has one ratio a response, which a weight for stale data must then be too. ``one_advantage``: it
+    takes one advantage a response, so KL in the reward of an estimator that is ``per`` token is refused."""
 
     on_policy: bool = False
     sequence_ratio: bool = False
+    one_advantage: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

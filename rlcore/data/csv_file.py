@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
+from rlcore.data.opening import opened
 from rlcore.data.rows import BadRow
 
 __all__ = ["CsvFile", "CsvOptions"]
@@ -34,11 +36,13 @@ class CsvFile(RowSource):
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is that of its last line."""
         try:
-            with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            with opened(Path(path), path) as packed, TextIOWrapper(packed, encoding="utf-8-sig", newline="") as file:
                 reader = csv.DictReader(file, delimiter=self._options.delimiter, strict=True)
+                if reader.fieldnames and reader.fieldnames[0].startswith(("{", "[")):
+                    raise DataError(f"{path}: the file holds JSON, not CSV; let its name end in .jsonl (a row a line) or .json (one list)")
                 for cells in reader:
                     yield reader.line_num, self._row(cells, len(reader.fieldnames or ()))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (UnicodeDecodeError, csv.Error) as error:
             raise DataError(f"{path}: not a CSV file that can be read ({error}); save it as CSV in UTF-8") from error
 
     def _row(self, cells: dict[str, str], columns: int) -> object:

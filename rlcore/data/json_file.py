@@ -10,6 +10,7 @@ from pathlib import Path
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.data.jsonl import JsonLines, strict_json
+from rlcore.data.opening import opened
 from rlcore.data.rows import BadRow, readable
 
 __all__ = ["JsonFile"]
@@ -20,11 +21,13 @@ class JsonFile(RowSource):
 
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is its place in the list. The whole file is read at once."""
-        if not Path(path).is_file() or not _opens_a_list(Path(path)):
+        with opened(Path(path), path) as file:
+            content = file.read()
+        if not content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             yield from JsonLines().rows(path)
             return
         try:
-            rows = strict_json(Path(path).read_bytes().decode("utf-8-sig"))
+            rows = strict_json(content.decode("utf-8-sig"))
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: byte {error.start} of the file is not UTF-8; save the file as UTF-8") from error
         except json.JSONDecodeError as error:
@@ -32,8 +35,3 @@ class JsonFile(RowSource):
         except BadRow as bad:
             raise DataError(f"{path}: {bad}") from bad
         yield from enumerate(map(readable, rows), start=1)  # type: ignore[call-overload]
-
-
-def _opens_a_list(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")

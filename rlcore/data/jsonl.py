@@ -5,15 +5,18 @@ from __future__ import annotations
 import codecs
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
+from rlcore.data.opening import opened
 from rlcore.data.rows import BadRow, readable
 
 __all__ = ["JsonLines", "read_jsonl", "strict_json"]
+
+_CSV_HEADER = re.compile(rb'"?\w+"?([,;\t]"?\w+"?)+')
 
 
 class JsonLines(RowSource):
@@ -27,21 +30,24 @@ class JsonLines(RowSource):
 def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
     """(line number from 1, decoded value or the reason why there is none) of every line that is not blank.
 
-    A byte-order mark is skipped. ``DataError`` where the file cannot be read at all; ``name`` is how the user typed it.
+    A byte-order mark is skipped; gzip is unpacked. ``DataError`` where the file cannot be read at all; ``name`` is how the user typed it.
     """
-    if not path.is_file():
-        raise DataError(f"{name}: is no regular file; write the rows to a file and name that")
     offset = 0
-    try:
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                if number == 1 and raw.startswith(codecs.BOM_UTF8):
-                    raw, offset = raw[3:], 3
-                if raw.strip():
-                    yield number, _decoded(raw, offset)
-                offset += len(raw)
-    except OSError as error:
-        raise DataError(f"{name}: the data file cannot be read ({error.strerror or error}); check its name and permissions") from error
+    with opened(path, name) as file:
+        for number, raw in enumerate(file, start=1):
+            if number == 1 and raw.startswith(codecs.BOM_UTF8):
+                raw, offset = raw[3:], 3
+            if raw.strip():
+                row = _decoded(raw, offset)
+                yield number, BadRow(f"{row}{_other_format(raw)}") if number == 1 and isinstance(row, BadRow) else row
+            offset += len(raw)
+
+
+def _other_format(first: bytes) -> str:
+    """What to do if the first line, which is no row, shows that the file holds something else than a row a line; else nothing."""
+    if first.lstrip().startswith(b"["):
+        return "; a file that holds one JSON list is read if its name ends in .json"
+    return "; the file looks like CSV, which is read if its name ends in .csv" if _CSV_HEADER.fullmatch(first.strip()) else ""
 
 
 def _decoded(raw: bytes, offset: int) -> object | BadRow:

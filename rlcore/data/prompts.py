@@ -18,7 +18,7 @@ from rlcore.host.registry import Registry
 if TYPE_CHECKING:
     from rlcore.config import RunConfig
 
-__all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "with_system_prompt"]
+__all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "short_prompts", "with_system_prompt"]
 
 
 def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
@@ -60,8 +60,18 @@ def check_prompt_lengths(prompts: Sequence[Prompt], token_counts: Sequence[int],
     more = f" (and so are {len(long) - 1} more)" if len(long) > 1 else ""
     raise DataError(
         f"{prompt.source}: the prompt is {count} tokens long, {max_prompt_tokens} are allowed{more}; "
-        f"remove long rows, or raise -mpt/--max-prompt-tokens to {longest}"
+        f"remove long rows, raise -mpt/--max-prompt-tokens to {longest}, or type --overlong drop"
     )
+
+
+def short_prompts(prompts: Sequence[Prompt], token_counts: Sequence[int], max_prompt_tokens: int, name: str) -> tuple[Prompt, ...]:
+    """Those of the data set ``name`` that have at most ``max_prompt_tokens``; ``DataError`` if none is left."""
+    if not (kept := tuple(prompt for prompt, count in zip(prompts, token_counts, strict=True) if count <= max_prompt_tokens)):
+        raise DataError(
+            f"{prompts[0].source}: this prompt and all others of {name} have more than {max_prompt_tokens} tokens, so --overlong drop "
+            f"leaves none; raise -mpt/--max-prompt-tokens to {min(token_counts)} or more"
+        )
+    return kept
 
 
 def _stems(sources: Sequence[DataSource], registry: Registry) -> list[str]:

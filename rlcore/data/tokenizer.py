@@ -17,18 +17,24 @@ from rlcore.contracts.types import Message
 __all__ = ["ChatTokenizer", "load_tokenizer"]
 
 
-def load_tokenizer(path: str, *, model: str | None = None) -> ChatTokenizer:
+def load_tokenizer(path: str, *, model: str | None = None, trust_remote_code: bool = False) -> ChatTokenizer:
     """Load the tokenizer in a folder, or under a hub name; ConfigError where there is none or it has no chat template.
 
     ``model``: the folder of the model where it is another one; the tokens that end a response are those of both.
+    ``trust_remote_code``: run Python code that the folder brings along; nobody is asked.
     """
     try:
         from transformers import AutoTokenizer
     except ImportError as error:
         raise ConfigError(f"tokenizer {path!r} needs transformers, which is not installed; type: pip install transformers") from error
     try:
-        inner = AutoTokenizer.from_pretrained(path)
+        inner = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        if not trust_remote_code and "trust_remote_code" in str(error):
+            raise ConfigError(
+                f"tokenizer {path!r}, or the model in its folder, brings code of its own (auto_map), which rlcore does not run unasked; "
+                "read the code and type --trust-remote-code, or name another folder"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"tokenizer {path!r} cannot be loaded: {reason}; point --model or --tokenizer-path at one") from error
     if not inner.chat_template:
@@ -36,22 +42,32 @@ def load_tokenizer(path: str, *, model: str | None = None) -> ChatTokenizer:
             f"tokenizer {path!r} has no chat template, so a prompt cannot be rendered; use an instruction-tuned model, "
             "or --tokenizer-path with a copy whose tokenizer_config.json has chat_template (or a chat_template.jinja beside it)"
         )
-    return ChatTokenizer(inner, stop_ids=_stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset()))
+    stop_ids = _stop_ids(path) | (_stop_ids(model) if model and model != path else frozenset())
+    made = ChatTokenizer(inner, stop_ids=stop_ids, rows=_rows(model or path))
+    if made.rows is not None and made.stop_ids and min(made.stop_ids) >= made.rows:
+        raise ConfigError(
+            f"the model has {made.rows} rows in its vocabulary and can never say token {min(made.stop_ids)} ({inner.eos_token!r}), with "
+            f"which tokenizer {path!r} ends a response; use the tokenizer that belongs to the model"
+        )
+    return made
 
 
 class ChatTokenizer(Tokenizer):
     """Wraps a Hugging Face tokenizer with a chat template.
 
-    ``stop_ids`` holds the tokenizer's end-of-sequence token and those given, which the model's own files name.
+    ``stop_ids`` holds the tokenizer's end-of-sequence token and those given, which the model's own files name. ``rows``: of the model's
+    vocabulary, None if it is not known.
     """
 
-    def __init__(self, inner: Any, *, stop_ids: frozenset[int] = frozenset()) -> None:
+    def __init__(self, inner: Any, *, stop_ids: frozenset[int] = frozenset(), rows: int | None = None) -> None:
         self._inner = inner
+        self.rows = rows
         own = frozenset() if inner.eos_token_id is None else frozenset({int(inner.eos_token_id)})
         self.stop_ids = stop_ids | own
 
     def render(self, messages: Sequence[Message]) -> np.ndarray:
-        """int32[C]: the chat template applied, with the generation prompt; DataError where the template refuses the messages."""
+        """int32[C]: the chat template applied, with the generation prompt. DataError where the template refuses the messages, ConfigError
+        where the model has no row for a token."""
         from jinja2 import TemplateError
 
         turns = [{"role": message.role, "content": message.content} for message in messages]
@@ -64,6 +80,11 @@ class ChatTokenizer(Tokenizer):
             ) from error
         if not len(ids):
             raise DataError("the chat template renders to no token at all; mend the tokenizer's chat_template")
+        if self.rows is not None and (beyond := max(ids)) >= self.rows:
+            raise ConfigError(
+                f"the prompt holds token {beyond} ({self._inner.convert_ids_to_tokens(beyond)!r}), and the model's vocabulary has "
+                f"{self.rows} rows; use the tokenizer that belongs to the model (--tokenizer-path)"
+            )
         return np.asarray(ids, dtype=np.int32)
 
     def decode(self, token_ids: Sequence[int]) -> str:
@@ -102,27 +123,34 @@ def _rules(inner: Any) -> dict[str, Any]:
 
 def _stop_ids(path: str) -> frozenset[int]:
     """End-of-sequence tokens named by the model's ``generation_config.json`` and ``config.json``, where these exist."""
-    from transformers.utils import cached_file
-
     found: set[int] = set()
     for name in ("generation_config.json", "config.json"):
-        file = cached_file(
-            path,
-            name,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )
-        if file is not None:
-            found |= _eos_of(Path(file))
+        value = _settings_in(path, name).get("eos_token_id")
+        values = value if isinstance(value, list) else [value]
+        found |= {int(token) for token in values if token is not None}
     return frozenset(found)
 
 
-def _eos_of(file: Path) -> set[int]:
+def _rows(path: str) -> int | None:
+    """How many tokens the model in a folder knows, by its ``config.json``; None if that does not say."""
+    config = _settings_in(path, "config.json")
+    tables = [table for table in (config, config.get("text_config")) if isinstance(table, Mapping)]
+    return next((size for table in tables if isinstance(size := table.get("vocab_size"), int)), None)
+
+
+def _settings_in(path: str, name: str) -> Mapping[str, Any]:
+    """A JSON file of the model, empty where it has none."""
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        path,
+        name,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(Path(file).read_text(encoding="utf-8")) if file is not None else {}
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read as JSON: {error}; download or save the model again") from error
-    value = content.get("eos_token_id") if isinstance(content, Mapping) else None
-    values = value if isinstance(value, list) else [value]
-    return {int(token) for token in values if token is not None}
+    return content if isinstance(content, Mapping) else {}

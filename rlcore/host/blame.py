@@ -10,12 +10,15 @@ import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from textwrap import shorten
 
 from rlcore.contracts.errors import RlcoreError, RunError
 
-__all__ = ["blaming", "closest", "reason"]
+__all__ = ["blaming", "closest", "out_of_memory", "reason"]
 
 _LONGEST = 300
+_NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
+_NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memory")
 
 
 def reason(error: BaseException) -> str:
@@ -44,12 +47,24 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f", did you mean {folded.get(near[0], near[0])!r}" if near else ""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error, or the text of one that was raised elsewhere, says that memory of the host or of a device ran out."""
+    return isinstance(error, MemoryError) or any(word in str(error) for word in _NO_MEMORY) or type(error).__name__ == "OutOfMemoryError"
+
+
 @contextmanager
-def blaming(who: str, doing: str) -> Iterator[None]:
-    """Inside, anything but an rlcore error is raised as RunError: ``{who} failed while {doing}: …``."""
+def blaming(who: str, doing: str, less_memory: str = "take a smaller model, or end other programs") -> Iterator[None]:
+    """Inside, anything but an rlcore error is raised as RunError: ``{who} failed while {doing}: …``. ``less_memory``: what to type if
+    memory runs out."""
     try:
         yield
-    except RlcoreError:
-        raise
     except (Exception, SystemExit) as error:  # a plugin that exits must not end the run as if it were done
-        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from error
+        if isinstance(error, RlcoreError):
+            if out_of_memory(error) and less_memory not in str(error):  # another rank's
+                raise type(error)(f"{error}; {less_memory}") from error.__cause__
+            raise
+        if out_of_memory(error):
+            said = shorten(f"{type(error).__name__}: {error}".rstrip(": "), _LONGEST, placeholder=" …")
+            raise RunError(f"{who} ran out of memory while {doing} ({said}); {less_memory}") from None
+        cause = None if any(word in str(error) for word in _NO_ROOM) else error  # a traceback says nothing more of a full disk
+        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause

@@ -49,6 +49,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
             name="local",
             target="rlcore.runtime.local:LocalCrew",
             summary="One producer and one trainer in this process; with max_staleness above 0 they work at the same time",
+            settings=("schedule.producer_deadline",),
             preference=10,
         ),
     ]
@@ -61,21 +62,21 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
         DataSourceSpec(
             name="jsonl",
             target="rlcore.data.jsonl:JsonLines",
-            summary="A JSON object a line; any file that no other data source claims",
+            summary="A JSON object a line, gzip or not; any file that no other data source claims",
             suffixes=(".jsonl", ""),
         ),
         DataSourceSpec(
             name="json",
             target="rlcore.data.json_file:JsonFile",
             summary="One JSON list of objects, or an object a line",
-            suffixes=(".json",),
+            suffixes=(".json", ".json.gz"),
         ),
         DataSourceSpec(
             name="csv",
             target="rlcore.data.csv_file:CsvFile",
             config="rlcore.data.csv_file:CsvOptions",
             summary="CSV with a header; every column is text",
-            suffixes=(".csv",),
+            suffixes=(".csv", ".csv.gz"),
         ),
         DataSourceSpec(
             name="parquet",

@@ -1,7 +1,7 @@
 """A plain function where a class is expected: wrapped into the smallest reward, loss or estimator that calls it.
 
 Reward ``fn(item: RewardInput) -> Score | float``; loss ``fn(logprobs, batch: LossBatch)``, [n] -> [n]; estimator
-``fn(batch: RewardBatch)`` -> array [R] or [N].
+``fn(batch: RewardBatch)`` -> array [R], or [N] with ``fn.per = "token"``.
 Attributes set on the function (``fn.requires = ("gt_answer",)``) stand for the class attributes of the same names.
 """
 
@@ -75,7 +75,7 @@ _WRAPPERS: Mapping[PluginKind, type] = {
 _ATTRIBUTES: Mapping[PluginKind, Mapping[str, Callable[[Any], Any]]] = {
     PluginKind.REWARD: {"requires": tuple},
     PluginKind.LOSS: {"needs": frozenset},
-    PluginKind.ESTIMATOR: {"needs_greedy": bool, "accepts_kl": bool},
+    PluginKind.ESTIMATOR: {"needs_greedy": bool, "accepts_kl": bool, "per": str},
 }
 
 PARAMETERS: Mapping[PluginKind, tuple[str, ...]] = {

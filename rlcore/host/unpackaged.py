@@ -36,7 +36,7 @@ _PACKAGED = (PluginKind.TRANSFER, PluginKind.COMMAND)
 
 _DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.REWARD: ("requires", "stop", "system_prompt"),
-    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy"),
+    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
     PluginKind.RUNTIME: ("reach", "settings"),
 }
 """Attributes of the object that its spec repeats."""

@@ -102,23 +102,23 @@ def assemble_batch(
 def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) -> np.ndarray:
     """float32[N]: the estimator's advantages, checked, at every policy token; 0 for rollouts outside the statistics.
 
-    Raises RunError, naming the estimator, where the result has another shape than [R] or [N], or is not finite.
+    Raises RunError, naming the estimator, if the result has another shape than ``estimator.per`` says, or is not finite in float32.
     """
     values = np.asarray(estimator.estimate(batch), np.float64)
-    rollouts, tokens = len(batch.rewards), int(batch.offsets[-1])
-    if values.shape not in ((rollouts,), (tokens,)):
+    shapes = {"rollout": (len(batch.rewards),), "token": (int(batch.offsets[-1]),)}
+    if values.shape != shapes.get(estimator.per):
         raise RunError(
-            f"estimator {name!r} returned shape {list(values.shape)}; it must return one advantage per rollout [{rollouts}] "
-            f"or per token [{tokens}]"
+            f'estimator {name!r} declares per = "{estimator.per}" and returned shape {list(values.shape)}; it must declare per = "rollout" '
+            f'and return one advantage per rollout {list(shapes["rollout"])}, or per = "token" and one per token {list(shapes["token"])}'
         )
-    if values.shape == (rollouts,):
+    if estimator.per == "rollout":
         values = np.repeat(values, batch.lengths)
     values = np.where(np.repeat(batch.in_statistics, batch.lengths), values, 0.0)
-    if not np.isfinite(values).all():
-        worst = int(np.searchsorted(batch.offsets, int(np.flatnonzero(~np.isfinite(values))[0]), side="right")) - 1
+    if (bad := ~_fits_float32(values)).any():
+        worst = int(np.searchsorted(batch.offsets, int(np.flatnonzero(bad)[0]), side="right")) - 1
         raise RunError(
-            f"estimator {name!r} returned {values[~np.isfinite(values)][0]} for rollout {worst} of the batch "
-            f"(reward {batch.rewards[worst]}, group {int(batch.group[worst])}); advantages must be finite"
+            f"estimator {name!r} returned {values[bad][0]} for rollout {worst} of the batch "
+            f"(reward {batch.rewards[worst]}, group {int(batch.group[worst])}); advantages must be finite in float32"
         )
     return values.astype(np.float32)
 
@@ -141,12 +141,12 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
     if not isinstance(chosen, Mapping):
         raise RunError(f"loss {name!r}: prepare returned a {type(chosen).__name__}; it must return a mapping of names to arrays")
     for key, value in chosen.items():
-        array = np.asarray(value, np.float32)
+        array = np.asarray(value)
         if array.shape != batch.advantages.shape:
             raise RunError(f"loss {name!r}: prepare returned {key!r} of shape {list(array.shape)}; it must be [{len(batch.advantages)}]")
-        if not np.isfinite(array).all():
-            raise RunError(f"loss {name!r}: prepare returned {key!r} with values that are not finite")
-        extras[key] = array
+        if not _fits_float32(array).all():
+            raise RunError(f"loss {name!r}: prepare returned {key!r} with values that are not finite in float32")
+        extras[key] = array.astype(np.float32)
     return replace(batch, extras=extras)
 
 
@@ -245,9 +245,17 @@ def _counts(rollout: Rollout, score: Score) -> bool:
 
 
 def _value(rollout: Rollout, score: Score) -> float:
-    if not np.isfinite(score.value) and _counts(rollout, score):
-        raise RunError(f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} is {score.value}; it must be finite")
+    if not _fits_float32(score.value) and _counts(rollout, score):
+        raise RunError(
+            f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} is {score.value}; it must be finite in float32"
+        )
     return float(score.value)
+
+
+def _fits_float32(values: np.ndarray | float) -> np.ndarray:
+    """bool, of the shape of ``values``: False for NaN, for infinity, and for what a cast to float32 would make infinite."""
+    fits: np.ndarray = np.abs(values) <= np.finfo(np.float32).max
+    return fits
 
 
 def _check_temperatures(rollouts: Sequence[Rollout]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from rlcore.contracts.batches import LossBatch, TrainBatch, token_index
+from rlcore.contracts.batches import LossBatch, TrainBatch, full_precision, token_index
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Segment
 from rlcore.learning.micro_batches import shared_rows
@@ -42,7 +42,9 @@ class MicroBatch:
     temperature: float | torch.Tensor
 
     def loss_batch(self, logprobs: torch.Tensor, entropy: torch.Tensor | None = None) -> LossBatch:
-        """What the loss sees, on the device and in the precision of ``logprobs`` [n]; missing old log probabilities are these, detached."""
+        """What the loss sees, on the device and in the precision of ``logprobs`` [n], float32 at least; missing old log probabilities are
+        these, detached."""
+        logprobs = full_precision(logprobs)
 
         def tensor(values: np.ndarray) -> torch.Tensor:
             return torch.from_numpy(np.array(values)).to(device=logprobs.device, dtype=logprobs.dtype)

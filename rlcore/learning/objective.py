@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING
 
-from rlcore.contracts.batches import LossBatch
+from rlcore.contracts.batches import LossBatch, full_precision
 from rlcore.contracts.errors import RlcoreError, RunError
 from rlcore.contracts.interfaces import Loss, Need
 from rlcore.learning.assemble import undeclared
@@ -58,8 +58,9 @@ class PolicyObjective:
         self.needs = frozenset(self.loss.needs | reference | entropy)
 
     def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> scalar, metrics. Raises RunError where the model's log probabilities or the loss's values are not finite, or the loss
-        returns another shape."""
+        """[n] -> scalar, metrics, in float32 at least. Raises RunError if log probabilities, what else is needed, or the loss's values are
+        not finite, or the loss returns another shape."""
+        logprobs = full_precision(logprobs)
         self._check_inputs(logprobs, batch)
         skipped = _skipped(logprobs, batch, self.skip_threshold)
         # A skipped rollout is shown to the loss as if it had not moved: nothing in it can overflow and poison the gradients of others.
@@ -123,8 +124,13 @@ class PolicyObjective:
         if self.correction is not None and not batch.rollout_logprobs.isfinite().all():
             raise RunError("the sampler's log probabilities are not finite, so mismatch_correction has nothing to compare with")
         for need in sorted(self.needs):
-            if given[need] is None:
+            if (values := given[need]) is None:
                 raise RunError(f"the objective with loss {self.name!r} needs {need.value} values, and the batch came without them")
+            if not values.detach().isfinite().all():
+                raise RunError(
+                    f"the objective with loss {self.name!r} needs {need.value} values, and those of the batch are not finite: the model "
+                    "that they are of has diverged, or was loaded from such weights"
+                )
 
 
 def _lend(batch: LossBatch) -> tuple[LossBatch, dict[str, torch.Tensor]]:

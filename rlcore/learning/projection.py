@@ -16,6 +16,9 @@ from torch.autograd.function import once_differentiable
 
 __all__ = ["default_chunk", "token_logprobs"]
 
+_LEAST_LOG_P = -1e30
+"""In place of minus infinity, the log probability of a token that is ruled out: its term of the entropy is 0, and 0 * infinity is NaN."""
+
 
 def token_logprobs(
     hidden: torch.Tensor,
@@ -74,8 +77,8 @@ class _TokenLogprobs(torch.autograd.Function):
                 normaliser[part] = torch.logsumexp(logits, dim=-1)
                 logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - normaliser[part]
                 if entropy is not None:
-                    logits -= normaliser[part, None]
-                    entropy[part] = -(logits.exp().mul_(logits)).sum(-1)
+                    log_p = logits.sub_(normaliser[part, None]).clamp_(min=_LEAST_LOG_P)
+                    entropy[part] = -(log_p.exp().mul_(log_p)).sum(-1)
         ctx.save_for_backward(hidden, weight, bias, targets, normaliser, entropy)
         ctx.temperature, ctx.chunk = temperature, chunk
         return logprobs, entropy
@@ -93,7 +96,7 @@ class _TokenLogprobs(torch.autograd.Function):
             projection = weight.detach().to(hidden.dtype)
             for part in _chunks(len(hidden), ctx.chunk):
                 divisor = _divisor(ctx.temperature, part)
-                log_p = _logits(hidden[part], projection, bias, divisor, exact).sub_(normaliser[part, None])
+                log_p = _logits(hidden[part], projection, bias, divisor, exact).sub_(normaliser[part, None]).clamp_(min=_LEAST_LOG_P)
                 grad = _grad_logits(log_p, targets[part], grad_logprobs[part], _part(grad_entropy, part), _part(entropy, part))
                 grad /= divisor
                 if grad_bias is not None:

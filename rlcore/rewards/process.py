@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
 
+from rlcore.host.threads import variables
 from rlcore.rewards.panel import Panel
 from rlcore.rewards.protocol import FrameReader
 
@@ -20,7 +21,6 @@ __all__ = ["State", "WorkerProcess"]
 
 # -P keeps the working directory off the path until the parent's own path is set: a stray random.py there would shadow the library's.
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore.rewards.worker import main; main(*map(int, sys.argv[2:]))"
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
 _TAIL = 4096
 
 
@@ -79,7 +79,7 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **_ONE_THREAD},
+            env={**os.environ, **variables(1)},
             pass_fds=[channel, *shared],
             start_new_session=True,
         )

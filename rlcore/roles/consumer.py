@@ -135,12 +135,20 @@ class Consumer:
         return batch
 
     def _logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
-        """float32[N] of the whole batch: this rank computes its share, the others' are gathered."""
+        """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if those of a token
+        in the loss are not finite."""
         place, size = self._backend.data_parallel
         if size == 1:
-            return self._backend.logprobs(batch, which)
-        shares = cut_shares(batch, size, everything=True)
-        return joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
+            values = self._backend.logprobs(batch, which)
+        else:
+            shares = cut_shares(batch, size, everything=True)
+            values = joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
+        if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
+            raise RunError(
+                f"the log probabilities of the {which.value} model are not finite in the update of version {batch.version}: it has "
+                "diverged, or was loaded from such weights; lower the learning rate (-lr), or check the model"
+            )
+        return values
 
     def _advantages(self, groups: Sequence[Group], masked: Collection[int], batch: TrainBatch) -> np.ndarray:
         algorithm = self._algorithm
@@ -159,7 +167,7 @@ class Consumer:
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"the training backend {type(self._backend).__name__}", doing)
+        return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
 
     def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
         return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, epoch=epoch)

@@ -182,7 +182,7 @@ class Producer:
         return completions
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
-        return blaming(f"the inference backend {type(self._engine).__name__} of producer {self.name}", doing)
+        return blaming(f"the inference backend {type(self._engine).__name__} of producer {self.name}", doing, "lower -imbs")
 
     def _ask(self, live: _Live) -> Request:
         self._requests += 1

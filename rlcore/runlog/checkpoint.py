@@ -16,7 +16,8 @@ __all__ = ["save_checkpoint"]
 def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state: Mapping[str, Any]) -> Path:
     """Make ``folder/step-N``: ``fill`` writes the model and the trainer's state into it, ``state`` becomes ``state.json``.
 
-    Sizes and SHA-256 of all files stand in ``checkpoint.json``. A step that was saved before is left as it is.
+    All files get the permissions that the umask gives. Sizes and SHA-256 of all files stand in ``checkpoint.json``. A step that was saved
+    before is left as it is.
     """
     final = folder / f"step-{step}"
     if final.exists():
@@ -27,6 +28,7 @@ def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state
     try:
         fill(aside)
         write_json(aside / "state.json", state)
+        _share(aside, like=aside / "state.json")
         write_json(aside / "checkpoint.json", {"step": step, "files": _inventory(aside)})
         sync_folder(aside)
         aside.rename(final)
@@ -35,6 +37,14 @@ def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state
         shutil.rmtree(aside, ignore_errors=True)
     write_text(folder / "latest", f"step-{step}\n")
     return final
+
+
+def _share(folder: Path, like: Path) -> None:
+    """Let whoever may read ``like`` read every file: safetensors writes through a temporary file that only its owner may read."""
+    allowed = like.stat().st_mode & 0o666
+    for path in folder.rglob("*"):
+        if path.is_file() and allowed & ~path.stat().st_mode:
+            path.chmod(path.stat().st_mode | allowed)
 
 
 def _inventory(folder: Path) -> dict[str, dict[str, Any]]:

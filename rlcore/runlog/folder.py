@@ -105,11 +105,15 @@ def write_text(path: Path, text: str) -> None:
     """Write aside, flush to disk, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.partial")
-    with aside.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
     sync_folder_entry(path.parent)
 
 
@@ -124,9 +128,16 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
-    """One more line of a log, written in a single call so that a reader never meets half a line."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n")
+    """One more line of a log, written in a single call so that a reader never meets half a line; on a full disk none of it stays."""
+    line = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n").encode()
+    with path.open("ab", buffering=0) as file:
+        end = file.tell()
+        try:
+            while line:
+                line = line[file.write(line) :]
+        except OSError:
+            file.truncate(end)
+            raise
 
 
 def sync_folder(folder: Path) -> None:

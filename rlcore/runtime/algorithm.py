@@ -62,7 +62,7 @@ def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
     """An instance of a loss or an estimator; PluginError where it cannot be made, or is not what its spec says."""
     made = plan.registry.make(kind, name, options=options)
     spec, owner = plan.registry.spec(kind, name), plan.registry.owner(kind, name)
-    for declared in ("accepts_kl", "needs_greedy"):
+    for declared in ("accepts_kl", "needs_greedy", "per"):
         in_spec, in_class = getattr(spec, declared, None), getattr(made, declared, None)
         if in_spec != in_class:
             said = f"{declared} is {in_class} on its class and {in_spec} in its spec"

@@ -78,6 +78,7 @@ def make_consumer(
         pipeline_parallel=training.pipeline_parallel_size,
         zero_stage=training.zero_stage,
         seed=config.run.seed,
+        trust_remote_code=config.model.trust_remote_code,
     )
     check_training(plan.registry.load(PluginKind.TRAINING, training.name), context, training.name)
     what = f"model {config.model.model} for the training backend {training.name}"
@@ -102,6 +103,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
         device=inference.device,
         tensor_parallel=inference.producer_tensor_parallel_size,
         seed=config.run.seed,
+        trust_remote_code=config.model.trust_remote_code,
     )
     target = plan.registry.load(PluginKind.INFERENCE, inference.name)
     check_inference(target, context, inference.name)

@@ -17,6 +17,7 @@ from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
 from rlcore.weights import Publisher, Receiver
@@ -45,7 +46,7 @@ class Feed:
     What ``publisher`` publishes, ``receiver`` has at once. ``watch`` sees every delivery; what it has to say reaches ``say`` in the
     caller's thread. ``in_flight``: prompts under way at once, at most. ``interrupted`` is asked while a batch is waited for: a filter that
     lets nothing pass must not keep a user who wants to stop. ``profile``: where a feed with a thread of its own writes that thread's
-    profile. ``_changed`` guards all of it in such a feed.
+    profile. ``pulse`` beats while the engine comes back from what it is asked. ``_changed`` guards all of it in such a feed.
     """
 
     coordinator: Coordinator
@@ -59,6 +60,7 @@ class Feed:
     say: Callable[[str], None]
     interrupted: Callable[[], bool] = lambda: False
     profile: Path | None = None
+    pulse: Pulse = field(default_factory=Pulse, init=False)
     _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
     _groups: dict[int, Group] = field(default_factory=dict, init=False)
     _evaluation_key: int = field(default=-1, init=False)
@@ -156,7 +158,8 @@ class Feed:
         # A producer that sleeps has lost its weights, so that those it served last are new to it.
         served = self.producer.version - self.producer.asleep
         if (snapshot := self.receiver.newer_than(served)) is not None:
-            self.producer.load(snapshot)
+            with self.pulse.working():
+                self.producer.load(snapshot)
 
 
 class SequentialFeed(Feed):
@@ -178,7 +181,8 @@ class SequentialFeed(Feed):
             self._warn()
             self.watch.check()
         if self.colocated:
-            self.producer.sleep()
+            with self.pulse.working():
+                self.producer.sleep()
         return self._batch(order)
 
     def evaluate(self, step: int) -> None:
@@ -191,8 +195,10 @@ class SequentialFeed(Feed):
         self._reports.append((step, evaluation.reports()))
 
     def _run(self, jobs: list[GroupJob]) -> list[Produced]:
-        self.producer.accept(jobs)
         results: list[Produced] = []
-        while not self.producer.idle:
-            results += self.producer.step(POLL_SECONDS)
+        with self.pulse.working():
+            self.producer.accept(jobs)
+            while not self.producer.idle:
+                self.pulse.beat()
+                results += self.producer.step(POLL_SECONDS)
         return sorted(results, key=lambda produced: produced.job.key)

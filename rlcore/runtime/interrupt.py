@@ -21,6 +21,7 @@ class Interrupt:
         self.requested = False
         self.wakes: list[Callable[[], None]] = []
         """Called at the first signal, from its handler: for whoever waits for something else."""
+        self._ending: BaseException | None = None
         self._tell = tell
         self._before: dict[int, Any] = {}
 
@@ -34,7 +35,18 @@ class Interrupt:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def end(self, error: BaseException) -> bool:
+        """Raise ``error`` in the main thread, whatever it waits for; from any other thread. Return False if signals are not taken over."""
+        main = threading.main_thread().ident
+        if not self._before or main is None:
+            return False
+        self._ending = error
+        signal.pthread_kill(main, signal.SIGINT)
+        return True
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._ending is not None:
+            raise self._ending
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, RlcoreError
+from rlcore.contracts.errors import ConfigError, DataError, RlcoreError
 from rlcore.contracts.interfaces import Tokenizer
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
-from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, with_system_prompt
+from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
+from rlcore.host.blame import out_of_memory
 from rlcore.host.targets import load_target
 
 __all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
@@ -25,10 +26,12 @@ _PROBE_TOKENS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What is read and said: the tokenizer, and the prompts by data set (``train``, ``eval/<task>``) with their system prompt."""
+    """What is read and said: the tokenizer, and the prompts by data set (``train``, ``eval/<task>``) with their system prompt.
+    ``dropped``: how many of a data set were too long and are left out."""
 
     tokenizer: Tokenizer
     prompts: Mapping[str, tuple[Prompt, ...]]
+    dropped: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def training(self) -> tuple[Prompt, ...]:
@@ -58,13 +61,16 @@ def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dic
 
 def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:
     """The tokenizer, and every prompt with its system prompt. ConfigError where something of the model's folder cannot be read; DataError
-    where a prompt is longer than ``-mpt`` allows, unless another process of the run has ``checked`` that, which renders every one."""
+    where a prompt is longer than ``-mpt`` allows and may not be dropped, unless another process of the run has ``checked`` that, which
+    renders every one."""
     path = plan.config.model.tokenizer_path or plan.config.model.model
     with loading(f"the tokenizer {path}"):
         tokenizer = _tokenizer(plan)
     texts = Texts(tokenizer=tokenizer, prompts={name: _with_system_prompts(plan, rows) for name, rows in data.items()})
-    if not checked:
-        with loading(f"the chat template of {path}"):
+    with loading(f"the chat template of {path}"):
+        if plan.config.data.overlong == "drop":  # whoever reads the prompts drops the same ones
+            return _without_long(texts, plan.config.data.max_prompt_tokens)
+        if not checked:
             _check_lengths(texts, plan.config.data.max_prompt_tokens)
     return texts
 
@@ -82,6 +88,11 @@ def loading(what: str) -> Iterator[None]:
     except RlcoreError:
         raise
     except Exception as error:
+        if out_of_memory(error):
+            raise ConfigError(
+                f"{what} does not fit into memory ({type(error).__name__}); name a smaller -m, or --training-dtype and --inference-dtype "
+                "bfloat16, or end other programs"
+            ) from None
         first = (str(error).strip().splitlines() or [""])[0][:200]
         raise ConfigError(
             f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
@@ -96,7 +107,7 @@ def _tokenizer(plan: Plan) -> Tokenizer:
         make = load_target(spec.tokenizer, f"inference backend {spec.name!r}: its tokenizer {spec.tokenizer!r}")
         loaded: Tokenizer = make(path)
         return loaded
-    return load_tokenizer(path, model=config.model.model)
+    return load_tokenizer(path, model=config.model.model, trust_remote_code=config.model.trust_remote_code)
 
 
 def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
@@ -112,4 +123,22 @@ def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
 
 def _check_lengths(texts: Texts, most: int) -> None:
     for prompts in texts.prompts.values():
-        check_prompt_lengths(prompts, [len(texts.tokenizer.render(prompt.messages)) for prompt in prompts], most)
+        check_prompt_lengths(prompts, _lengths(texts, prompts), most)
+
+
+def _without_long(texts: Texts, most: int) -> Texts:
+    kept = {name: short_prompts(prompts, _lengths(texts, prompts), most, name) for name, prompts in texts.prompts.items()}
+    dropped = {name: len(prompts) - len(kept[name]) for name, prompts in texts.prompts.items()}
+    return replace(texts, prompts=kept, dropped={name: count for name, count in dropped.items() if count})
+
+
+def _lengths(texts: Texts, prompts: Sequence[Prompt]) -> list[int]:
+    return [_length(texts.tokenizer, prompt) for prompt in prompts]
+
+
+def _length(tokenizer: Tokenizer, prompt: Prompt) -> int:
+    """Tokens of a rendered prompt; a tokenizer that refuses it says so with the prompt's place."""
+    try:
+        return len(tokenizer.render(prompt.messages))
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"{prompt.source}: {error}") from error

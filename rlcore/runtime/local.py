@@ -21,6 +21,7 @@ from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
+from rlcore.runtime.engine_guard import EngineGuard
 from rlcore.runtime.feed import Batch, Feed, SequentialFeed
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.interrupt import Interrupt
@@ -42,6 +43,8 @@ class LocalCrew(Crew):
         """Build everything; what must be closed is pushed on ``closing`` as soon as it exists. ``say`` receives what takes long."""
         self._plan = plan
         self._say = say
+        self._guard = EngineGuard(f"inference backend {plan.config.inference.name}", plan.config.schedule.producer_deadline, say)
+        closing.callback(self._guard.stop)  # called last: closing an engine that hangs may hang too
         data = load_data(plan, say)
         self._judge = make_judge(plan)
         closing.callback(self._judge.close)
@@ -50,7 +53,7 @@ class LocalCrew(Crew):
         for data_set in data.values():
             self._judge.check(data_set.prompts)
         self._texts = read_texts(plan, data)
-        self.tokenizer = self._texts.tokenizer
+        self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon
@@ -62,6 +65,7 @@ class LocalCrew(Crew):
         self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
         self._coordinator = Coordinator(schedule)
         self._feed = self._make_feed(closing)
+        self._feed.pulse = self._guard.pulse
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         self._batch: Batch | None = None
         self._timing = Timing()
@@ -100,6 +104,7 @@ class LocalCrew(Crew):
         if self._plan.config.run.enable_profiling and sys.version_info < (3, 12):
             # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
             self._feed.profile = folder / "profile-producer.prof"
+        self._guard.start(interrupt)
         self._publish(0, self._texts.probe_ids())
 
     def next_batch(self) -> bool:

@@ -60,7 +60,8 @@ class Summary:
     """Figures of a run. Accuracies are means over the held-out tasks, None without one; seconds are wall clock of training, evaluations
     between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers;
     ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter``
-    is what the group filter saw and how many updates it starved, empty without one; ``remarks`` are sentences that a person should read.
+    is what the group filter saw and how many updates it starved, empty without one; ``dropped``
+    counts prompts that were too long, by data set; ``remarks`` are sentences that a person should read.
     """
 
     run: Path
@@ -77,6 +78,7 @@ class Summary:
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)
+    dropped: Mapping[str, int] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     checkpoint: Path | None = None
     samples: tuple[Sample, ...] = ()

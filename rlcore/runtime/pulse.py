@@ -20,6 +20,8 @@ class Pulse:
         self._clock = clock
         self._thread = 0
         self._since: float | None = None
+        self.given_up = False
+        """The thread did not come round for too long: nothing may wait for it."""
 
     def beat(self) -> None:
         """This thread has come round, and goes on."""
@@ -33,6 +35,15 @@ class Pulse:
             yield
         finally:
             self.beat()
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Inside, this thread must come round; outside it rests."""
+        self.beat()
+        try:
+            yield
+        finally:
+            self._since = None
 
     @property
     def age(self) -> float:

@@ -13,6 +13,7 @@ import cloudpickle
 from rlcore.config import Plan
 from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError
 from rlcore.host.registry import Attestation
+from rlcore.host.threads import limit_threads, threads_of
 from rlcore.runtime.parts import used_plugins
 
 __all__ = ["Shipment"]
@@ -42,8 +43,8 @@ class Shipment:
         )
 
     def open(self, worker: str) -> Plan:
-        """The plan, with this process in the driver's folder. PluginError where this node resolves a plugin otherwise than the driver, or
-        lacks it; ConfigError where it lacks the folder."""
+        """The plan, with this process in the driver's folder and its threads limited. PluginError where this node resolves a plugin
+        otherwise than the driver, or lacks it; ConfigError where it lacks the folder."""
         try:
             os.chdir(self.folder)
         except OSError as error:
@@ -59,4 +60,5 @@ class Shipment:
             raise PluginError(f"{worker} refuses to start: {error}; install the same packages on every node") from error
         except (ImportError, AttributeError) as error:
             raise PluginError(f"{worker} refuses to start: {error} on its node; install the same packages on every node") from error
+        limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan

@@ -71,7 +71,7 @@ class ThreadedFeed(Feed):
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        if self._thread.ident:
+        if self._thread.ident and not self.pulse.given_up:
             self._thread.join()
 
     def _raise_from_thread(self) -> None:
@@ -84,7 +84,7 @@ class ThreadedFeed(Feed):
 
     def _produce(self) -> None:
         try:
-            with profiled(self.profile):
+            with profiled(self.profile), self.pulse.working():
                 while self._take_work():
                     self._collect(self.producer.step(POLL_SECONDS))
         except BaseException as error:
@@ -95,6 +95,7 @@ class ThreadedFeed(Feed):
     def _take_work(self) -> bool:
         """Load newer weights, start an evaluation or new leases; wait where there is nothing to do; False at the end."""
         while True:
+            self.pulse.beat()
             snapshot = self._newer_weights()
             if snapshot is not None:
                 self.producer.load(snapshot)
@@ -111,7 +112,7 @@ class ThreadedFeed(Feed):
                 return True
 
     def _wait_for_room(self) -> None:
-        with self.producer.waiting(waiting_activity(self.coordinator.status().admission)):
+        with self.producer.waiting(waiting_activity(self.coordinator.status().admission)), self.pulse.resting():
             self._changed.wait()
 
     def _newer_weights(self) -> Snapshot | None:

@@ -14,6 +14,7 @@ from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
 from rlcore.contracts.specs import PluginKind
+from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.checkpoint import save_checkpoint
@@ -53,7 +54,10 @@ class TrainingRun:
         for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
+            closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             self._crew = crew = self._made_crew(closing)
+            for said in self._dropped():
+                self._progress.note(said)
             self._folder = self._open_folder()
             closing.enter_context(_writing(self._folder.root))
             closing.callback(self._log_reward_errors, last=True)
@@ -74,6 +78,14 @@ class TrainingRun:
         """The workers of the plan; what must be closed goes onto the stack, what takes long is said."""
         crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
         return crew
+
+    def _dropped(self) -> list[str]:
+        """A sentence for each data set of which prompts are left out."""
+        most = self._config.data.max_prompt_tokens
+        return [
+            f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
+            for name, count in self._crew.dropped.items()
+        ]
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
@@ -133,15 +145,15 @@ class TrainingRun:
             eval_save_dir=_path(self._config.eval.eval_save_dir),
             rollout_save_dir=_path(log.rollout_save_dir),
         )
-        folder.write_config(self._plan.to_toml())
-        folder.write_manifest(
-            build_manifest(
-                seed=self._config.run.seed,
-                data=self._crew.fingerprints,
-                attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
-                origins=self._plan.origins,
-            )
+        manifest = build_manifest(
+            seed=self._config.run.seed,
+            data=self._crew.fingerprints,
+            attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
+            origins=self._plan.origins,
         )
+        with _writing(folder.root):
+            folder.write_config(self._plan.to_toml())
+            folder.write_manifest(manifest)
         return folder
 
     def _profile(self, role: str) -> Path | None:
@@ -234,7 +246,8 @@ class TrainingRun:
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
-            remarks=tuple(filter(None, [watch.remark(), *self._crew.remarks()])),
+            dropped=dict(self._crew.dropped),
+            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
@@ -253,7 +266,7 @@ def _writing(root: Path) -> Iterator[None]:
         yield
     except OSError as error:
         where = error.filename or root
-        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from error
+        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from None
 
 
 def _path(text: str | None) -> Path | None:

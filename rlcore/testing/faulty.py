@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -21,10 +22,11 @@ __all__ = ["FaultyInference", "FaultyInferenceOptions", "FaultyTraining", "Fault
 class FaultyInferenceOptions(FakeInferenceOptions):
     """Options of the ``faulty`` inference backend."""
 
-    fault: Literal["stale", "partial", "behind", "loses", "repeats", "dies"] = Field(
+    fault: Literal["stale", "partial", "behind", "loses", "repeats", "dies", "memory", "hangs"] = Field(
         ...,
         description="stale: keeps the old weights and says new; partial: takes only the first tensor; behind: reports the version before; "
-        "loses: never answers the first request; repeats: answers the first request twice; dies: raises in the third poll with work.",
+        "loses: never answers the first request; repeats: answers the first request twice; dies: raises in the third poll with work; "
+        "memory: runs out of memory there; hangs: never comes back from it.",
     )
 
 
@@ -53,6 +55,10 @@ class FaultyInference(FakeInference):
         self._polls += bool(self._running or self._waiting)
         if self.fault == "dies" and self._polls == 3:
             raise RuntimeError("the faulty engine died")
+        if self.fault == "memory" and self._polls == 3:
+            raise MemoryError("Unable to allocate 7.00 TiB")
+        if self.fault == "hangs" and self._polls == 3:
+            threading.Event().wait()
         finished = super().poll(timeout)
         first = self._answered == 0 and bool(finished)
         self._answered += len(finished)
@@ -64,10 +70,10 @@ class FaultyInference(FakeInference):
 class FaultyTrainingOptions(FakeTrainingOptions):
     """Options of the ``faulty`` training backend."""
 
-    fault: Literal["drops", "nan", "dies"] = Field(
+    fault: Literal["drops", "nan", "dies", "memory"] = Field(
         ...,
         description="drops: iter_weights leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
-        "dies: the second update raises.",
+        "dies: the second update raises; memory: it runs out of memory.",
     )
 
 
@@ -88,6 +94,8 @@ class FaultyTraining(FakeTraining):
         second = self.optimizer.steps == 1
         if second and self.fault == "dies":
             raise RuntimeError("the faulty trainer died")
+        if second and self.fault == "memory":
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes. Error code 12")
         metrics = super().update(batch, objective)
         if second and self.fault == "nan":
             self.policy = type(self.policy)(self.policy.last * np.nan, self.policy.pair)

@@ -34,6 +34,20 @@ def test_its_notes_say_what_differs_from_grpo_and_from_each_peer(name: str) -> N
     assert missing == [], f"the notes of {name} do not mention {', '.join(missing)}: say how it differs there, or that there is none"
 
 
+REMARKS = {
+    "gpg": ("group of one", "over the whole generation batch", "the paper counts rollouts in groups without signal"),
+    "maxrl": ("group of one", "max|r|/N is ours", "the clip is ours", "prime-rl drops it first"),
+    "kl_cov": ("the ratio has no clip", "beyond 20 nats", "one a micro-batch there, one a batch here", "it is not kl_coeff"),
+}
+"""Differences that a reader who compares with the paper or a peer trips over, and that stood nowhere."""
+
+
+@pytest.mark.parametrize("name", REMARKS)
+def test_its_notes_say_where_its_convention_is_its_own(name: str) -> None:
+    notes = " ".join(recipe(name).notes.partition("Where others differ:")[2].split())
+    assert [remark for remark in REMARKS[name] if remark.lower() not in notes.lower()] == []
+
+
 @every_recipe
 def test_its_notes_begin_with_the_formula(name: str) -> None:
     """Lines of a label, spaces, and what it stands for; the loss is among them."""

@@ -137,6 +137,7 @@ def test_dynamic_batching_replaces_filtered_groups_and_masking_keeps_their_place
         ("loses", ["never answered"]),
         ("repeats", ["not open"]),
         ("dies", ["FaultyInference", "the faulty engine died"]),
+        ("memory", ["FaultyInference", "ran out of memory while generating", "lower -imbs"]),
     ],
 )
 @pytest.mark.parametrize("staleness", [0, 1])
@@ -154,7 +155,15 @@ def test_a_faulty_engine_ends_the_run_with_its_name(tmp_path: Path, fault: str, 
         assert word in done.stderr.splitlines()[-1], done.stderr
 
 
-@pytest.mark.parametrize(("fault", "words"), [("drops", ["tensor"]), ("nan", ["diverged"]), ("dies", ["FaultyTraining"])])
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("drops", ["tensor"]),
+        ("nan", ["diverged"]),
+        ("dies", ["FaultyTraining"]),
+        ("memory", ["FaultyTraining", "ran out of memory while updating", "lower -tmbs or --tokens-per-forward"]),
+    ],
+)
 def test_a_faulty_trainer_ends_the_run_with_its_name(tmp_path: Path, fault: str, words: list[str]) -> None:
     tester, config = project(tmp_path, training={"name": "faulty", "options": {"fault": fault}})
     done = tester.run("train", config)

@@ -215,3 +215,27 @@ def test_strange_input_is_one_sentence(tmp_path: Path, words: list[str]) -> None
     tester.write("digits.toml", "[run]\nseed = " + "9" * 5000)
     tester.write("ratio.toml", '[data]\ndataset = [{path = "train.jsonl", ratio = 1e9}]')
     tester.run("train", config, *words).assert_refused()
+
+
+def test_prompts_that_are_too_long_are_refused_or_dropped_and_counted(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, data={"max_prompt_tokens": 3}, eval=held_out(tmp_path))
+    long = [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in ("abcabc", "b", "abcdefabcdef", "a", "c")]
+    tester.write_jsonl("train.jsonl", long)
+    refused = tester.run("train", config)
+    refused.assert_refused("train.jsonl:1", "3 are allowed (and so are 1 more)", "--max-prompt-tokens to ", "--overlong drop")
+    done = tester.run("train", config, "--overlong", "drop", "--json").assert_ok()
+    said = "train: 2 prompts are longer than 3 tokens and are left out (--overlong drop)"
+    assert done.stdout.count(said) == 1  # when it starts; the end is JSON
+    assert done.json["dropped"] == {"train": 2, "eval/say": 2}
+    assert said in done.json["remarks"]
+    assert done.json["ledger"]["trained"] == 6  # two episodes of the three that are left
+    folder = tmp_path / done.json["run"]
+    assert json.loads((folder / "summary.json").read_text())["dropped"] == done.json["dropped"]
+    rows = [json.loads(line) for line in (folder / "eval/say/step-0.jsonl").read_text().splitlines()]
+    assert [row["prompt"][-1]["content"] for row in rows] == ["b", "a", "c"]
+
+
+def test_data_of_which_every_prompt_is_too_long_is_refused(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, data={"max_prompt_tokens": 1, "overlong": "drop"})
+    tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": "abc"}, "gt_answer": "a"}])
+    tester.run("train", config).assert_refused("train.jsonl:1", "all others of train have more than 1 tokens", "--max-prompt-tokens to ")

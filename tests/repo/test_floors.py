@@ -16,7 +16,20 @@ from tools.dependencies import imports
 ROOT = Path(__file__).parents[2]
 
 CONTRACTS = ("errors", "types", "batches", "snapshots", "transport", "sandboxing", "interfaces", "crew", "specs", "hookspecs")
-HOST = ("blame", "targets", "install", "catalogue", "builtin", "observers", "functions", "unpackaged", "discovery", "registry", "sandboxes")
+HOST = (
+    "blame",
+    "targets",
+    "install",
+    "catalogue",
+    "builtin",
+    "observers",
+    "functions",
+    "unpackaged",
+    "discovery",
+    "registry",
+    "sandboxes",
+    "threads",
+)
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [
     tuple(f"contracts.{name}" for name in CONTRACTS),

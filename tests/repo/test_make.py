@@ -33,6 +33,32 @@ def test_an_older_python_is_told_which_one_is_needed_and_leaves_nothing(tmp_path
     assert list(tmp_path.iterdir()) == [old]
 
 
+@pytest.mark.parametrize(
+    ("broken", "built"),
+    [
+        ("raise SystemExit(1)", True),
+        ("sys.version_info = (3, 10, 13)", True),
+        ("sys.modules['pip'] = None", True),
+        ("sys.modules['pip'] = sys", False),
+    ],
+    ids=["a python that is gone", "an older python", "no pip", "an environment that works"],
+)
+def test_an_environment_that_cannot_be_used_is_built_anew(tmp_path: Path, broken: str, built: bool) -> None:
+    environment = tmp_path / "venv"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "pyvenv.cfg").touch()
+    script = f'#!/bin/sh\nexec {sys.executable} -c "import sys; {broken}; $2"\n'
+    newer = f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\necho "$@" >> {tmp_path}/ran\n'
+    for path, text in ((environment / "bin/python", script), (environment / "bin/pip", "#!/bin/sh\n"), (tmp_path / "python", newer)):
+        path.write_text(text)
+        path.chmod(0o755)
+    done = make("env", f"PYTHON={tmp_path}/python", f"VENV={environment}")
+    assert done.returncode == 0, done.stderr
+    assert ((tmp_path / "ran").read_text() if built else not (tmp_path / "ran").exists()) == (
+        f"-m venv --clear {environment}\n" if built else True
+    )
+
+
 @pytest.mark.parametrize("device", ["cpu", "CPU"])
 def test_the_cpu_is_tried_in_the_environment_however_it_is_typed(tmp_path: Path, device: str) -> None:
     (tmp_path / "bin").mkdir()

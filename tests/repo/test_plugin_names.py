@@ -27,6 +27,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/data/tables.py": {"train": "the split of a data set"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
+    "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},

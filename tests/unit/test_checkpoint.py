@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,21 @@ def test_what_a_killed_attempt_left_is_not_in_the_next_one(tmp_path: Path) -> No
     saved = save_checkpoint(tmp_path, 7, fill, {})
     assert not (saved / "old").exists()
     assert (saved / "model" / "weights").exists()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o007, 0o660), (0o077, 0o600)])
+def test_every_file_has_the_permissions_of_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        fill(folder)
+        (folder / "model" / "weights").chmod(0o600)  # as a library leaves it that writes through a temporary file
+
+    before = os.umask(umask)
+    try:
+        saved = save_checkpoint(tmp_path, 7, write, {})
+    finally:
+        os.umask(before)
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in saved.rglob("*") if path.is_file()} == {
+        "weights": mode,
+        "state.json": mode,
+        "checkpoint.json": mode,
+    }

@@ -49,19 +49,20 @@ class AdvantageSuite(ABC):
         return batch
 
     def per_token(self, batch: RewardBatch) -> np.ndarray:
-        """float64[N]: the estimate, spread over tokens where it is one a rollout."""
-        values = self.make().estimate(batch)
-        return np.repeat(values, batch.lengths) if self._per_rollout(values, batch) else values
-
-    def _per_rollout(self, values: np.ndarray, batch: RewardBatch) -> bool:
-        return len(values) == len(batch.rewards)
+        """float64[N]: the estimate, spread over tokens if it is one a rollout."""
+        estimator = self.make()
+        values = estimator.estimate(batch)
+        return np.repeat(values, batch.lengths) if estimator.per == "rollout" else values
 
     def test_shape_and_type(self) -> None:
-        """float64[R], one a rollout, or float64[N], one a token."""
-        batch = self.batch()
-        values = self.make().estimate(batch)
+        """float64[R], one a rollout, or float64[N], one a token, as the class's ``per`` says."""
+        batch, estimator = self.batch(), self.make()
+        values = estimator.estimate(batch)
         assert isinstance(values, np.ndarray), f"estimate gave a {type(values).__name__}"
-        assert values.shape in {(len(batch.rewards),), (int(batch.lengths.sum()),)}, f"shape {values.shape} is neither [R] nor [N]"
+        declared = {"rollout": len(batch.rewards), "token": int(batch.lengths.sum())}
+        assert estimator.per in declared, f"per is {estimator.per!r}; it is 'rollout' or 'token'"
+        due = declared[estimator.per]
+        assert values.shape == (due,), f'shape {values.shape}; per = "{estimator.per}" says [{due}], one advantage per {estimator.per}'
         assert values.dtype == np.float64, f"dtype {values.dtype}; advantages are float64 until the batch is assembled"
 
     def test_finite_at_the_edges(self) -> None:

@@ -70,7 +70,7 @@ class PoolCrew(Crew):
         for data_set in data.values():
             self._judge.check(data_set.prompts)
         self._texts = read_texts(plan, data)
-        self.tokenizer = self._texts.tokenizer
+        self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon

@@ -16,7 +16,7 @@ CONFIG = {"model_type": "qwen2", "max_position_embeddings": 256}
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}")
     (tmp_path / "tokenizer.json").write_text("{}")
     return tmp_path
 

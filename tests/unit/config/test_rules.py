@@ -33,6 +33,7 @@ def rlcore_register_advantage_estimators():
     return [
         AdvantageSpec(name="takes_kl", target=target, summary="", accepts_kl=True),
         AdvantageSpec(name="alone", target=target, summary="", group_baseline=False),
+        AdvantageSpec(name="each_token", target=target, summary="", accepts_kl=True, per="token"),
     ]
 
 @hookimpl
@@ -49,7 +50,7 @@ def rlcore_register_losses():
     target = "rlcore.learning.losses:ClippedSurrogate"
     return [
         LossSpec(name="no_ratio", target=target, summary="", on_policy=True),
-        LossSpec(name="whole", target=target, summary="", sequence_ratio=True),
+        LossSpec(name="whole", target=target, summary="", sequence_ratio=True, one_advantage=True),
     ]
 
 @hookimpl
@@ -108,6 +109,12 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"mismatch_range": None, "mismatch_correction": "sequence_masked"}, (), "type --mismatch-range 0 2"),
     ({"loss": "whole", "mismatch_correction": "truncated"}, (), "type --mismatch-correction sequence_truncated"),
     ({"loss": "whole", "mismatch_correction": "masked"}, (), "type --mismatch-correction sequence_masked"),
+    (
+        {"loss": "whole", "estimator": "each_token", "kl_in": "reward", "kl_coeff": 0.1},
+        (),
+        "kl_in = reward (Python): estimator each_token gives each token an advantage of its own, and the loss whole takes one for a whole "
+        "response; type --kl-in loss, or -kl 0, or choose another --loss",
+    ),
     ({"skip_threshold": 1.0}, (), "above 1"),
     ({"loss": "no_ratio", "updates_per_batch": 2}, (), "type --updates-per-batch 1"),
     ({"loss": "no_ratio", "epochs_per_batch": 2}, (), "type --epochs-per-batch 1"),
@@ -155,6 +162,10 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"mismatch_correction": "decoupled", "mismatch_range": None}, ()),
     ({"loss": "no_ratio"}, ()),
     ({"loss": "whole", "mismatch_correction": "sequence_masked"}, ()),
+    ({"loss": "whole", "estimator": "each_token", "kl_in": "reward", "kl_coeff": 0.0}, ()),
+    ({"loss": "whole", "estimator": "each_token", "kl_in": "loss", "kl_coeff": 0.1}, ()),
+    ({"loss": "whole", "estimator": "takes_kl", "kl_in": "reward", "kl_coeff": 0.1}, ()),
+    ({"estimator": "each_token", "kl_in": "reward", "kl_coeff": 0.1}, ()),
     ({"mismatch_range": [1, 5], "mismatch_correction": "masked"}, ()),
     ({"mismatch_range": [0, 1], "mismatch_correction": "truncated"}, ()),
     ({"skip_threshold": 1.1}, ()),
@@ -225,7 +236,6 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"num_trainers": 4, "train_batch_size": 8}, "-tbs 32 to mean the same (4 ranks)"),
         ({"runtime": "ray", "master_address": "h:1", "ray_dir": "/tmp/r"}, "is not used: the cluster that is joined"),
         ({"producer_restarts": 1}, "producer_restarts = 1 (Python) is not used"),
-        ({"producer_deadline": 9.0}, "producer_deadline = 9.0 (Python) is not used"),
         ({"producer_load_deadline": 9.0}, "producer_load_deadline = 9.0 (Python) is not used"),
     ],
 )
@@ -239,6 +249,7 @@ def test_remarks(values: dict[str, Any], said: str, registry: Registry) -> None:
         ({"num_generations": 1, "estimator": "alone"}, "a group of one"),
         ({"num_generations": 2}, "a group of one"),
         ({"runtime": "ray", "ray_dir": "/tmp/r", "producer_restarts": 1}, "is not used"),
+        ({"producer_deadline": 9.0}, "is not used"),
         ({}, "is not used"),
         ({"train_batch_size": 8, "algorithm.name": "many"}, "optimizer steps, for each"),
         ({"filter_limit": 5, "filter_range": [0, 1]}, "no filter is set"),

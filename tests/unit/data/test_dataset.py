@@ -110,5 +110,6 @@ def test_prompts_that_are_too_long_are_refused() -> None:
     with pytest.raises(DataError) as caught:
         check_prompt_lengths(data.prompts, [5, 6, 7], 5)
     assert str(caught.value) == (
-        "rows:2: the prompt is 6 tokens long, 5 are allowed (and so are 1 more); remove long rows, or raise -mpt/--max-prompt-tokens to 7"
+        "rows:2: the prompt is 6 tokens long, 5 are allowed (and so are 1 more); remove long rows, raise -mpt/--max-prompt-tokens to 7, "
+        "or type --overlong drop"
     )

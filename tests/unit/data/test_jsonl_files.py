@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import gzip
 import json
 import re
 from pathlib import Path
@@ -37,6 +38,45 @@ def test_blank_lines_windows_ends_and_a_byte_order_mark_are_fine(tmp_path: Path)
     assert [prompt.prompt_id for prompt in data.prompts] == ["train:1", "train:4"]
     assert [prompt.index for prompt in data.prompts] == [0, 1]
     assert data.prompts[1].source == f"{path}:4"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (f"[\n{GOOD}\n]".encode(), ("train.jsonl:1: not JSON", "one JSON list", "name ends in .json")),
+        (f"[{GOOD}]".encode(), ("train.jsonl:1: a row must be an object", "one JSON list", "name ends in .json")),
+        (b"prompt,gt_answer\n1 + 2,3\n", ("train.jsonl:1: not JSON", "looks like CSV", "name ends in .csv")),
+        (b"PAR1" + bytes(99), ("train.jsonl: the file is Parquet", "name end in .parquet")),
+        (b"(\xb5/\xfd" + bytes(99), ("train.jsonl: the file is packed with zstd", "unpack it")),
+        (b"PK\x03\x04" + bytes(99), ("train.jsonl: the file is a zip archive", "unpack it")),
+        (gzip.compress(GOOD.encode() * 9)[:-20], ("train.jsonl: the gzip file is damaged or cut short",)),
+    ],
+)
+def test_content_that_disagrees_with_the_name_is_named(tmp_path: Path, content: bytes, words: tuple[str, ...]) -> None:
+    said = refused(tmp_path, content)
+    assert all(word in said for word in words), said
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("train.jsonl.gz", f"{GOOD}\n{GOOD}\n"),
+        ("train.jsonl", f"{GOOD}\n{GOOD}\n"),
+        ("train.json.gz", f"[\n{GOOD},\n{GOOD}]"),
+        ("train.csv.gz", "prompt,gt_answer\né,3\né,3\n"),
+    ],
+)
+def test_gzip_is_read_by_its_content(tmp_path: Path, name: str, text: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(codecs.BOM_UTF8 + text.encode()))
+    data = load_eval(path, [BOXED], REGISTRY)
+    assert [(prompt.messages[-1].content, prompt.columns["gt_answer"]) for prompt in data.prompts] == [("é", "3")] * 2
+
+
+def test_json_in_a_csv_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train.csv").write_text(f"{GOOD}\n{GOOD}\n")
+    with pytest.raises(DataError, match=r"train\.csv: the file holds JSON, not CSV; .*name end in \.jsonl"):
+        load_eval(tmp_path / "train.csv", [BOXED], REGISTRY)
 
 
 @pytest.mark.parametrize(

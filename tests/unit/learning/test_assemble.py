@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -161,8 +163,9 @@ def test_a_greedy_rollout_is_at_temperature_zero_and_in_the_way_of_nothing() -> 
 
 
 class Returns(AdvantageEstimator):
-    def __init__(self, values: np.ndarray) -> None:
+    def __init__(self, values: np.ndarray, per: Literal["rollout", "token"] = "rollout") -> None:
         self.values = values
+        self.per = per
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         return self.values
@@ -173,13 +176,42 @@ def two_rollouts() -> RewardBatch:
 
 
 def test_an_estimator_may_answer_per_token() -> None:
-    values = run_estimator("mine", Returns(np.arange(1.0, 6.0)), two_rollouts())
+    values = run_estimator("mine", Returns(np.arange(1.0, 6.0), per="token"), two_rollouts())
     assert values.tolist() == [1.0, 2.0, 0.0, 0.0, 0.0]
 
 
-def test_an_estimator_of_another_shape_is_named() -> None:
-    with pytest.raises(RunError, match=r"estimator 'mine' returned shape \[3\]; it must return one advantage per rollout \[2\]"):
-        run_estimator("mine", Returns(np.zeros(3)), two_rollouts())
+def test_with_as_many_tokens_as_rollouts_an_advantage_belongs_to_what_the_estimator_declares() -> None:
+    batch = assemble_rewards([group([rollout(0, 1), rollout(1, 3), rollout(2, 0), rollout(3, 0)], [1.0, 0.0, 0.0, 0.0])], SETTINGS)
+    values = np.array([1.0, 2.0, 3.0, 4.0])
+    assert len(batch.rewards) == batch.offsets[-1] == len(values)
+    assert run_estimator("mine", Returns(values, per="token"), batch).tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert run_estimator("mine", Returns(values, per="rollout"), batch).tolist() == [1.0, 2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize(("per", "length"), [("rollout", 3), ("rollout", 5), ("token", 3), ("token", 2), ("tokens", 5)])
+def test_an_estimator_of_another_shape_than_it_declares_is_named(per: Any, length: int) -> None:
+    words = (
+        rf"estimator 'mine' declares per = \"{per}\" and returned shape \[{length}\]; it must declare per = \"rollout\" and return one "
+        r"advantage per rollout \[2\], or per = \"token\" and one per token \[5\]"
+    )
+    with pytest.raises(RunError, match=words):
+        run_estimator("mine", Returns(np.zeros(length), per=per), two_rollouts())
+
+
+@pytest.mark.parametrize("value", [1e39, -1e300])
+def test_what_a_cast_to_float32_would_make_infinite_is_not_finite(value: float) -> None:
+    with pytest.raises(RunError, match=rf"estimator 'mine' returned {re.escape(str(value))} for rollout 0 .* must be finite in float32"):
+        run_estimator("mine", Returns(np.array([value, 0.0])), two_rollouts())
+    with pytest.raises(RunError, match=rf"rollout 1 of prompt 'p' is {re.escape(str(value))}; it must be finite in float32"):
+        assemble_rewards([group([rollout(0, 2), rollout(1, 2)], [0.0, value])], SETTINGS)
+    batch = assemble_batch([group([rollout(0, 2)], [0.0])], None, SETTINGS)
+    with pytest.raises(RunError, match="loss 'mine': prepare returned 'marks' with values that are not finite in float32"):
+        prepare_loss("mine", Prepares(marks=np.array([0.0, value])), batch)
+
+
+def test_the_largest_number_of_float32_is_finite() -> None:
+    largest = float(np.finfo(np.float32).max)
+    assert run_estimator("mine", Returns(np.array([largest, 0.0])), two_rollouts())[0] == largest
 
 
 def test_an_estimator_that_is_not_finite_is_named() -> None:

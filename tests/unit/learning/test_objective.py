@@ -184,6 +184,22 @@ def test_what_is_needed_and_missing_is_named(objective: PolicyObjective, missing
         objective(policy(), batch(reference_logprobs=None, entropy=None))
 
 
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+@pytest.mark.parametrize(
+    ("objective", "bad"),
+    [
+        (PolicyObjective(loss=ClippedSurrogate(), name="mine", kl_coeff=0.1), "reference"),
+        (PolicyObjective(loss=ClippedSurrogate(), name="mine", entropy_coeff=0.1), "entropy"),
+        (PolicyObjective(loss=WantsOldAndReference(), name="mine"), "old"),
+    ],
+)
+def test_what_is_needed_and_not_finite_is_named(objective: PolicyObjective, bad: str, value: float) -> None:
+    field = "entropy" if bad == "entropy" else f"{bad}_logprobs"
+    odd = batch(**{field: tensor([-1.0, value, -1.0, -1.0, -1.0, -1.0])})
+    with pytest.raises(RunError, match=f"loss 'mine' needs {bad} values, and those of the batch are not finite"):
+        objective(policy(), odd)
+
+
 def test_a_diverged_model_is_not_blamed_on_the_loss() -> None:
     with pytest.raises(RunError, match="diverged"):
         PolicyObjective(loss=ClippedSurrogate())(policy() * float("nan"), batch())

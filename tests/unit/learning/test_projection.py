@@ -156,3 +156,23 @@ def test_peak_memory_is_at_most_half_of_naive() -> None:
         peaks[way] = float(result.stdout)
     assert peaks["naive"] > 200, peaks
     assert peaks["chunked"] <= 0.5 * peaks["naive"], peaks
+
+
+@pytest.mark.parametrize("chunk", [2, None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_token_that_is_ruled_out_adds_nothing_to_entropy_and_gradients(dtype: torch.dtype, chunk: int | None) -> None:
+    """Logits of minus infinity (a bias that masks the padding of the vocabulary): as if these tokens were not in the vocabulary."""
+    hidden, weight, bias, targets = (leaf.detach().to(dtype) if leaf.is_floating_point() else leaf for leaf in inputs())
+    kept = len(weight) - 2
+    targets = targets % kept
+    masked = torch.cat([bias[:kept], torch.full((2,), -torch.inf, dtype=dtype)])
+    both = []
+    for rows, shift in ((weight, masked), (weight[:kept], bias[:kept])):
+        leaves = [leaf.clone().requires_grad_() for leaf in (hidden, rows, shift)]
+        logprobs, entropy = token_logprobs(*leaves, targets, 0.7, entropy=True, chunk=chunk)
+        assert entropy is not None
+        grads = torch.autograd.grad((logprobs + 3.0 * entropy).sum(), leaves)
+        both.append((logprobs, entropy, grads[0], *(grad[:kept] for grad in grads[1:])))
+        assert not any(grad[kept:].any() for grad in grads[1:])
+    for found, expected in zip(*both, strict=True):
+        torch.testing.assert_close(found, expected)

@@ -312,6 +312,19 @@ def test_what_cannot_be_pickled_is_refused_in_one_sentence(registry: Registry) -
         registry.payload("reward", "locked")
 
 
+def test_an_estimator_function_says_by_an_attribute_what_its_advantages_belong_to(registry: Registry) -> None:
+    def spread(batch: RewardBatch) -> np.ndarray:
+        return np.repeat(batch.rewards, batch.lengths)
+
+    assert registry.spec("estimator", registry.add("estimator", spread, name="plain")).per == "rollout"  # type: ignore[attr-defined]
+    spread.per = "token"  # type: ignore[attr-defined]
+    registry.add("estimator", spread, name="each")
+    assert (registry.spec("estimator", "each").per, registry.load("estimator", "each").per) == ("token", "token")  # type: ignore[attr-defined]
+    spread.per = "tokens"  # type: ignore[attr-defined]
+    with pytest.raises(PluginError, match=r"per is 'tokens', it must be one of rollout, token"):
+        registry.add("estimator", spread, name="odd")
+
+
 class _Centred(AdvantageEstimator):
     needs_greedy = True
 

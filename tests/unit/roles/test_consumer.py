@@ -266,3 +266,26 @@ def test_a_step_that_is_not_finite_ends_the_run_with_advice(name: str) -> None:
     trainer = RecordingTrainer({"loss": 1.0, "grad_norm": 1.0, name: float("nan")})
     with pytest.raises(RunError, match="diverged; lower the learning rate"):
         consumer(trainer, Seeing()).update([group(0)], (), 0)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize("which", [Which.POLICY, Which.REFERENCE])
+def test_log_probabilities_that_are_not_finite_are_blamed_on_the_model_that_gave_them(
+    which: Which, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KL in the reward: they would reach the estimator, and it would be blamed."""
+    trainer, estimator = RecordingTrainer(), Seeing()
+    usual = trainer.logprobs
+
+    def odd(batch: TrainBatch, asked: Which) -> np.ndarray:
+        values = usual(batch, asked)
+        if asked is which:
+            values[1] = value
+        return values
+
+    monkeypatch.setattr(trainer, "logprobs", odd)
+    with pytest.raises(
+        RunError, match=rf"log probabilities of the {which.value} model are not finite in the update of version 4: .*\(-lr\)"
+    ):
+        consumer(trainer, estimator, kl_in_reward=0.1).update([group(0)], (), 4)
+    assert estimator.seen == []

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from importlib.metadata import distributions
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rlcore.config import plan_run
+from rlcore.contracts.errors import PluginError
 from rlcore.host.registry import Registry
 from rlcore.learning import Correction, Kl, Mismatch, PolicyObjective, Variation
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.algorithm import build_algorithm
+from rlcore.testing.plugin_folder import PluginFolder
 
 REGISTRY = Registry.discover()
 
@@ -63,6 +67,26 @@ def test_optimizer_steps_are_splits_times_epochs(updates: int, epochs: int, step
 def test_a_recipes_splits_are_no_more_than_there_are_prompts() -> None:
     overrides = {"algorithm": {"name": "kl_cov"}, "rewards": [{"name": "boxed"}], "training": {"train_batch_size": 3}}
     assert build_algorithm(plan_run([], {}, REGISTRY, overrides=overrides, require=False)).optimizer_steps == 3
+
+
+DISAGREES = """
+from rlcore.api import AdvantageSpec, hookimpl
+
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_advantage_estimators():
+    return [AdvantageSpec(name="odd", target="rlcore.learning.advantages:GroupNorm", summary="", per="token")]
+"""
+
+
+def test_an_estimator_that_is_not_what_its_spec_says_is_refused(tmp_path: Path) -> None:
+    with PluginFolder(tmp_path) as folder:
+        folder.install("acme", DISAGREES)
+        registry = Registry.discover([*distributions(), *distributions(path=[str(folder.root)])])
+        overrides = {"algorithm": {"estimator": "odd", "loss": "clipped"}, "rewards": [{"name": "boxed"}]}
+        with pytest.raises(PluginError, match=r"estimator 'odd' of .*: per is rollout on its class and token in its spec; they must agree"):
+            build_algorithm(plan_run([], {}, registry, overrides=overrides, require=False))
 
 
 def test_the_batch_is_shaped_by_the_settings() -> None:

@@ -138,6 +138,11 @@ class UpsideDown(FakeEstimator):
         return -super().estimate(batch)
 
 
+class PerTokenWithoutAWord(FakeEstimator):
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        return np.repeat(super().estimate(batch), batch.lengths)
+
+
 class CentresInPlace(FakeEstimator):
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         result = super().estimate(batch)

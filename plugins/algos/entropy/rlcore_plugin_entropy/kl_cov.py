@@ -84,7 +84,12 @@ order. Covariances are those of the old policy.
 
 Where others differ:
 - verl ranks within each micro-batch, by the current policy's log probabilities, so that the result depends on the cut; its default
-  coefficient is 0.1 and its share 2e-4 (the paper's for 32B). TRL and OpenRLHF have neither loss.
+  coefficient is 0.1 and its share 2e-4 (the paper's for 32B). "At least one token" is one a micro-batch there, one a batch here.
+- the ratio has no clip, there and here, and dual_clip does not apply. verl's has no bound; ours goes on along its tangent beyond 20 nats,
+  so that it stays finite. --skip-threshold takes out responses that drifted.
+- the penalty counts in the mean over all tokens of the step, with the weight of the policy's own term; it is not kl_coeff, which holds all
+  tokens near a reference model and stays 0.
+- TRL, OpenRLHF and ColossalAI have neither loss.
 """
 
 RECIPE = AlgorithmSpec(

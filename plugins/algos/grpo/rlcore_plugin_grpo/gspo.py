@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec
+from rlcore.api import AlgorithmSpec, Loss, LossBatch, LossSpec, RunError, TrainBatch
 from rlcore.learning import policy_ratio
 
 if TYPE_CHECKING:
     import torch
 
 _PAPER = "GSPO (arXiv 2507.18071)"
+_ROUNDING = 1e-5
+"""Difference between the advantages of one response, as a share of the largest, below which they count as equal."""
 
 
 class GspoOptions(BaseModel):
@@ -39,6 +42,18 @@ class GspoLoss(Loss):
         options = options or GspoOptions()
         self.low, self.high = 1.0 - options.sequence_eps_low, 1.0 + options.sequence_eps_high
 
+    def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+        """Nothing. Raises RunError if tokens of one response that trains have different advantages, beyond rounding."""
+        for row in np.flatnonzero(batch.in_loss):
+            own = batch.advantages[batch.offsets[row] : batch.offsets[row + 1]]
+            if len(own) and np.ptp(own) > _ROUNDING * np.abs(own).max():
+                raise RunError(
+                    f"the loss gspo takes one advantage for a whole response, and those of rollout {batch.rollouts[row].index} of prompt "
+                    f"{batch.rollouts[row].prompt_id!r} reach from {own.min():.4g} to {own.max():.4g}; choose an estimator that gives one "
+                    "a rollout, put the KL into the loss (--kl-in loss), or choose another --loss"
+                )
+        return {}
+
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """[n] -> [n]; ``clip_fraction`` counts tokens of responses whose gradient the clip stopped."""
         ratio = policy_ratio(batch.row_mean(logprobs - batch.old_logprobs), logprobs.new_zeros(()))
@@ -54,6 +69,7 @@ LOSS = LossSpec(
     summary="Length-normalised sequence ratio times advantage, clipped to [1 - sequence_eps_low, 1 + sequence_eps_high]",
     source=f"{_PAPER}, equations 5 and 7",
     sequence_ratio=True,
+    one_advantage=True,
 )
 
 _NOTES = """\
@@ -66,9 +82,9 @@ gradient    through s_i: every token of response i moves by s_i A_i / |o_i|
 Against GRPO: one ratio a response; bounds of 3e-4 and 4e-4, not 0.2, for s_i is a geometric mean; no KL. With one optimizer step on fresh
 data s_i is 1 and GSPO is GRPO without its penalty, hence updates_per_batch 4.
 
-GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t), w_t the ratio of a token; sg: stop gradient. Where A is one number
-a response it has the same value and gradient. Where A varies over tokens (KL in the reward) the two differ: here, as in TRL, OpenRLHF and
-NeMo-RL, the sequence ratio is differentiated, so tokens share mean(A_t); verl's "gspo" is the token form, each token with its own A_t.
+GSPO-token (equations 13 and 14) replaces s_i by sg(s_i) w_t / sg(w_t), w_t the ratio of a token; sg: stop gradient. If A is one number a
+response it has the same value and gradient. If A varies over tokens (KL in the reward of a per-token estimator) the two differ, so that is
+refused here. TRL, OpenRLHF and NeMo-RL differentiate the sequence ratio, so that tokens share mean(A_t); verl's "gspo" is the token form.
 
 Where others differ:
 - verl: the token form; the log ratio capped at 10; the January 2026 snapshot ignores loss_agg_mode. Ours continues along the tangent

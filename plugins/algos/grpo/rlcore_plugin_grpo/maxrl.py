@@ -27,7 +27,7 @@ class MaxRl(AdvantageEstimator):
         """float64[R]."""
         mean = group_mean(batch)
         floor = _group_largest(batch) / np.maximum(group_size(batch), 1)
-        trains = batch.in_statistics & (mean > 0.0)
+        trains = batch.in_statistics & ~(mean <= 0.0)  # a mean that is NaN is no 0, and the core refuses what comes of it
         divisor = np.where(trains, np.maximum(mean, floor), 1.0)
         advantages: np.ndarray = np.where(trains, (batch.rewards - mean) / divisor, 0.0)
         return advantages
@@ -36,7 +36,8 @@ class MaxRl(AdvantageEstimator):
 def _group_largest(batch: RewardBatch) -> np.ndarray:
     """float64[R]: the largest absolute reward of the rollout's group, of what is in the statistics."""
     table = np.zeros(int(batch.group.max(initial=-1)) + 1)
-    np.maximum.at(table, batch.group, np.where(batch.in_statistics, np.abs(batch.rewards), 0.0))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN, and the core tells of it
+        np.maximum.at(table, batch.group, np.where(batch.in_statistics, np.abs(batch.rewards), 0.0))
     spread: np.ndarray = table[batch.group]
     return spread
 
@@ -61,9 +62,13 @@ Rewards must be >= 0, 0 being failure, and it is not shift-invariant: a format b
 bring the mean near 0 divides by max|r|/N instead, so that |A| stays below 2N.
 
 Where others differ:
-- prime-rl's max_rl is the same in float32 and explodes where negative rewards leave a small positive mean.
-- TRL, verl and OpenRLHF have none. The paper's estimator sums a response's score over its tokens; verl-style token means would reweigh
-  responses, a constant length does not.
+- the divisor of at least max|r|/N is ours, and never acts on rewards >= 0. prime-rl's max_rl has none, so it explodes where negative
+  rewards leave a small positive mean; it computes in float32 and gives 0 where the mean is not above 0, as here.
+- a response without a sampled token counts in the mean; prime-rl drops it first. A group of one gives 0.
+- the clip is ours: the paper's gradient has no ratio. With one optimizer step on fresh data every ratio is 1 and the two are the same. So
+  is the division by max_new_tokens, a constant factor. prime-rl trains with its own loss, which drops tokens in place of a clip.
+- TRL, verl, OpenRLHF and ColossalAI have none. The paper's estimator sums a response's score over its tokens; verl-style token means
+  would reweigh responses, a constant length does not.
 """
 
 RECIPE = AlgorithmSpec(

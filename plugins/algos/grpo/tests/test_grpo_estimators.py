@@ -167,3 +167,10 @@ def test_lengths_do_not_matter() -> None:
 def test_a_k_without_meaning_is_refused(k: float) -> None:
     with pytest.raises(ValidationError):
         PassAtKOptions(k=k)
+
+
+def test_maxrl_never_makes_0_of_a_reward_that_is_nan() -> None:
+    """The core refuses NaN by the estimator's name; 0 would train on as if nothing had happened."""
+    values = MaxRl().estimate(make_reward_batch([math.nan, 1.0, 0.0, 1.0, 0.0], [0, 0, 0, 1, 1]))
+    assert np.isnan(values[:3]).all()
+    assert values[3:].tolist() == [1.0, -1.0]

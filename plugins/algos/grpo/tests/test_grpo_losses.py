@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel, ValidationError
@@ -14,8 +16,9 @@ from rlcore_plugin_grpo.gmpo import GmpoLoss, GmpoOptions
 from rlcore_plugin_grpo.gspo import GspoLoss, GspoOptions
 from rlcore_plugin_grpo.sapo import SapoLoss, SapoOptions
 
-from rlcore.api import Loss, LossBatch
-from rlcore.testing import LossSuite
+from rlcore.api import Loss, LossBatch, RunError
+from rlcore.learning import prepare_loss
+from rlcore.testing import LossSuite, make_rollout, make_train_batch
 
 
 class TestGspo(LossSuite):
@@ -275,3 +278,17 @@ def test_defaults_are_those_of_the_papers() -> None:
 def test_options_out_of_bounds_are_refused(model: type[BaseModel], values: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         model(**values)
+
+
+def test_gspo_refuses_advantages_that_vary_over_a_response() -> None:
+    rollouts = [make_rollout([1, 2], [3] * (length + 1), index=length) for length in range(4)]
+    batch = make_train_batch([*rollouts, make_rollout([1], [], index=4)], [0.0, -1.5, 1.0, 2.0, 3.0])
+    assert prepare_loss("gspo", GspoLoss(), batch).extras == {}
+    varied = batch.advantages.copy()
+    varied[-1] += 0.5
+    words = "one advantage for a whole response, and those of rollout 3 of prompt 'p0' reach from 2 to 2.5; .*--kl-in loss"
+    with pytest.raises(RunError, match=words):
+        prepare_loss("gspo", GspoLoss(), replace(batch, advantages=varied))
+    prepare_loss("gspo", GspoLoss(), replace(batch, advantages=varied, in_loss=np.array([True, True, True, False, True])))
+    rounding = np.where(np.arange(len(varied)) % 2, np.float32(1 + 1e-6), np.float32(1))
+    prepare_loss("gspo", GspoLoss(), replace(batch, advantages=batch.advantages * rounding))

@@ -57,3 +57,4 @@ def test_options_have_their_default_and_their_bounds(
 
 def test_the_losses_with_one_ratio_a_response_say_so() -> None:
     assert {spec.name for spec in rlcore_register_losses() if spec.sequence_ratio} == {"gspo", "gmpo"}
+    assert {spec.name for spec in rlcore_register_losses() if spec.one_advantage} == {"gspo"}

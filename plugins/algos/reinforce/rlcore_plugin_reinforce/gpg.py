@@ -31,6 +31,9 @@ takes half the step.
 Where others differ:
 - alpha: the paper counts rollouts in groups without signal; verl counts rewards that are not 0, which is another number (with rewards
   0 and 1 it makes alpha the inverse of the accuracy). Where no group has signal, everything is exactly 0.
+- alpha is taken once over the whole generation batch, of what trains: a group that the filter masked and a truncated response that is
+  filtered count in neither number, for neither is in the mean of the loss.
+- a group of one has no signal and gives 0; verl keeps its raw reward.
 - the paper's code adds 1e-5 to 1 / alpha; we do not, for alpha is used only where some group has signal.
 - the paper resamples until a share beta_th = 0.6 of the batch has signal: here --filter-range 0.01 0.99 --dynamic-batching does so until
   all of it has, and alpha is then 1.

@@ -47,6 +47,7 @@ ESTIMATOR = AdvantageSpec(
     summary="Discounted reward-to-go with KL in the reward, normalised over all tokens of the batch",
     source=f"{_PAPER}, version 9, equations 4 and 5",
     accepts_kl=True,
+    per="token",
     group_baseline=False,
 )
 
@@ -73,6 +74,7 @@ class ReinforcePlusPlus(AdvantageEstimator):
     """The whitened reward-to-go; 0 outside the statistics and where all returns of the batch are equal."""
 
     accepts_kl = True
+    per = "token"
 
     def __init__(self, options: ReinforcePlusPlusOptions | None = None) -> None:
         self.gamma = 1.0 if options is None else options.gamma

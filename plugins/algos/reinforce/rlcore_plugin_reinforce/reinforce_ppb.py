@@ -42,6 +42,7 @@ ESTIMATOR = AdvantageSpec(
     summary="Reward minus the group's mean, minus the token's KL, normalised over all tokens of the batch",
     source=f"{_PAPER}, version 9, section 3.2, equations 6 and 7",
     accepts_kl=True,
+    per="token",
 )
 
 RECIPE = AlgorithmSpec(
@@ -67,6 +68,7 @@ class ReinforcePlusPlusBaseline(AdvantageEstimator):
     """The whitened centred reward; 0 outside the statistics and for groups in which fewer than two rollouts count."""
 
     accepts_kl = True
+    per = "token"
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]."""

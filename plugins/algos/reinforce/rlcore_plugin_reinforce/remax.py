@@ -38,6 +38,7 @@ ESTIMATOR = AdvantageSpec(
     summary="Reward minus the reward of the prompt's greedy completion",
     source=_PAPER,
     accepts_kl=True,
+    per="token",
     needs_greedy=True,
     group_baseline=False,
 )
@@ -66,6 +67,7 @@ class ReMax(AdvantageEstimator):
 
     needs_greedy = True
     accepts_kl = True
+    per = "token"
 
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]."""

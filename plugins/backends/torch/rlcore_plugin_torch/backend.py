@@ -164,7 +164,8 @@ class TorchBackend(TrainingBackend):
         return torch.float64 if self.dtype == torch.float64 else torch.float32
 
     def _load(self, path: str) -> CausalPolicy:
-        model = load_model(path, self.options.attention, self.device, self._master_dtype)
+        trusted = self.context.trust_remote_code
+        model = load_model(path, self.options.attention, self.device, self._master_dtype, trust_remote_code=trusted)
         compute = None if self.dtype == self._master_dtype else self.dtype
         return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
 

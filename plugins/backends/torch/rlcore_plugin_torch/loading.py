@@ -47,16 +47,41 @@ def pick_device(name: str, rank: int = 0) -> torch.device:
     return torch.device("cpu" if kind == "cpu" else name)
 
 
-def load_model(path: str, attention: str, device: torch.device, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The model in ``dtype`` on ``device``, without dropout; ConfigError where it cannot be read whole."""
+def load_model(
+    path: str, attention: str, device: torch.device, dtype: torch.dtype = torch.float32, *, trust_remote_code: bool = False
+) -> PreTrainedModel:
+    """The model in ``dtype`` on ``device``, without dropout; ConfigError where it cannot be read whole, or needs code of its own that
+    ``trust_remote_code`` does not allow."""
     transformers_logging.disable_progress_bar()
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention, output_loading_info=True)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, dtype=dtype, attn_implementation=attention, output_loading_info=True, trust_remote_code=trust_remote_code
+        )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if not trust_remote_code and "trust_remote_code" in str(error):
+            raise ConfigError(
+                f"model {path!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+                "read the code and type --trust-remote-code, or name another model"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error
     absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])
     if absent:
         raise ConfigError(f"model {path!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
     # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
-    return model.to(device).eval()
+    model = model.to(device).eval()
+    _check_finite(model, path)
+    return model
+
+
+def _check_finite(model: PreTrainedModel, path: str) -> None:
+    """ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability, whatever the prompt."""
+    # A sum over NaN or infinity is not finite, so most tensors are cleared without a copy of their size.
+    suspects = [(name, weight) for name, weight in model.named_parameters() if not torch.isfinite(weight.detach().sum(dtype=torch.float32))]
+    bad = [(name, count) for name, weight in suspects if (count := int((~torch.isfinite(weight)).sum()))]
+    if bad:
+        (name, count), more = bad[0], f" (as do {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise ConfigError(
+            f"model {path!r}: tensor {name!r} holds {count} value{'s' if count > 1 else ''} not finite (NaN, infinity){more}; "
+            "save or download the checkpoint again"
+        )

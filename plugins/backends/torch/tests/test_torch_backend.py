@@ -302,6 +302,15 @@ def test_what_cannot_be_trained_is_refused(folder: Path, changes: dict[str, Any]
         started(folder, **changes)
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_blamed_on_their_tensor(make: Any, value: float) -> None:
+    model = LlamaForCausalLM(LlamaConfig(**SIZES))
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, :2] = value
+    with pytest.raises(ConfigError, match=r"'model\.layers\.1\.mlp\.up_proj\.weight' holds 2 values not finite .*checkpoint again"):
+        started(make(model))
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Any:
     def save(model: Any) -> Path:

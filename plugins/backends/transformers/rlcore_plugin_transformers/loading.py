@@ -59,16 +59,40 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
     _check_served(model, context, options)
     if options.attention == "sdpa" and device.type == "cpu":
         use_decode_attention(model)
-    return model.to(device).eval().requires_grad_(False)
+    model = model.to(device).eval().requires_grad_(False)
+    _check_finite(model, context.model)
+    return model
+
+
+def _check_finite(model: PreTrainedModel, path: str) -> None:
+    """ConfigError, with the tensor, for weights that are NaN or infinite: they give no log probability, whatever the prompt."""
+    # A sum over NaN or infinity is not finite, so most tensors are cleared without a copy of their size.
+    suspects = [(name, weight) for name, weight in model.named_parameters() if not torch.isfinite(weight.detach().sum(dtype=torch.float32))]
+    bad = [(name, count) for name, weight in suspects if (count := int((~torch.isfinite(weight)).sum()))]
+    if bad:
+        (name, count), more = bad[0], f" (as do {len(bad) - 1} more)" if len(bad) > 1 else ""
+        raise ConfigError(
+            f"model {path!r}: tensor {name!r} holds {count} value{'s' if count > 1 else ''} not finite (NaN, infinity){more}; "
+            "save or download the checkpoint again"
+        )
 
 
 def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreTrainedModel, dict[str, Any]]:
     try:
         with _quiet(context.model):
             model, report = AutoModelForCausalLM.from_pretrained(
-                context.model, dtype=DTYPES[context.dtype], attn_implementation=options.attention, output_loading_info=True
+                context.model,
+                dtype=DTYPES[context.dtype],
+                attn_implementation=options.attention,
+                output_loading_info=True,
+                trust_remote_code=context.trust_remote_code,
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        if not context.trust_remote_code and "trust_remote_code" in str(error):
+            raise ConfigError(
+                f"model {context.model!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+                "read the code and type --trust-remote-code, or name another model"
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         if options.attention == "sdpa" and "scaled_dot_product_attention" in reason:
             reason = 'it has no sdpa attention; set attention = "eager" in [inference.options]'

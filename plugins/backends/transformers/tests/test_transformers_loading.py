@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import importlib
+import json
 import subprocess
 import sys
 
@@ -90,6 +91,27 @@ def test_a_checkpoint_that_is_not_whole_is_refused_by_tensor(tmp_path, backend):
     del tensors["model.layers.0.mlp.up_proj.weight"]
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"not whole: tensor 'model\.layers\.0\.mlp\.up_proj\.weight'"):
+        backend(path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_weights_that_are_not_finite_are_blamed_on_their_tensor(value, tmp_path, backend):
+    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=None))
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.layers.0.mlp.up_proj.weight"][0, :2] = value
+    tensors["model.norm.weight"][0] = value
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"'model\.layers\.0\.mlp\.up_proj\.weight' holds 2 values not finite .*as do 1 more"):
+        backend(path)
+
+
+def test_a_model_that_needs_code_of_its_own_is_refused_and_nobody_is_asked(tmp_path, backend, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *asked: pytest.fail(f"somebody is asked: {asked}"))
+    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=None))
+    config = json.loads((tmp_path / "config.json").read_text())
+    own = {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig", "AutoModelForCausalLM": "own.OwnModel"}}
+    (tmp_path / "config.json").write_text(json.dumps({**config, **own}))
+    with pytest.raises(ConfigError, match=r"code of its own .*type --trust-remote-code"):
         backend(path)
 
 

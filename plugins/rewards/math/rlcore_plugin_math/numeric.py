@@ -30,6 +30,7 @@ from sympy import (
     Number,
     NumberSymbol,
     Piecewise,
+    PoleError,
     Pow,
     Product,
     Rational,
@@ -54,6 +55,7 @@ from sympy.core.numbers import ImaginaryUnit
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 from sympy.functions.elementary.trigonometric import TrigonometricFunction
+from sympy.matrices.exceptions import MatrixError
 
 from rlcore_plugin_math.guards import LimitExceeded
 
@@ -76,13 +78,19 @@ _FLIPPED = {Gt: Lt, Ge: Le}
 _LARGEST = 10_000
 _GROWING = (Pow, exp, factorial, binomial, gamma)
 _UNFINISHED = (Sum, Product, Integral, Limit, Derivative)
+_NO_VALUE = (ArithmeticError, NotImplementedError, PoleError, MatrixError, ValueError)
+"""What sympy raises for a formula that it cannot evaluate: a division by zero, precision that does not suffice, a limit that it does not
+find, a matrix without an inverse, a sum that diverges, the larger one of two complex numbers."""
 
 
 def same(gold: Any, answer: Any) -> bool | None:
-    """Whether two results of the parser mean the same; None where their values do not tell (sets, matrices, unknown functions)."""
+    """Whether two results of the parser mean the same; None where their values do not tell (sets, matrices, unknown functions).
+
+    What sympy cannot evaluate tells nothing either; any other exception is an accident, and is raised.
+    """
     try:
         return _same(gold, answer)
-    except Exception:
+    except _NO_VALUE:
         return None
 
 
@@ -269,6 +277,8 @@ def _same_constant(gold: Any, answer: Any) -> bool | None:
     r"""Constants, unevaluated ones too (``\int_0^1 x\,dx``, ``e^{i\pi}``). Infinite and undefined ones equal nothing here."""
     tolerance = _tolerance(gold, answer)
     gold, answer = gold.doit(), answer.doit()
+    if not (_is_value(gold) and _is_value(answer)):
+        return None  # evaluated, a matrix to a power is a matrix
     if any(side.has(nan, zoo, oo, -oo) for side in (gold, answer)):
         return False
     if gold.is_Rational and answer.is_Rational:

@@ -9,7 +9,7 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_plugin_math import symbolic
+from rlcore_plugin_math import numeric, symbolic
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
 from rlcore_plugin_math.options import BoxedOptions
 from rlcore_plugin_math.rewards import BoxedReward
@@ -411,3 +411,28 @@ def test_no_run_of_digits_is_an_irrational_number(places, constant):
         digits = mpmath.nstr({"pi": +mpmath.pi, "ln2": mpmath.ln(2), "sqrt2": mpmath.sqrt(2), "e": +mpmath.e}[name], places + 2)
     assert not equal(gold, digits)
     assert not equal(digits, gold)
+
+
+@pytest.mark.parametrize("accident", [AttributeError("x"), TypeError("x"), KeyError("x"), RecursionError("x"), AssertionError("x")])
+def test_an_accident_is_raised_and_not_taken_for_another_comparison(accident, monkeypatch):
+    def broken(*sides):
+        raise accident
+
+    monkeypatch.setattr(numeric, "_same", broken)
+    with pytest.raises(type(accident)):
+        compare(r"\frac{x}{2}", r"0.5 x", seconds=10.0)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "expected"),
+    [
+        ("a", r"\cot(0)", Equality.DIFFERENT),  # a division by zero
+        (r"\sqrt{x}", r"\sum_{n=1}^{\infty} (-1)^n", Equality.DIFFERENT),  # a sum that diverges
+        (r"\max(i,1)", r"x!", Equality.DIFFERENT),  # numbers without an order
+        (r"\begin{pmatrix}1&2\\2&4\end{pmatrix}^{-1}", r"\sqrt{\pi}", Equality.DIFFERENT),  # no inverse
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}", r"\sqrt{\pi}", Equality.DIFFERENT),  # a matrix and a number
+        (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}^{-1}", r"\left(\begin{pmatrix}1&2\\3&4\end{pmatrix}\right)^{-1}", Equality.EQUAL),
+    ],
+)
+def test_a_formula_without_a_value_is_compared_in_another_way(gold, answer, expected):
+    assert compare(gold, answer, seconds=10.0) is expected

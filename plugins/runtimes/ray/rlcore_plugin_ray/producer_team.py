@@ -13,7 +13,7 @@ from rlcore_plugin_ray.driver_inbox import DriverInbox
 from rlcore_plugin_ray.node_placement import Places
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.producer_host import ProducerHost
-from rlcore_plugin_ray.remote import COORDINATOR, CalleeDiedError, gist, is_death
+from rlcore_plugin_ray.remote import COORDINATOR, CalleeDiedError, gist, is_death, is_out_of_memory
 from rlcore_plugin_ray.session import Seat, Session
 
 __all__ = ["Patience", "ProducerTeam"]
@@ -133,7 +133,8 @@ class ProducerTeam:
         """What became of one of them while it was prepared; its death in one sentence."""
         if not is_death(error):
             return error
-        return WorkerLostError(f"{self._seats[number].name} died while it loaded; see its node's Ray log")
+        why = f" ({gist(error)})" if is_out_of_memory(error) else "; see its node's Ray log"
+        return WorkerLostError(f"{self._seats[number].name} died while it loaded{why}")
 
     def run(self, profiles: Path | None) -> None:
         """Let them work. ``profiles``: the folder for their profiles, None for none."""
@@ -221,7 +222,7 @@ class ProducerTeam:
         if isinstance(error, CalleeDiedError):
             seat.last_reason = f"the process of {error} died"
         else:
-            seat.last_reason = f"the process of {seat.name} died" if is_death(error) else gist(error)
+            seat.last_reason = f"the process of {seat.name} died" if is_death(error) and not is_out_of_memory(error) else gist(error)
         name, seat.actor = seat.name, None
         self._session.kill(actor)
         self._inbox.watch(self._schedule.worker_lost.remote(name), lambda lost, failure: self._lost(seat, name, lost, failure))

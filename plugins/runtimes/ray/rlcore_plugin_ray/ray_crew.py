@@ -66,7 +66,7 @@ class RayCrew(Crew):
         self._plan = plan
         self._say = say
         self._texts = texts
-        self.tokenizer = self._texts.tokenizer
+        self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints
         schedule = schedule_settings(plan, len(self._texts.training))
         self.horizon = schedule.horizon

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
-from ray.exceptions import ActorUnschedulableError, NodeDiedError, OwnerDiedError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnschedulableError, NodeDiedError, OutOfMemoryError, OwnerDiedError, RayActorError, RayTaskError
 
 from rlcore.api import Group, Prompt, Rollout, RunError
 from rlcore.api.runtime import Arrival
 
-__all__ = ["COORDINATOR", "Answered", "CalleeDiedError", "Links", "answer", "gist", "is_death", "outcome", "unwrapped"]
+__all__ = ["COORDINATOR", "Answered", "CalleeDiedError", "Links", "answer", "gist", "is_death", "is_out_of_memory", "outcome", "unwrapped"]
 
 COORDINATOR = "the coordinator"
 _GIST = 300
+_LESS_MEMORY = "lower -tmbs, -imbs or --tokens-per-forward, or end other programs there"
 
 Answered = Callable[[Any, BaseException | None], None]
 """Called once, from any thread, with the value of a call or with its error."""
@@ -42,12 +44,22 @@ def unwrapped(error: BaseException) -> BaseException:
 
 def gist(error: BaseException) -> str:
     """What it says, in one line of bounded length."""
+    if is_out_of_memory(error):  # Ray's own text has a hundred lines
+        used = re.search(r"was ([\d.]+GB used / [\d.]+GB)", str(error))
+        held = f", {used[1]}" if used else ""
+        return f"Ray killed its process because its node ran out of memory{held}; {_LESS_MEMORY}"
     return shorten(str(error), _GIST, placeholder=" …")
 
 
 def is_death(error: BaseException) -> bool:
     """Whether it says that an actor, or its node, is gone."""
-    return isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError)
+    deaths = RayActorError | ActorUnschedulableError | NodeDiedError | OutOfMemoryError | OwnerDiedError
+    return isinstance(error, deaths)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Ray killed an actor because memory of its node ran out."""
+    return isinstance(error, OutOfMemoryError) or (isinstance(error, RayActorError) and "node running low on memory" in str(error))
 
 
 class CalleeDiedError(RunError):

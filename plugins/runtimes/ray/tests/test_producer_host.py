@@ -39,6 +39,18 @@ def test_it_prepares_where_everything_is_as_the_driver_found_it(plan: Plan) -> N
     assert ProducerHost(shipment_of(plan), "producer-0").prepare() == []
 
 
+def test_prompts_that_the_driver_drops_every_producer_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        dropping = make_plan(tester.fake_run(data={"max_prompt_tokens": 3, "overlong": "drop"}))
+        tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in ("abcabc", "b")])
+        driver = read_texts(dropping, load_data(dropping))
+        producer = read_texts(dropping, load_data(dropping), checked=True)
+    assert [prompt.prompt_id for prompt in driver.training] == [prompt.prompt_id for prompt in producer.training] == ["train:2"]
+    assert driver.dropped == {"train": 1}
+
+
 @pytest.mark.parametrize(("name", "what"), [("train", "data set train"), ("tokenizer", "tokenizer")])
 def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what: str) -> None:
     shipment = shipment_of(plan)

@@ -1,0 +1,26 @@
+"""A process that Ray kills because its node runs out of memory: a death like any other, told in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
+from rlcore_plugin_ray.remote import gist, is_death, is_out_of_memory
+
+KILLED = OutOfMemoryError(
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: 5a3f) was 15.20GB used / 16.00GB "
+    "limit (0.95)\nOOM kill reason: Memory usage 16320875724B exceeded threshold\n" + "PID MEM(GB) COMMAND\n" * 100
+)
+
+
+def test_it_is_a_death_and_one_sentence_that_says_what_to_lower() -> None:
+    assert is_death(KILLED)
+    assert gist(KILLED) == (
+        "Ray killed its process because its node ran out of memory, 15.20GB used / 16.00GB; "
+        "lower -tmbs, -imbs or --tokens-per-forward, or end other programs there"
+    )
+
+
+@pytest.mark.parametrize(("error", "expected"), [(KILLED, True), (OutOfMemoryError("full"), True), (ActorDiedError(), False)])
+def test_other_deaths_are_not_blamed_on_memory(error: RayError, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
+    assert ("ran out of memory" in gist(error)) is expected

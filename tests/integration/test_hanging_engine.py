@@ -1,0 +1,92 @@
+"""An engine that does not come back ends a local run: after the deadline, or soon after one Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing import RunTester
+from rlcore.testing.run_tester import QUIET
+
+PROGRAM = """
+import sys
+from rlcore.runtime import engine_guard
+from rlcore.cli import main
+engine_guard._INTERRUPTED_SECONDS, engine_guard._CLOSING_SECONDS = 1.0, 2.0
+{}
+sys.exit(main(sys.argv[1:]))
+"""
+SWALLOWS = """
+import threading
+from rlcore.testing.faulty import FaultyInference
+def poll(self, timeout):
+    while True:
+        try:
+            threading.Event().wait()
+        except Exception:
+            continue
+FaultyInference.poll = poll
+"""
+
+
+@contextmanager
+def started(tester: RunTester, config: str, *argv: str, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(before), "train", config, *argv],
+        cwd=tester.folder,
+        env={**tester.plugins.environment, **QUIET},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def hanging(tmp_path: Path, staleness: int) -> tuple[RunTester, str]:
+    tester = RunTester(tmp_path).with_fakes()
+    options = {"name": "faulty", "options": {"fault": "hangs"}}
+    return tester, tester.fake_run(inference=options, schedule={"max_staleness": staleness}, run={"num_episodes": 20, "max_steps": 12})
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_an_engine_that_hangs_ends_the_run_after_the_deadline(tmp_path: Path, staleness: int) -> None:
+    with started(*hanging(tmp_path, staleness), "--producer-deadline", "2") as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    line = said.splitlines()[-1]
+    assert line.startswith("error: inference backend faulty has not come back for 2 s, and was last at ")
+    assert "raise --producer-deadline; " in line
+    assert "Traceback" not in said
+    assert "is not used" not in said
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_one_ctrl_c_ends_a_run_whose_engine_hangs(tmp_path: Path, staleness: int) -> None:
+    with started(*hanging(tmp_path, staleness)) as process:
+        assert process.stdout is not None
+        said = ""
+        while "run folder" not in said:
+            said = process.stdout.readline()
+        time.sleep(2.0)  # until the engine hangs: its third poll
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, said
+    assert "inference backend faulty has not come back for" in said
+    assert said.splitlines()[-1] == "error: interrupted"
+
+
+def test_an_engine_that_swallows_errors_is_killed_with_its_process(tmp_path: Path) -> None:
+    with started(*hanging(tmp_path, 0), "--producer-deadline", "2", before=SWALLOWS) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1].endswith("raise --producer-deadline; the run could not be closed and is killed")
