@@ -79,7 +79,7 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
     section = config.training
     if section.name != "auto":
         return section.name, ""
-    specs = [spec for spec in registry.specs(PluginKind.TRAINING) if isinstance(spec, TrainingBackendSpec)]
+    specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
     if section.pipeline_parallel_size > 1:
         return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if spec.pipeline]), "pipeline_parallel_size > 1"
     return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
@@ -87,12 +87,13 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
 
 def preferred_runtime(registry: Registry, *, several: bool) -> str:
     """The runtime of one process, or of several, that ``auto`` means."""
-    specs = [spec for spec in registry.specs(PluginKind.RUNTIME) if isinstance(spec, RuntimeSpec)]
+    specs = [spec for spec in registry.specs(PluginKind.RUNTIME, claimed=True) if isinstance(spec, RuntimeSpec)]
     return _preferred(registry, PluginKind.RUNTIME, [spec for spec in specs if spec.several is several])
 
 
 def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec]) -> str:
-    """The one with the highest preference; of none, a name that is known and not installed, one that is released before others."""
+    """The one with the highest preference, also if two plugins claim its name: that is refused when it is looked up. Of none, a name that
+    is known and not installed, one that is released before others."""
     able = [(-spec.preference, spec.name) for spec in specs if spec.preference >= 0]
     known = [(registry.has(kind, name), distribution_of(kind, name) not in RELEASED, name) for name in known_names(kind)]
     return min(able)[-1] if able else min(known)[-1]

@@ -16,17 +16,17 @@ def source_of(source: DataSource, registry: Registry) -> str:
     """The name of the data source that reads it. PluginError, one sentence, if several claim the path."""
     if source.source != "auto":
         return source.source
-    specs = [spec for spec in registry.specs(PluginKind.DATA) if isinstance(spec, DataSourceSpec)]
+    specs = [spec for spec in registry.specs(PluginKind.DATA, claimed=True) if isinstance(spec, DataSourceSpec)]
     claims = [(len(spec.prefix), spec.name) for spec in specs if spec.prefix and source.path.startswith(spec.prefix)]
     if not claims and Path(source.path).is_dir():
         claims = [(0, spec.name) for spec in specs if spec.folders]
     if not claims:
         claims = [(len(suffix), spec.name) for spec in specs for suffix in spec.suffixes if source.path.endswith(suffix)]
-    best = [name for length, name in claims if length == max(claims)[0]]
+    best = sorted({name for length, name in claims if length == max(claims)[0]})
     if len(best) > 1:
         raise PluginError(
-            f"{source.path} is claimed by the data sources {' and '.join(sorted(best))}; name one of them in a file: "
-            f'dataset = [{{path = "{source.path}", source = "{min(best)}"}}]'
+            f"{source.path} is claimed by the data sources {' and '.join(best)}; name one of them in a file: "
+            f'dataset = [{{path = "{source.path}", source = "{best[0]}"}}]'
         )
     return best[0]
 

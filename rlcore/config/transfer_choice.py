@@ -39,8 +39,10 @@ def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[R
 
 
 def fitting_transfers(registry: Registry, runtime: str, reach: str) -> list[WeightTransferSpec]:
-    """Every transfer that the runtime can use and that reaches as far, the one that ``auto`` takes first."""
-    specs = [spec for spec in registry.specs(PluginKind.TRANSFER) if isinstance(spec, WeightTransferSpec)]
+    """Every transfer that the runtime can use and that reaches as far, the one that ``auto`` takes first.
+
+    One whose name two plugins claim has its place, too: it is refused when it is looked up."""
+    specs = [spec for spec in registry.specs(PluginKind.TRANSFER, claimed=True) if isinstance(spec, WeightTransferSpec)]
     fit = [spec for spec in specs if spec.preference >= 0 and _reaches(spec, reach) and (not spec.runtimes or runtime in spec.runtimes)]
     return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))
 

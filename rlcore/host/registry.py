@@ -116,10 +116,17 @@ class Registry:
         offered = {offer.spec.name for offers in self._offers[kind].values() for offer in offers}
         return sorted(offered | {name for of_kind, name in self._by_hand if of_kind is kind and not is_reference(name)})
 
-    def specs(self, kind: PluginKind | str) -> list[Spec]:
-        """The spec of every name of a kind, in order of the names. A name that two plugins claim is left out, for it cannot be used."""
+    def specs(self, kind: PluginKind | str, *, claimed: bool = False) -> list[Spec]:
+        """The spec of every name of a kind, in order of the names. A name that two plugins claim cannot be used, and is left out.
+
+        ``claimed``: with every spec of such names, for a choice that must not fall on another because of them; ``spec`` refuses the name.
+        """
         kind = PluginKind(kind)
-        return [self.spec(kind, name) for name in self.names(kind) if (kind, name) in self._by_hand or len(self._offers[kind][name]) == 1]
+        found: list[Spec] = []
+        for name in self.names(kind):
+            offers = [self._by_hand[kind, name]] if (kind, name) in self._by_hand else self._offers[kind][name]
+            found += [offer.spec for offer in offers if len(offers) == 1 or (claimed and offer.spec.name == name)]
+        return found
 
     def has(self, kind: PluginKind | str, name: str) -> bool:
         """True where ``spec`` would find it (a name that two plugins claim is there, though it cannot be used)."""

@@ -122,6 +122,51 @@ def test_the_run_toml_of_a_run_names_what_reads_its_data(tester: RunTester) -> N
     assert (data["path"], data["source"]) == (str(tester.folder / "train.jsonl"), "jsonl")
 
 
+TWIN = """
+from rlcore.api import DataSourceSpec, RuntimeSpec, TrainingBackendSpec, WeightTransferSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_{hook}():
+    return [{spec}(target="json:load", summary="", {more})]
+"""
+TWINS = {
+    "runtime 'local'": ("runtimes", "RuntimeSpec", 'name="local"'),
+    "weight transfer 'memory'": ("weight_transfers", "WeightTransferSpec", 'name="memory", reach="process"'),
+    "training backend 'strong'": ("training_backends", "TrainingBackendSpec", 'name="strong", preference=99'),
+    "data source 'jsonl'": ("data_sources", "DataSourceSpec", 'name="jsonl", suffixes=(".jsonl",)'),
+}
+RIVAL = """
+from rlcore.api import RuntimeSpec, WeightTransferSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_runtimes():
+    return [RuntimeSpec(name="other", target="json:load", summary="")]
+
+@hookimpl
+def rlcore_register_weight_transfers():
+    return [WeightTransferSpec(name="other", target="json:load", summary="", reach="process")]
+"""
+
+
+@pytest.mark.parametrize("called", TWINS)
+def test_auto_refuses_a_name_that_two_plugins_claim_and_takes_no_other(tester: RunTester, called: str) -> None:
+    hook, spec, more = TWINS[called]
+    tester.plugins.install("rival", RIVAL)
+    for name in ("twin_a", "twin_b"):
+        tester.plugins.install(name, TWIN.format(hook=hook, spec=spec, more=more))
+    tester.fake_run(training={"name": "auto"} if hook == "training_backends" else {"name": "fake"})
+    said = tester.run("train", "run.toml", "--dry-run").assert_refused(f"{called} is registered by", "switch one off: RLCORE_DISABLE=")
+    assert "rlcore-plugin-twin_a and rlcore-plugin-twin_b" in said.stderr
+
+
+def test_a_name_that_two_plugins_claim_is_no_matter_if_auto_would_not_take_it(tester: RunTester) -> None:
+    for name in ("twin_a", "twin_b"):
+        tester.plugins.install(name, TWIN.format(hook="runtimes", spec="RuntimeSpec", more='name="weak", preference=1'))
+    assert tester.run("train", tester.fake_run(), "--dry-run", "--json").assert_ok().json["config"]["run"]["runtime"] == "local"
+
+
 @pytest.mark.parametrize("flag", ["--runtime", "--transport", "--loss", "-m", "-e"])
 def test_a_flag_without_its_value_does_not_take_the_next_flag_for_it(tester: RunTester, flag: str) -> None:
     tester.run("train", tester.fake_run(), flag, "--dry-run").assert_refused(f"{flag} needs a value: type {flag}")
