@@ -100,9 +100,9 @@ def _write(out: Path, text: str) -> None:
         try:
             file.write(data)
             file.flush()
-        except OSError:
+        except OSError as error:
             out.unlink()
-            raise
+            raise OSError(error.errno, error.strerror, str(out)) from error
 
 
 def _show(text: str) -> None:
