@@ -9,7 +9,7 @@ Misuse raises ValueError. A lease id that is not held is no misuse (workers die,
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import isfinite
@@ -19,13 +19,18 @@ from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.ledger import Ledger
 from rlcore.schedule.order import PromptLine, PromptPlace
-from rlcore.schedule.resume import read_state, write_state
 from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 
 __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status", "TrainOrder", "Verdict", "WaitingFor"]
 
 NO_ACCURACY = "no accuracy"
 """The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
+
+_FORMAT = 1
+"""Of a state; another number says that an older reader must not read it."""
+
+_ORDERING = ("prompts", "train_batch_size", "seed", "shuffle")
+"""Settings that say which prompt comes when."""
 
 
 class _Phase(Enum):
@@ -290,7 +295,7 @@ class Coordinator:
                 self._set_aside.add(lease_id)
         self._batch = ()
 
-    # --- reports and resume ------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def status(self) -> Status:
         """Where the schedule stands."""
@@ -312,28 +317,19 @@ class Coordinator:
         )
 
     def state(self) -> dict[str, Any]:
-        """JSON values. A batch that is being trained counts as not trained."""
-        open_places = [held.place for held in self._held.values()] + self._line.waiting()
-        return write_state(
-            self.settings,
-            version=self.version,
-            next_lease=self._next_lease,
-            cursor=self._line.cursor(),
-            open_places=open_places,
-            ledger=self.ledger,
-        )
+        """JSON values for a checkpoint: ``cursor``, the first prompt never asked for, ``open``, those asked for and not ended, each as
+        (episode, position), the ledger, and the ``settings`` that fix the order of the prompts.
 
-    @classmethod
-    def restore(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
-        """Goes on where ``state`` was written: prompts that had not ended are asked for again, first in line, by new leases.
-
-        Workers of the former life must be gone, or have dropped their leases. ``episodes``, ``max_steps``, staleness, buffer and filter may
-        change. Raises ConfigError where the order of prompts would, UsageError where the state is damaged.
+        Leases are left out, because the payloads are gone with the processes that held them: what is in flight, ready or in training is
+        open. So a state is small, whatever the size of the data set.
         """
-        saved = read_state(settings, state)
-        coordinator = cls(settings)
-        coordinator.version = saved.version
-        coordinator.ledger = saved.ledger
-        coordinator._next_lease = saved.next_lease
-        coordinator._line = PromptLine(settings, *saved.cursor, put_back=saved.open)
-        return coordinator
+        open_places = [held.place for held in self._held.values()] + self._line.waiting()
+        return {
+            "format": _FORMAT,
+            "settings": {name: getattr(self.settings, name) for name in _ORDERING},
+            "version": self.version,
+            "next_lease": self._next_lease,
+            "cursor": list(self._line.cursor()),
+            "open": [[place.episode, place.position] for place in sorted(open_places)],
+            "ledger": self.ledger.state(),
+        }

@@ -74,23 +74,6 @@ class Ledger:
         return tally
 
     def state(self) -> dict[str, Any]:
-        """JSON-able; ``restore`` reads it back."""
+        """JSON values: an episode's number, then its prompts issued, trained, filtered, and failed by reason."""
         rows = [[episode, t.issued, t.trained, t.filtered, dict(t.failed)] for episode, t in sorted(self.episodes.items())]
         return {"reissued": self.reissued, "episodes": rows}
-
-    @classmethod
-    def restore(cls, prompts: int, state: dict[str, Any]) -> Ledger:
-        """Raises KeyError, TypeError or ValueError for what ``state`` did not write or what does not add up."""
-        ledger = cls(prompts)
-        ledger.reissued = int(state["reissued"])
-        for episode, issued, trained, filtered, failed in state["episodes"]:
-            tally = EpisodeTally(
-                issued=int(issued), trained=int(trained), filtered=int(filtered), failed={str(k): int(v) for k, v in failed.items()}
-            )
-            if not 0 <= tally.ended <= tally.issued <= prompts:
-                raise ValueError(f"episode {episode}: {tally.issued} issued and {tally.ended} ended of {prompts} prompts do not add up")
-            ledger.episodes[int(episode)] = tally
-            ledger.trained += tally.trained
-            ledger.filtered += tally.filtered
-            ledger.failed += sum(tally.failed.values())
-        return ledger

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,22 +39,17 @@ class PromptPlace(NamedTuple):
 class PromptLine:
     """Hands out every place of every episode, in canonical order; a place put back is handed out again before any new one."""
 
-    def __init__(self, settings: ScheduleSettings, episode: int = 0, position: int = 0, put_back: Iterable[tuple[int, int]] = ()) -> None:
-        """Starts at (episode, position); ``put_back``: earlier (episode, position) pairs that wait to be handed out again."""
+    def __init__(self, settings: ScheduleSettings) -> None:
         self._settings = settings
-        self._episode = episode
-        self._position = position
-        self._order = self._order_of(episode) if episode < settings.episodes else None
+        self._episode = 0
+        self._position = 0
+        self._order = self._order_of(0)
         self._returned: list[PromptPlace] = []
-        orders: dict[int, np.ndarray] = {}
-        for past, place in put_back:
-            if past not in orders:
-                orders[past] = self._order_of(past)
-            self.put_back(PromptPlace(past, place, int(orders[past][place])))
 
-    def _order_of(self, episode: int) -> np.ndarray:
+    def _order_of(self, episode: int) -> np.ndarray | None:
+        """The order of an episode, None after the last one."""
         s = self._settings
-        return episode_order(s.prompts, episode, s.seed, s.shuffle)
+        return episode_order(s.prompts, episode, s.seed, s.shuffle) if episode < s.episodes else None
 
     @property
     def returned(self) -> int:
@@ -77,7 +71,7 @@ class PromptLine:
         self._position += 1
         if self._position == self._settings.prompts:
             self._episode, self._position = self._episode + 1, 0
-            self._order = self._order_of(self._episode) if self._episode < self._settings.episodes else None
+            self._order = self._order_of(self._episode)
         return place
 
     def put_back(self, place: PromptPlace) -> None:

@@ -49,9 +49,9 @@ def test_numbers_out_of_range_are_refused(arguments: tuple[int, int, int, bool])
         episode_order(*arguments)
 
 
-def line(prompts: int = 3, episodes: int = 2, **where: object) -> PromptLine:
+def line(prompts: int = 3, episodes: int = 2) -> PromptLine:
     settings = ScheduleSettings(prompts=prompts, episodes=episodes, train_batch_size=1, n_sampled=1, buffer_limit=1, shuffle=False)
-    return PromptLine(settings, **where)  # type: ignore[arg-type]
+    return PromptLine(settings)
 
 
 def test_a_line_hands_out_each_place_of_each_episode_once() -> None:
@@ -73,9 +73,11 @@ def test_places_put_back_go_first_in_canonical_order() -> None:
     assert first < third
 
 
-def test_a_line_goes_on_from_a_cursor_also_from_the_end() -> None:
-    prompts = line(episode=1, position=2, put_back=[(0, 1)])
+def test_the_cursor_is_the_first_place_never_handed_out_also_at_the_end() -> None:
+    prompts = line()
+    places = [prompts.take() for _ in range(5)]
+    prompts.put_back(places[1])
+    assert prompts.cursor() == (1, 2)
     assert [prompts.take(), prompts.take()] == [PromptPlace(0, 1, 1), PromptPlace(1, 2, 2)]
     assert prompts.cursor() == (2, 0)
-    assert line(episode=2).exhausted
-    assert line(episode=2, episodes=3).take() == PromptPlace(2, 0, 0)
+    assert prompts.exhausted
