@@ -1,11 +1,11 @@
 """One row of a data set, from a decoded object to a ``Prompt``: which shapes are accepted, and the reason where one is not.
 
-Knows neither files nor line numbers; whoever reads a file puts them in front of the reason.
+Knows neither files nor line numbers; whoever reads a file puts them in front of the reason. Of the columns that rewards need it checks
+``gt_answer`` alone, which many share and a run shows; what any other column must hold is for its reward to say (``Reward.check``).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,15 +123,13 @@ def _prompt_id(value: object, default: str) -> str:
     return str(value)
 
 
-def _check_columns(columns: dict[str, Any], required: Mapping[str, str]) -> None:
+def _check_columns(columns: Mapping[str, Any], required: Mapping[str, str]) -> None:
     for column, reward in required.items():
         if column not in columns:
             has = _listed(columns) or "nothing beside its messages"
             raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has})')
     if "gt_answer" in columns:
         _check_gold(columns["gt_answer"])
-    if "test_cases" in columns:
-        columns["test_cases"] = _test_cases(columns["test_cases"])
 
 
 def _check_gold(value: object) -> None:
@@ -139,47 +137,6 @@ def _check_gold(value: object) -> None:
         raise BadRow(f'"gt_answer" must be text, not {kind_of(value)}; put it in quotes')
     if not value.strip():
         raise BadRow('"gt_answer" is empty; every answer would be wrong')
-
-
-def _test_cases(value: object) -> dict[str, list[str]]:
-    """Inputs and outputs as plain strings: a test given as a list of lines is joined with newlines (TACO, APPS). Many published data sets
-    hold the whole object as a JSON text."""
-    if isinstance(value, str):
-        value = _decoded(value)
-    if not isinstance(value, Mapping):
-        raise BadRow(f'"test_cases" must be an object with "inputs" and "outputs", not {kind_of(value)}')
-    sides = {side: _tests(value.get(side), side) for side in ("inputs", "outputs")}
-    counts = {side: len(tests) for side, tests in sides.items()}
-    if counts["inputs"] != counts["outputs"]:
-        raise BadRow(f'"test_cases" has {counts["inputs"]} inputs and {counts["outputs"]} outputs; each test needs one of both')
-    if not counts["inputs"]:
-        raise BadRow('"test_cases" is empty; every program would pass')
-    return {**value, **sides}
-
-
-def _decoded(text: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadRow(f'"test_cases" is a text that is not JSON ({str(error)[:80]}); it must be an object, or a JSON text of one') from None
-
-
-def _tests(value: object, side: str) -> list[str]:
-    if value is None:
-        raise BadRow(f'"test_cases" has no "{side}"')
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        raise BadRow(f'"test_cases": "{side}" must be a list of strings, not {kind_of(value)}')
-    return [_test(test, f"{side}[{number}]") for number, test in enumerate(value)]
-
-
-def _test(value: object, where: str) -> str:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, Sequence) or isinstance(value, bytes):
-        raise BadRow(f'"test_cases": {where} must be a string or a list of strings, not {kind_of(value)}')
-    if wrong := [line for line in value if not isinstance(line, str)]:
-        raise BadRow(f'"test_cases": {where} must hold strings only, {_short(wrong[0])} is {kind_of(wrong[0])}')
-    return "\n".join(value)
 
 
 _KINDS: tuple[tuple[type | tuple[type, ...], str], ...] = (

@@ -95,6 +95,15 @@ def test_a_run_whose_deadline_is_too_short_is_refused(planned):
     planned(30, {}).assert_refused("deadline = 30", "--reward-deadline 50")
 
 
+def test_a_run_refuses_a_row_whose_tests_cannot_be_used(tmp_path):
+    tester = RunTester(tmp_path).with_fakes()
+    good, bad = {"inputs": ["1"], "outputs": ["1"]}, {"inputs": ["1"]}
+    rows = [{"messages": {"role": "user", "content": "a"}, "test_cases": cases} for cases in (good, bad)]
+    config = tester.fake_run(data={"dataset": str(tester.write_jsonl("tests.jsonl", rows))})
+    said = ("tests.jsonl:2: reward code cannot judge this row: test_cases must read", "but there is no 'outputs'")
+    tester.run("train", config, "--reward", "code").assert_refused(*said)
+
+
 def test_the_readme_shows_every_option_with_its_default_and_every_decision():
     text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     shown = tomllib.loads(text.partition("```toml")[2].partition("```")[0])["rewards"][0]
