@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from rlcore.rewards import RewardEntry, RewardPool
 from rlcore.rewards.books import OpenCase, RewardBooks
-from rlcore.rewards.planned import reward_entries
 from rlcore.rewards.protocol import Task
 from rlcore.rewards.queueing import Result
+from rlcore.rewards.reward_entry import reward_entries
 
 __all__ = ["OpenCase", "Result", "RewardBooks", "RewardEntry", "RewardPool", "Task", "reward_entries"]

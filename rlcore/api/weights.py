@@ -15,7 +15,7 @@ from __future__ import annotations
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.contracts.specs import WeightTransferSpec
-from rlcore.weights import OnFailure, Publisher, Receiver, WeightTransfer
+from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
 from rlcore.weights.background import BackgroundPublisher, BackgroundReceiver
 from rlcore.weights.manifest import Follower, Manifest, write_tensors
 

@@ -1,4 +1,4 @@
-"""One configured reward, and how a worker process builds it."""
+"""The rewards of a plan, and how a worker process builds one."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Outcome
 from rlcore.host.functions import FunctionReward, wrap
 from rlcore.host.registry import Attestation, Registry
-from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes
+from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes, ship_sandboxes
 from rlcore.host.targets import load_target, misfit
 
 if TYPE_CHECKING:  # a worker needs none of the configuration
+    from rlcore.config import Plan
     from rlcore.config.model import Policy
 
-__all__ = ["RewardEntry", "RewardRecipe", "Traits"]
+__all__ = ["RewardEntry", "RewardRecipe", "Traits", "reward_entries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,31 @@ class RewardEntry:
             options=self.options.model_dump() if named and self.options is not None else None,
             pickled_options=cloudpickle.dumps(self.options) if self.options is not None and not named else None,
         )
+
+
+def reward_entries(plan: Plan) -> tuple[RewardEntry, ...]:
+    """The rewards of a plan, in order, as a run uses them; PluginError, with what to install, if one of them, or a sandbox that its
+    options name, is not here."""
+    specs: list[RewardSpec] = []
+    for reward in plan.config.rewards:
+        spec = plan.registry.spec(PluginKind.REWARD, reward.name)
+        assert isinstance(spec, RewardSpec)  # the registry keeps kinds apart
+        specs.append(spec)
+    return tuple(
+        RewardEntry(
+            name=spec.name,
+            spec=spec,
+            weight=reward.weight,
+            deadline=float(reward.deadline),  # the plan has resolved auto
+            options=options,
+            payload=plan.registry.payload(PluginKind.REWARD, reward.name),
+            attestation=plan.registry.attest(PluginKind.REWARD, reward.name),
+            sandboxes=ship_sandboxes(options, plan.registry),
+            policy={Outcome(outcome): action for outcome, action in reward.policy},
+            budget={Outcome(outcome): share for outcome, share in reward.budget if share is not None},
+        )
+        for reward, spec, options in zip(plan.config.rewards, specs, plan.reward_options, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

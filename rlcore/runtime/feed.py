@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.transport import Publisher, Receiver
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
@@ -20,7 +21,6 @@ from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, g
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
-from rlcore.weights import Publisher, Receiver
 
 __all__ = ["POLL_SECONDS", "Batch", "Feed", "SequentialFeed"]
 

@@ -17,6 +17,7 @@ import numpy as np
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.snapshots import probe_tolerance
+from rlcore.contracts.transport import Publisher, Receiver
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
@@ -31,7 +32,6 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
 from rlcore.runtime.timing import Timing
 from rlcore.schedule import Coordinator, Status, TimeAccount
-from rlcore.weights import Publisher, Receiver
 
 __all__ = ["LocalCrew"]
 

@@ -13,16 +13,16 @@ from rlcore.config.model import DataSource
 from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
+from rlcore.contracts.transport import WeightTransfer
 from rlcore.contracts.types import Sampling
 from rlcore.host.sandboxes import sandboxes_in
 from rlcore.rewards import Judge
-from rlcore.rewards.planned import reward_entries
+from rlcore.rewards.reward_entry import reward_entries
 from rlcore.roles.evaluator import Evaluator
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
-from rlcore.weights import WeightTransfer
 
 __all__ = [
     "check_reach",

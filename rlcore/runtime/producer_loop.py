@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rlcore.contracts.errors import RunError
+from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import JobMaker, delivery_of, failure_of, group_of
@@ -17,7 +18,6 @@ from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import Delivery, TimeAccount
-from rlcore.weights import Receiver
 
 __all__ = ["Evaluate", "LinksLike", "ProducerLoop", "Sleep", "Stop"]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
-from rlcore.weights import Publisher, Receiver, WeightTransfer
+from rlcore.contracts.transport import Publisher, Receiver, WeightTransfer
 
 __all__ = ["WeightTransferSuite"]
 

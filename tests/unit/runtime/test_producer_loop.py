@@ -15,6 +15,7 @@ import pytest
 from rlcore.contracts.errors import RewardBudgetError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext, InFlight
 from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
@@ -24,7 +25,6 @@ from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
-from rlcore.weights import Receiver
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content=f"say {index}"),)) for index in range(8))
 SECONDS = 20.0

@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot, Tensor
-from rlcore.weights import Receiver
+from rlcore.contracts.transport import Receiver
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_receiver import SharedReceiver
 

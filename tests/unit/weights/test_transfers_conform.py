@@ -11,8 +11,8 @@ import pytest
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.transport import WeightTransfer
 from rlcore.testing import WeightTransferSuite
-from rlcore.weights import WeightTransfer
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver, MemoryTransfer
 from rlcore.weights.shared import SharedTransfer
 
