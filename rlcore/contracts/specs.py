@@ -67,6 +67,9 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 }
 """Types of fields as they are annotated, what their values are, and that in words."""
 
+_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per)}
+"""Fields that take one of a few words, by their annotation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
@@ -106,6 +109,9 @@ class Spec:
             types, wanted = _TYPES.get(str(known.type), ((), ""))
             if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
                 raise ValueError(f"{label} is {value!r}, it must be {wanted}")
+            choices = _CHOICES.get(str(known.type))
+            if choices and value not in choices:
+                raise ValueError(f"{label} is {value!r}, it must be one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,11 +162,6 @@ class AdvantageSpec(Spec):
     needs_greedy: bool = False
     group_baseline: bool = True
     per: Per = "rollout"
-
-    def __post_init__(self) -> None:
-        Spec.__post_init__(self)  # super() without arguments does not work in a class with slots
-        if self.per not in get_args(Per):
-            raise ValueError(f"AdvantageSpec {self.name!r}: per is {self.per!r}, it must be one of {', '.join(get_args(Per))}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,11 +214,6 @@ def _check_among(spec: Spec, label: str, known: Collection[str]) -> None:
             raise ValueError(f"{type(spec).__name__} {spec.name!r}: {label} holds {value!r}, it may hold {', '.join(known)}")
 
 
-def _check_reach(spec: RuntimeSpec | WeightTransferSpec) -> None:
-    if spec.reach not in get_args(Reach):
-        raise ValueError(f"{type(spec).__name__} {spec.name!r}: reach {spec.reach!r} must be process, host or cluster")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSpec(Spec):
     """A runtime: it decides where the roles of a run live. The target is called as ``target(plan, closing, say)`` and returns a ``Crew``
@@ -239,7 +235,6 @@ class RuntimeSpec(Spec):
 
     def __post_init__(self) -> None:
         Spec.__post_init__(self)
-        _check_reach(self)
         _check_among(self, "settings", RUNTIME_SETTINGS)
 
     @property
@@ -261,10 +256,6 @@ class WeightTransferSpec(Spec):
     reach: Reach
     runtimes: tuple[str, ...] = ()
     preference: int = 0
-
-    def __post_init__(self) -> None:
-        Spec.__post_init__(self)
-        _check_reach(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

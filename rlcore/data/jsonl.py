@@ -1,4 +1,4 @@
-"""Reads JSON strictly: UTF-8, no NaN, no key twice; and JSONL files, one value a line. Knows nothing of what a row means."""
+"""Reads JSON strictly: UTF-8, no NaN, no key twice; a row a line, or a file that holds one list. Knows nothing of what a row means."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.data.opening import opened
 from rlcore.data.rows import BadRow, readable
 
-__all__ = ["JsonLines", "read_jsonl", "strict_json"]
+__all__ = ["JsonFile", "JsonLines", "read_jsonl"]
 
 _CSV_HEADER = re.compile(rb'"?\w+"?([,;\t]"?\w+"?)+')
 
@@ -25,6 +26,27 @@ class JsonLines(RowSource):
     def rows(self, path: str) -> Iterator[tuple[int, object]]:
         """See RowSource; the number of a row is that of its line."""
         return read_jsonl(Path(path), path)
+
+
+class JsonFile(RowSource):
+    """The data source ``json``: a file that holds one list of rows. One that holds a row a line is read as JSONL."""
+
+    def rows(self, path: str) -> Iterator[tuple[int, object]]:
+        """See RowSource; the number of a row is its place in the list. The whole file is read at once."""
+        with opened(Path(path), path) as file:
+            content = file.read()
+        if not content.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
+            yield from JsonLines().rows(path)
+            return
+        try:
+            rows = _strict_json(content.decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: byte {error.start} of the file is not UTF-8; save the file as UTF-8") from error
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}:{error.lineno}: not JSON at column {error.colno} ({error.msg[:1].lower()}{error.msg[1:]})") from error
+        except BadRow as bad:
+            raise DataError(f"{path}: {bad}") from bad
+        yield from enumerate(map(readable, rows), start=1)  # type: ignore[call-overload]
 
 
 def read_jsonl(path: Path, name: str) -> Iterator[tuple[int, object | BadRow]]:
@@ -56,14 +78,14 @@ def _decoded(raw: bytes, offset: int) -> object | BadRow:
     except UnicodeDecodeError as error:
         return BadRow(f"byte {offset + error.start} of the file ({raw[error.start]:#04x}) is not UTF-8; save the file as UTF-8")
     try:
-        return readable(strict_json(text))
+        return readable(_strict_json(text))
     except BadRow as bad:
         return bad
     except json.JSONDecodeError as error:
         return BadRow(f"not JSON at column {error.colno} ({error.msg[:1].lower()}{error.msg[1:]}); each line must be one whole object")
 
 
-def strict_json(text: str) -> object:
+def _strict_json(text: str) -> object:
     """The value of a JSON text. BadRow, with the reason, for one that the standard or this program does not take; JSONDecodeError for
     what is no JSON."""
     try:

@@ -67,7 +67,7 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
         ),
         DataSourceSpec(
             name="json",
-            target="rlcore.data.json_file:JsonFile",
+            target="rlcore.data.jsonl:JsonFile",
             summary="One JSON list of objects, or an object a line",
             suffixes=(".json", ".json.gz"),
         ),

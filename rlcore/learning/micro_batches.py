@@ -39,7 +39,8 @@ def plan_micro_batches(
     plan: list[np.ndarray] = []
     for start in range(0, len(groups), prompts):
         chosen = rows[np.isin(batch.group[rows], groups[start : start + prompts])]
-        plan += _fill(_units(batch, chosen, share_prompts, rollouts), rollouts, tokens)
+        units = [_unit(batch, together) for together in shared_rows(batch, chosen, share_prompts, rollouts)]
+        plan += _fill(units, rollouts, tokens)
     return plan
 
 
@@ -68,10 +69,6 @@ def _same_prompt(batch: TrainBatch, first: int, second: int) -> bool:
         return False
     worthwhile = max(len(one[0].token_ids), len(other[0].token_ids)) <= 2 * len(one[0].context_ids)
     return worthwhile and bool(np.array_equal(one[0].context_ids, other[0].context_ids))
-
-
-def _units(batch: TrainBatch, rows: np.ndarray, share_prompts: int, most: int) -> list[_Unit]:
-    return [_unit(batch, together) for together in shared_rows(batch, rows, share_prompts, most)]
 
 
 def _unit(batch: TrainBatch, together: tuple[int, ...]) -> _Unit:

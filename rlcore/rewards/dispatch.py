@@ -7,6 +7,7 @@ answered -> result; hung, its worker died, or its reward said that the machine f
 
 from __future__ import annotations
 
+import contextlib
 import selectors
 import socket
 import threading
@@ -86,12 +87,8 @@ class Dispatcher:
         return self._answer
 
     def _wake(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # awake already, or closed: stopped already
             self._wake_out.send(b"!")
-        except BlockingIOError:
-            return  # awake already
-        except OSError:
-            return  # closed: stopped already
 
     # --- the thread -------------------------------------------------------------------------------------------------
 

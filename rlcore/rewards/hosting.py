@@ -14,15 +14,15 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
-from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Task, encode, end_fork, retiring
+from rlcore.rewards.protocol import Call, Done, FrameReader, Ready, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe
-from rlcore.rewards.verdict import accident, checked, describe, failed
+from rlcore.rewards.verdict import accident, broken, checked, describe, failed
 
 __all__ = ["BEAT_SECONDS", "Host", "Pace"]
 
@@ -62,8 +62,7 @@ class Host:
             end_fork(me)
         except BaseException as error:  # the user's to read, in the parent
             end_fork(me)
-            broken = Broken(name=self._recipe.name, reason=describe(error), infra=isinstance(error, InfrastructureError))
-            self._writer.write(encode(broken))
+            self._writer.write(encode(broken(self._recipe.name, error)))
             await self._writer.drain()
             os._exit(1)
         self._writer.write(encode(Ready(traits=(traits,))))
@@ -104,7 +103,7 @@ class Host:
             done = accident(task_id, 1, error, 0.0)
         self._count += 1
         retire = self._stuck or self._worn(self._count)
-        self._writer.write(encode(retiring(done) if retire else done))
+        self._writer.write(encode(replace(done, retire=retire)))
 
     def _check(self, task: Task) -> Done:
         started = time.perf_counter()
@@ -185,17 +184,15 @@ class _Watched(Coroutine[Any, Any, Any]):
         self._me = os.getpid()
 
     def send(self, value: Any) -> Any:
-        self._panel.enter(self._task_id)
-        try:
-            return self._inner.send(value)
-        finally:
-            end_fork(self._me)
-            self._panel.enter(None)
+        return self._watched(self._inner.send, value)
 
     def throw(self, *error: Any) -> Any:
+        return self._watched(self._inner.throw, *error)
+
+    def _watched(self, go_on: Callable[..., Any], *given: Any) -> Any:
         self._panel.enter(self._task_id)
         try:
-            return self._inner.throw(*error)
+            return go_on(*given)
         finally:
             end_fork(self._me)
             self._panel.enter(None)

@@ -6,14 +6,14 @@ import os
 import pickle
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 
-__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "end_fork", "retiring"]
+__all__ = ["Broken", "Call", "Done", "FrameReader", "Ready", "Setup", "Task", "encode", "end_fork"]
 
 _LENGTH = struct.Struct("!Q")
 
@@ -80,11 +80,6 @@ class Done:
     again: bool = False
     trace: str = ""
     retire: bool = False
-
-
-def retiring(done: Done) -> Done:
-    """The same, as the worker's last word."""
-    return replace(done, retire=True)
 
 
 def end_fork(worker: int) -> None:

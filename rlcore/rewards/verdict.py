@@ -9,9 +9,9 @@ from typing import Any
 
 from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.types import Outcome, Score
-from rlcore.rewards.protocol import Done
+from rlcore.rewards.protocol import Broken, Done
 
-__all__ = ["accident", "checked", "describe", "failed"]
+__all__ = ["accident", "broken", "checked", "describe", "failed"]
 
 _REASON_LENGTH = 500
 _TRACE_LENGTH = 6000
@@ -63,6 +63,11 @@ def failed(task_id: int, count: int, outcome: Outcome, reason: str, seconds: flo
     """The end of a task without a verdict on its ``count`` items."""
     scores = (Score.failed(outcome, reason),) * count
     return Done(task_id=task_id, scores=scores, complaint=reason, seconds=seconds, failure=outcome, again=again, trace=trace)
+
+
+def broken(name: str, error: BaseException) -> Broken:
+    """The reward ``name`` could not be built or opened."""
+    return Broken(name=name, reason=describe(error), infra=isinstance(error, InfrastructureError))
 
 
 def describe(error: BaseException) -> str:

@@ -14,16 +14,16 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Score
 from rlcore.rewards.hosting import Host
 from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Broken, Call, Done, FrameReader, Ready, Setup, Task, encode, end_fork, retiring
+from rlcore.rewards.protocol import Call, Done, FrameReader, Ready, Setup, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
-from rlcore.rewards.verdict import accident, checked, describe
+from rlcore.rewards.verdict import accident, broken, checked
 
 __all__ = ["main", "run_task"]
 
@@ -46,7 +46,7 @@ def main(descriptor: int, panel: int, parent: int) -> None:
             reward, trait = _built(recipe, hosting=setup.hosting)
         except BaseException as error:  # whatever a plugin raises is the user's to read, in the parent
             end_fork(me)
-            channel.sendall(encode(_broken(recipe.name, error)))
+            channel.sendall(encode(broken(recipe.name, error)))
             os._exit(1)
         end_fork(me)
         rewards.append(reward)
@@ -73,10 +73,6 @@ def _built(recipe: RewardRecipe, *, hosting: bool) -> tuple[Reward, Traits]:
     return reward, recipe.traits(reward, notice="" if hosting else reward.notice())
 
 
-def _broken(name: str, error: BaseException) -> Broken:
-    return Broken(name=name, reason=describe(error), infra=isinstance(error, InfrastructureError))
-
-
 def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Reward], wear: _Wear) -> None:
     count, me = 0, os.getpid()
     for job in messages:
@@ -87,7 +83,7 @@ def _serve(channel: socket.socket, messages: Iterator[Any], rewards: Sequence[Re
             done = run_task(task_id, payload, rewards)
             end_fork(me)
             retire = wear.out(count)
-            channel.sendall(encode(retiring(done) if retire else done))
+            channel.sendall(encode(replace(done, retire=retire)))
             if retire:
                 return
 

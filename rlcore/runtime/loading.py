@@ -71,7 +71,8 @@ def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False
         if plan.config.data.overlong == "drop":  # whoever reads the prompts drops the same ones
             return _without_long(texts, plan.config.data.max_prompt_tokens)
         if not checked:
-            _check_lengths(texts, plan.config.data.max_prompt_tokens)
+            for prompts in texts.prompts.values():
+                check_prompt_lengths(prompts, _lengths(texts, prompts), plan.config.data.max_prompt_tokens)
     return texts
 
 
@@ -119,11 +120,6 @@ def _with_system_prompts(plan: Plan, data: DataSet) -> tuple[Prompt, ...]:
         return chosen if chosen is not None else specs.get(prompt.reward or "", default).system_prompt
 
     return tuple(replace(prompt, messages=with_system_prompt(prompt.messages, system_prompt(prompt))) for prompt in data.prompts)
-
-
-def _check_lengths(texts: Texts, most: int) -> None:
-    for prompts in texts.prompts.values():
-        check_prompt_lengths(prompts, _lengths(texts, prompts), most)
 
 
 def _without_long(texts: Texts, most: int) -> Texts:

@@ -5,7 +5,6 @@ Numbers and names only: no groups, no tensors, no I/O, no threads of its own. Ru
 
 from rlcore.schedule.accounting import IDLE, Role, Span, TimeAccount, Timeline, WorkerTime
 from rlcore.schedule.coordinator import Coordinator
-from rlcore.schedule.ledger import EpisodeTally, Ledger
 from rlcore.schedule.order import episode_order
 from rlcore.schedule.schedule_records import Admission, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 
@@ -14,8 +13,6 @@ __all__ = [
     "Admission",
     "Coordinator",
     "Delivery",
-    "EpisodeTally",
-    "Ledger",
     "Role",
     "ScheduleSettings",
     "Span",

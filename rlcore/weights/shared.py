@@ -20,10 +20,9 @@ from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.transport import OnFailure, WeightTransfer
 from rlcore.weights.background import BackgroundPublisher
 from rlcore.weights.manifest import Manifest, write_tensors
-from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Reader, Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage
+from rlcore.weights.shared_wire import Buffer, SharedAddress, WireKind, WireMessage
 
 __all__ = ["SharedPublisher", "SharedTransfer"]
 

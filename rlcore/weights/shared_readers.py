@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.weights.shared_buffers import Buffer
-from rlcore.weights.shared_wire import Line, WireKind, WireMessage, listen, peer_pid, receive
+from rlcore.weights.shared_wire import Buffer, Line, WireKind, WireMessage, listen, peer_pid, receive
 
 __all__ = ["PAUSE", "Reader", "Readers"]
 

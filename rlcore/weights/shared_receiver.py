@@ -16,8 +16,7 @@ from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.weights.background import BackgroundReceiver
 from rlcore.weights.manifest import Follower, Manifest
-from rlcore.weights.shared_buffers import map_read_only
-from rlcore.weights.shared_wire import Line, SharedAddress, WireKind, WireMessage, connect, peer_pid, receive
+from rlcore.weights.shared_wire import Line, SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
 
 __all__ = ["SharedReceiver"]
 

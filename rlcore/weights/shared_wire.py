@@ -1,10 +1,14 @@
-"""What the two ends of the shared transport say to each other: small messages of fixed form over a Unix socket, buffers as descriptors.
+"""What the two ends of the shared transport have in common: memory, and what they say to each other.
 
-The socket has an abstract name, so no file is left whatever is killed, and both ends check that the other runs under the same user.
+Messages are small and of fixed form, over a Unix socket; a buffer travels as a descriptor. The socket has an abstract name and a buffer
+none at all, so no file is left in /dev/shm or elsewhere whatever is killed. Both ends check that the other runs under the same user.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import mmap
 import os
 import secrets
 import socket
@@ -12,14 +16,19 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import count
+
+import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 
-__all__ = ["Line", "SharedAddress", "WireKind", "WireMessage", "connect", "listen", "peer_pid", "receive"]
+__all__ = ["Buffer", "Line", "SharedAddress", "WireKind", "WireMessage", "connect", "listen", "map_read_only", "peer_pid", "receive"]
 
 _FORM = struct.Struct("<BqQQQQ")
 _LONGEST = 1024
 _CREDENTIALS = struct.Struct("3i")
+_SEAL_FUTURE_WRITE = 0x10
+# Linux 5.1: mappings made from now on are read-only. Python has no name for it before 3.13.
 
 
 class WireKind(IntEnum):
@@ -175,3 +184,43 @@ def connect(name: str) -> socket.socket:
         channel.close()
         raise
     return channel
+
+
+# --- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Buffer:
+    """One anonymous file, mapped for writing here: the owner writes, whoever gets the descriptor can only read."""
+
+    _numbers = count(1)
+
+    def __init__(self, size: int) -> None:
+        self.number = next(self._numbers)
+        self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.descriptor = os.memfd_create("rlcore-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            # All of it now: where there is not enough memory this is an error here, not the end of whoever touches a page.
+            os.posix_fallocate(self.descriptor, 0, self.size)
+            self.flat: np.ndarray = np.frombuffer(mmap.mmap(self.descriptor, self.size), np.uint8)
+            # It must not shrink under a reader, who would be killed by SIGBUS.
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+        except OSError:
+            os.close(self.descriptor)
+            raise
+
+    def close(self) -> None:
+        """Let go of it; the memory is free when the last receiver has let go too."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+            self.flat = np.zeros(0, np.uint8)
+
+
+def map_read_only(descriptor: int, size: int) -> np.ndarray:
+    """uint8[size], read-only; the mapping lives as long as any view of it. Closes the descriptor."""
+    try:
+        return np.frombuffer(mmap.mmap(descriptor, size, prot=mmap.PROT_READ), np.uint8)
+    finally:
+        os.close(descriptor)

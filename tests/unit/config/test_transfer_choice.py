@@ -111,9 +111,9 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:
-    with pytest.raises(ValueError, match="reach 'far' must be process, host or cluster"):
+    with pytest.raises(ValueError, match="reach is 'far', it must be one of process, host, cluster"):
         WeightTransferSpec(name="x", target="a.b:C", summary="", reach="far")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="RuntimeSpec 'x': reach 'far' must be process, host or cluster"):
+    with pytest.raises(ValueError, match="RuntimeSpec 'x': reach is 'far', it must be one of process, host, cluster"):
         RuntimeSpec(name="x", target="a.b:C", summary="", reach="far")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"TrackerSpec name 'a\.b': leave the dot out"):
         TrackerSpec(name="a.b", target="a.b:C", summary="")

@@ -17,8 +17,7 @@ from rlcore.config.model import DataSource
 from rlcore.contracts.errors import PluginError
 from rlcore.data import DataSet, load_eval
 from rlcore.data.csv_file import CsvFile, CsvOptions
-from rlcore.data.json_file import JsonFile
-from rlcore.data.jsonl import JsonLines
+from rlcore.data.jsonl import JsonFile, JsonLines
 from rlcore.data.sources import read_rows
 from rlcore.data.tables import ParquetFile
 from rlcore.host.registry import Registry

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.weights.shared_buffers import Buffer
-from rlcore.weights.shared_wire import Line, WireKind, WireMessage
+from rlcore.weights.shared_wire import Buffer, Line, WireKind, WireMessage
 
 SIZE = 1 << 20
 

@@ -15,10 +15,9 @@ from kit_weights import PATIENCE, Ends, News, holds_its_version, snapshot_of, wa
 from rlcore.contracts.errors import WeightsError
 from rlcore.weights import shared_readers
 from rlcore.weights.shared import SharedPublisher
-from rlcore.weights.shared_buffers import Buffer
 from rlcore.weights.shared_readers import Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Line, SharedAddress, WireKind, WireMessage, listen, receive
+from rlcore.weights.shared_wire import Buffer, Line, SharedAddress, WireKind, WireMessage, listen, receive
 
 
 @contextlib.contextmanager
