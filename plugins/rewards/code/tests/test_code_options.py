@@ -95,12 +95,16 @@ def test_a_run_whose_deadline_is_too_short_is_refused(planned):
     planned(30, {}).assert_refused("deadline = 30", "--reward-deadline 50")
 
 
-def test_a_run_refuses_a_row_whose_tests_cannot_be_used(tmp_path):
+def test_a_run_refuses_rows_whose_tests_cannot_be_used(tmp_path):
     tester = RunTester(tmp_path).with_fakes()
-    good, bad = {"inputs": ["1"], "outputs": ["1"]}, {"inputs": ["1"]}
-    rows = [{"messages": {"role": "user", "content": "a"}, "test_cases": cases} for cases in (good, bad)]
+    columns = ({"inputs": ["1"], "outputs": ["1"]}, {"inputs": ["1"]}, {"inputs": ["1", "2"], "outputs": ["1"]})
+    rows = [{"messages": {"role": "user", "content": "a"}, "test_cases": cases} for cases in columns]
     config = tester.fake_run(data={"dataset": str(tester.write_jsonl("tests.jsonl", rows))})
-    said = ("tests.jsonl:2: reward code cannot judge this row: test_cases must read", "but there is no 'outputs'")
+    said = (
+        "tests.jsonl:2: reward code cannot judge this row: test_cases must read",
+        "but there is no 'outputs'",
+        "tests.jsonl:3: reward code cannot judge this row: test_cases has 2 inputs and 1 outputs",
+    )
     tester.run("train", config, "--reward", "code").assert_refused(*said)
 
 
