@@ -5,8 +5,8 @@ A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target
 on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
-  ``make_evaluator``, ``make_watch``, ``make_transfer``: every part of a run, made as its configuration says. ``Producer`` generates and has
-  judged, ``Consumer`` trains.
+  ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: every part of a run, made as its configuration says.
+  ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
   behind an event loop, ``GroupStore`` holds groups between generation and training, ``JudgeHost`` is a judge that several producers share,
   ``ProducerLoop`` is the life of one producer on a thread of its own.
@@ -24,6 +24,7 @@ from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
+from rlcore.host.blame import blaming
 from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.rewards.tally import RewardCounts
@@ -45,7 +46,8 @@ from rlcore.runtime.parts import (
     make_evaluator,
     make_jobs,
     make_judge,
-    make_transfer,
+    make_publisher,
+    make_receiver,
     make_watch,
     schedule_settings,
     used_plugins,
@@ -111,6 +113,7 @@ __all__ = [
     "WorkerLostError",
     "WorkerTime",
     "batch_figures",
+    "blaming",
     "check_reach",
     "delivery_of",
     "failure_of",
@@ -124,7 +127,8 @@ __all__ = [
     "make_evaluator",
     "make_jobs",
     "make_judge",
-    "make_transfer",
+    "make_publisher",
+    "make_receiver",
     "make_watch",
     "probe_sequence",
     "probe_tolerance",

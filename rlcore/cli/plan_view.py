@@ -51,7 +51,7 @@ def show_plan(plan: Plan) -> None:
         print("\nmissing: train would refuse to start")
         _print_rows([(item.what, item.command) for item in plan.missing])
     else:
-        print("\nnothing is missing: type the same without --dry-run to train")
+        print("\nnothing is missing (plugins were looked for, not imported): type the same without --dry-run to train")
 
 
 def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:

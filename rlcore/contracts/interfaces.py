@@ -431,7 +431,7 @@ class RowSource(ABC):
 
 
 class Tracker(ABC):
-    """Receives every metric record. One that raises is reported once, switched off and named in the summary; the run goes on."""
+    """Receives every metric record. One that raises, its constructor too, is reported once, switched off and named in the summary."""
 
     @abstractmethod
     def open(self, run: RunInfo) -> None:

@@ -25,6 +25,9 @@ class Publisher(ABC):
     ``on_failure`` is for a trainer that may not publish again for long: where no producer gets weights, nothing to train on arrives.
     """
 
+    who = "the weight transfer"
+    """Begins sentences about it; the runtime puts the names of the transfer and of its distribution here."""
+
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self.on_failure: OnFailure = on_failure if on_failure is not None else _unheard
 
@@ -46,7 +49,10 @@ class Publisher(ABC):
 
 
 class Receiver(ABC):
-    """A producer's end. ``on_news`` (any thread) is called when ``newer_than`` has something to say, an error too."""
+    """A producer's end. ``on_news`` (any thread) is called when ``newer_than`` has something to say, an error too.
+    ``who``: see Publisher."""
+
+    who = "the weight transfer"
 
     def __init__(self, name: str, on_news: Callable[[], None]) -> None:
         self.name = name

@@ -1,20 +1,22 @@
 """Turns an exception of somebody else's code into half a sentence: what was raised, in which file, on which line.
 
-Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` who it is.
+Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` and ``close_part`` who it is.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from rlcore.contracts.errors import RlcoreError, RunError
 
-__all__ = ["blaming", "closest", "out_of_memory", "reason"]
+__all__ = ["blaming", "close_part", "closest", "out_of_memory", "reason"]
 
 _LONGEST = 300
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
@@ -53,8 +55,10 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def blaming(who: str, doing: str, less_memory: str = "take a smaller model, or end other programs") -> Iterator[None]:
-    """Inside, anything but an rlcore error is raised as RunError: ``{who} failed while {doing}: …``. ``less_memory``: what to type if
+def blaming(
+    who: str, doing: str, less_memory: str = "take a smaller model, or end other programs", raised: type[RlcoreError] = RunError
+) -> Iterator[None]:
+    """Inside, anything but an rlcore error is raised as ``raised``: ``{who} failed while {doing}: …``. ``less_memory``: what to type if
     memory runs out."""
     try:
         yield
@@ -67,4 +71,12 @@ def blaming(who: str, doing: str, less_memory: str = "take a smaller model, or e
             said = shorten(f"{type(error).__name__}: {error}".rstrip(": "), _LONGEST, placeholder=" …")
             raise RunError(f"{who} ran out of memory while {doing} ({said}); {less_memory}") from None
         cause = None if any(word in str(error) for word in _NO_ROOM) else error  # a traceback says nothing more of a full disk
-        raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause
+        raise raised(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause
+
+
+def close_part(part: Any, who: str) -> None:
+    """Close it; an error in that is reported and must not hide the one that ended the run."""
+    try:
+        part.close()
+    except Exception as error:
+        logging.getLogger("rlcore").warning("%s failed while closing: %s: %s", who, type(error).__name__, error)

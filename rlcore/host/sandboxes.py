@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlcore.contracts.errors import ConfigError, PluginError, SandboxError
-from rlcore.contracts.sandboxing import Sandbox, SandboxOptions
+from rlcore.contracts.sandboxing import Level, Sandbox, SandboxOptions
 from rlcore.contracts.specs import PluginKind, SandboxSpec
 from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Attestation, Registry
@@ -44,12 +44,16 @@ def open_sandbox(options: SandboxOptions | None = None) -> Sandbox:
     except (NotInstalledError, ConfigError) as error:
         raise SandboxError(str(error)) from error
     except PluginError as error:
-        raise SandboxError(f"{called} cannot be used ({error}); it must read package.module:Class, or name an installed sandbox") from error
+        form = "" if registry.has(PluginKind.SANDBOX, name) else "; it must read package.module:Class, or name an installed sandbox"
+        raise SandboxError(f"{called} cannot be used ({error}){form}") from error
     except ValidationError as error:
         raise SandboxError(f"sandbox.backend_options of {options.backend}: {_first(error)}") from error
-    if options.level not in ("auto", sandbox.level):
+    level = getattr(sandbox, "level", None)
+    if level not in tuple(Level):
+        raise SandboxError(f"{called} cannot be used: its level is {level!r}, and its constructor must set a rlcore.api.sandbox.Level")
+    if options.level not in ("auto", level):
         sandbox.close()
-        raise SandboxError(f'{called} gives level {sandbox.level} here, and sandbox.level asks for {options.level}; type "auto"')
+        raise SandboxError(f'{called} gives level {level} here, and sandbox.level asks for {options.level}; type "auto"')
     return sandbox
 
 

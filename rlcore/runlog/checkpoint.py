@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlcore.runlog.folder import sync_folder, sync_folder_entry, write_json, write_text
+from rlcore.runlog.folder import sync_entry, sync_folder, write_json, write_text, writing
 
 __all__ = ["save_checkpoint"]
 
@@ -24,15 +24,17 @@ def save_checkpoint(folder: Path, step: int, fill: Callable[[Path], None], state
         return final
     aside = folder / f".step-{step}.partial"
     shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    with writing(aside):
+        aside.mkdir(parents=True)
     try:
         fill(aside)
-        write_json(aside / "state.json", state)
-        _share(aside, like=aside / "state.json")
-        write_json(aside / "checkpoint.json", {"step": step, "files": _inventory(aside)})
-        sync_folder(aside)
-        aside.rename(final)
-        sync_folder_entry(folder)
+        with writing(aside):
+            write_json(aside / "state.json", state)
+            _share(aside, like=aside / "state.json")
+            write_json(aside / "checkpoint.json", {"step": step, "files": _inventory(aside)})
+            sync_folder(aside)
+            aside.rename(final)
+            sync_entry(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     write_text(folder / "latest", f"step-{step}\n")

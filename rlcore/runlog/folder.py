@@ -10,14 +10,15 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, RunError
 
-__all__ = ["RunFolder", "append_json_line", "sync_folder", "sync_folder_entry", "write_json", "write_json_lines", "write_text"]
+__all__ = ["RunFolder", "append_json_line", "sync_entry", "sync_folder", "write_json", "write_json_lines", "write_text", "writing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,36 +62,21 @@ class RunFolder:
             ) from error
         return folder
 
-    def write_config(self, toml: str) -> None:
-        """``run.toml``: the resolved configuration, ready to be run again."""
-        write_text(self.root / "run.toml", toml)
+    def write_document(self, name: str, value: Mapping[str, Any]) -> None:
+        """``NAME.json``: ``manifest``, versions of everything; ``summary``, what the user was shown at the end."""
+        write_json(self.root / f"{name}.json", value)
 
-    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
-        """``manifest.json``: versions of everything."""
-        write_json(self.root / "manifest.json", manifest)
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """``summary.json``: what the user was shown at the end."""
-        write_json(self.root / "summary.json", summary)
-
-    def log_metrics(self, record: Mapping[str, Any]) -> None:
-        """One line of ``metrics.jsonl``."""
-        append_json_line(self.root / "metrics.jsonl", record)
+    def log(self, name: str, record: Mapping[str, Any]) -> None:
+        """One line of ``NAME.jsonl``: ``metrics``; ``failures``, a prompt that could not be judged, and why; ``reward_errors``, an
+        exception that a reward raised, where, and the text that met it."""
+        append_json_line(self.root / f"{name}.jsonl", record)
 
     def log_times(self, workers: Mapping[str, Mapping[str, float]], step: int | None = None) -> None:
         """One line of ``times.jsonl``: seconds by worker and category, to the microsecond, of a step; of the whole run where ``step`` is
         None."""
         record: dict[str, Any] = {"total": True} if step is None else {"step": step}
         rounded = {worker: {category: round(spent, 6) for category, spent in seconds.items()} for worker, seconds in workers.items()}
-        append_json_line(self.root / "times.jsonl", {**record, "workers": rounded})
-
-    def log_failure(self, record: Mapping[str, Any]) -> None:
-        """One line of ``failures.jsonl``: a prompt that could not be judged, and why."""
-        append_json_line(self.root / "failures.jsonl", record)
-
-    def log_reward_error(self, record: Mapping[str, Any]) -> None:
-        """One line of ``reward_errors.jsonl``: an exception that a reward raised, where, and the text that met it."""
-        append_json_line(self.root / "reward_errors.jsonl", record)
+        self.log("times", {**record, "workers": rounded})
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """``rollouts/step-N.jsonl``."""
@@ -101,20 +87,30 @@ class RunFolder:
         write_json_lines(self.evaluations / task / f"step-{step}.jsonl", rows)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Inside, an OSError (a full disk) becomes a RunError that names its file, or ``path`` if the system names none."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write aside, flush to disk, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.partial")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
-    sync_folder_entry(path.parent)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with aside.open("w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+        except OSError:
+            aside.unlink(missing_ok=True)
+            raise
+        sync_entry(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -130,7 +126,7 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
     """One more line of a log, written in a single call so that a reader never meets half a line; on a full disk none of it stays."""
     line = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n").encode()
-    with path.open("ab", buffering=0) as file:
+    with writing(path), path.open("ab", buffering=0) as file:
         end = file.tell()
         try:
             while line:
@@ -143,16 +139,12 @@ def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
 def sync_folder(folder: Path) -> None:
     """Flush every file below a folder, and the folders themselves, to disk."""
     for path in [*folder.rglob("*"), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_entry(path)
 
 
-def sync_folder_entry(folder: Path) -> None:
-    """Flush a folder's list of names, so that a rename in it survives a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_entry(path: Path) -> None:
+    """Flush a file, or a folder's list of names, so that a rename in it survives a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -5,7 +5,6 @@ What a backend says it can do is held against what the run asks of it before any
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -24,6 +23,7 @@ from rlcore.contracts.interfaces import (
 )
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.contracts.specs import PluginKind
+from rlcore.host.blame import close_part
 from rlcore.roles.consumer import Consumer
 from rlcore.runtime.algorithm import build_algorithm
 from rlcore.runtime.loading import loading
@@ -33,8 +33,6 @@ __all__ = ["Seal", "check_inference", "check_sleeps", "check_training", "inferen
 
 Seal = Callable[[int, Mapping[str, Tensor], Probe | None], Snapshot]
 """Makes a snapshot of a version, its tensors and its probe."""
-
-_log = logging.getLogger("rlcore")
 
 
 def make_consumer(
@@ -85,7 +83,7 @@ def make_consumer(
     backend: TrainingBackend = plan.registry.make(
         PluginKind.TRAINING, training.name, context, options=plan.training_options, guard=loading(what)
     )
-    closing.callback(_close, backend, training.name)
+    closing.callback(close_part, backend, f"backend {training.name}")
     with loading(what):
         backend.setup(context)
     return Consumer(backend, algorithm, account, seal)
@@ -112,16 +110,8 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     engine: InferenceBackend = plan.registry.make(
         PluginKind.INFERENCE, inference.name, context, options=plan.inference_options, guard=loading(what)
     )
-    closing.callback(_close, engine, inference.name)
+    closing.callback(close_part, engine, f"backend {inference.name}")
     return engine
-
-
-def _close(backend: InferenceBackend | TrainingBackend, name: str) -> None:
-    """Close a backend; an error in that is reported and must not hide the one that ended the run."""
-    try:
-        backend.close()
-    except Exception as error:
-        _log.warning("backend %s failed while closing: %s: %s", name, type(error).__name__, error)
 
 
 def check_training(target: Any, context: TrainingContext, name: str) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.transport import Publisher, Receiver
 from rlcore.contracts.types import Group
+from rlcore.host.blame import blaming
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule.coordinator import Coordinator, TrainOrder, Verdict
@@ -82,7 +84,7 @@ class Feed:
 
     def publish(self, snapshot: Snapshot) -> None:
         """Offer new weights to the producer."""
-        with self._changed:
+        with self._changed, blaming(self.publisher.who, f"publishing version {snapshot.version}"):
             self.publisher.publish(snapshot)
             self._changed.notify_all()
 
@@ -157,7 +159,7 @@ class Feed:
     def _load_newest(self) -> None:
         # A producer that sleeps has lost its weights, so that those it served last are new to it.
         served = self.producer.version - self.producer.asleep
-        if (snapshot := self.receiver.newer_than(served)) is not None:
+        if (snapshot := newer_weights(self.receiver, served)) is not None:
             with self.pulse.working():
                 self.producer.load(snapshot)
 

@@ -7,8 +7,8 @@ threads.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy as np
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.snapshots import probe_tolerance
-from rlcore.contracts.transport import Publisher, Receiver
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
@@ -27,7 +26,7 @@ from rlcore.runtime.feed import Batch, Feed, SequentialFeed
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
-from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_transfer, make_watch, schedule_settings
+from rlcore.runtime.parts import make_evaluator, make_jobs, make_judge, make_publisher, make_receiver, make_watch, schedule_settings
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
 from rlcore.runtime.timing import Timing
@@ -72,7 +71,8 @@ class LocalCrew(Crew):
 
     def _make_feed(self, closing: ExitStack) -> Feed:
         plan = self._plan
-        publisher, receiver = self._make_ends(closing)
+        publisher, address = make_publisher(plan, closing)
+        receiver = make_receiver(plan, closing, name=self._producer.name, address=address, on_news=lambda: None)
         feed = (SequentialFeed if plan.config.schedule.max_staleness == 0 else ThreadedFeed)(
             self._coordinator,
             self._producer,
@@ -88,16 +88,6 @@ class LocalCrew(Crew):
             feed.colocated = plan.config.run.placement == "colocated"
         closing.callback(feed.stop)
         return feed
-
-    def _make_ends(self, closing: ExitStack) -> tuple[Publisher, Receiver]:
-        """Both ends of the weights, closed by ``closing``; what the one publishes the other has at once."""
-        transfer, deadline = make_transfer(self._plan), self._plan.config.weights.deadline
-        publisher = transfer.publisher(deadline=deadline)
-        closing.callback(publisher.close)
-        name = self._producer.name
-        receiver = transfer.receiver(name=name, address=publisher.address(), deadline=deadline, on_news=lambda: None)
-        closing.callback(receiver.close)
-        return publisher, receiver
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         self._feed.interrupted = lambda: interrupt.requested
@@ -115,8 +105,11 @@ class LocalCrew(Crew):
     def train(self, *, log_rollouts: bool) -> Update:
         batch, self._batch = self._batch, None
         assert batch is not None, "next_batch comes first"
-        with self._producer_held_back():
-            metrics, version = self._trained(batch)
+        held_back = self._plan.config.schedule.max_staleness == 0  # nothing may be generated while an update is made
+        with self._accounts["producer"].span("back-pressure") if held_back else nullcontext():
+            metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
+            version = self._feed.updated()
+            self._publish(version, probe_sequence(batch))
         self._timing.collect(self._accounts)
         tokens = self._feed.take_tokens()
         times = self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted)
@@ -126,17 +119,6 @@ class LocalCrew(Crew):
             rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
             times=self._timing.step_workers,
         )
-
-    def _producer_held_back(self) -> AbstractContextManager[object]:
-        """At staleness 0 nothing may be generated while an update is made."""
-        held_back = self._plan.config.schedule.max_staleness == 0
-        return self._accounts["producer"].span("back-pressure") if held_back else nullcontext()
-
-    def _trained(self, batch: Batch) -> tuple[Mapping[str, float], int]:
-        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
-        version = self._feed.updated()
-        self._publish(version, probe_sequence(batch))
-        return metrics, version
 
     def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
         """Seal and offer new weights, with a sequence that they were trained on as the probe."""

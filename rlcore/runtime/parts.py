@@ -1,21 +1,27 @@
-"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator, weight transfer.
+"""The parts of a run that its configuration decides alone: schedule, judge, jobs, filter watch, evaluator, ends of the weight transfer.
 
 Nothing heavy is made here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.data_source import source_of
 from rlcore.config.model import DataSource
 from rlcore.config.transfer_choice import fitting_transfers
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, PluginError, RunError
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
-from rlcore.contracts.transport import WeightTransfer
+from rlcore.contracts.transport import OnFailure, Publisher, Receiver
 from rlcore.contracts.types import Sampling
+from rlcore.host.blame import blaming, close_part
+from rlcore.host.registry import CORE
 from rlcore.host.sandboxes import sandboxes_in
+from rlcore.host.targets import described
 from rlcore.rewards import Judge
 from rlcore.rewards.reward_entry import reward_entries
 from rlcore.roles.evaluator import Evaluator
@@ -30,8 +36,10 @@ __all__ = [
     "make_evaluator",
     "make_jobs",
     "make_judge",
-    "make_transfer",
+    "make_publisher",
+    "make_receiver",
     "make_watch",
+    "newer_weights",
     "schedule_settings",
     "used_plugins",
 ]
@@ -105,10 +113,39 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
     return Evaluator(texts.held_out, held_out, plan.config.run.seed)
 
 
-def make_transfer(plan: Plan) -> WeightTransfer:
-    """The plugin that ``[weights] transport`` names, with its options."""
-    made: WeightTransfer = plan.registry.make(PluginKind.TRANSFER, plan.config.weights.transport, options=plan.transfer_options)
-    return made
+def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:
+    """The trainer's end of the weight transfer, closed by ``closing``, and its address; see ``WeightTransfer.publisher``."""
+    publisher: Publisher = _end(plan, closing, Publisher, device=device, on_failure=on_failure)
+    with blaming(publisher.who, "saying the address of its publisher"):
+        return publisher, publisher.address()
+
+
+def make_receiver(plan: Plan, closing: ExitStack, *, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
+    """A producer's end of it, closed by ``closing``; see ``WeightTransfer.receiver``."""
+    receiver: Receiver = _end(plan, closing, Receiver, name=name, address=address, on_news=on_news)
+    return receiver
+
+
+def _end(plan: Plan, closing: ExitStack, base: Any, **given: Any) -> Any:
+    registry, name, method = plan.registry, plan.config.weights.transport, base.__name__.lower()
+    transfer, owner = registry.make(PluginKind.TRANSFER, name, options=plan.transfer_options), registry.owner(PluginKind.TRANSFER, name)
+    who = f"weight transfer {name!r} of {owner}"
+    with blaming(who, f"making its {method}", raised=RunError if owner == CORE else PluginError):
+        end = getattr(transfer, method)(deadline=plan.config.weights.deadline, **given)
+        if not isinstance(end, base):
+            raise TypeError(f"what {method}() returned is {described(end)}, it must be a {base.__name__}")
+        end.who = who
+    closing.callback(close_part, end, who)
+    return end
+
+
+def newer_weights(receiver: Receiver, version: int) -> Snapshot | None:
+    """``newer_than``; RunError, naming the transfer, if that raises or returns something else."""
+    with blaming(receiver.who, "receiving weights"):
+        found: Any = receiver.newer_than(version)
+        if not isinstance(found, Snapshot | None):
+            raise TypeError(f"what newer_than() returned is {described(found)}, it must be a Snapshot or None")
+        return found
 
 
 def check_reach(plan: Plan, hosts: int) -> None:

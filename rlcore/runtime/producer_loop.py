@@ -12,9 +12,11 @@ from typing import Any, Protocol
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease
+from rlcore.host.blame import blaming
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import JobMaker, delivery_of, failure_of, group_of
 from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import Delivery, TimeAccount
@@ -146,11 +148,12 @@ class ProducerLoop:
     def _load_newer(self) -> None:
         if self._evaluation is not None:
             return  # made by one version from its first token to its last
-        snapshot = self._receiver.newer_than(self._producer.version)
+        snapshot = newer_weights(self._receiver, self._producer.version)
         if snapshot is None:
             return
         self._producer.load(snapshot)
-        self._receiver.release(snapshot.version)
+        with blaming(self._receiver.who, f"releasing version {snapshot.version}"):
+            self._receiver.release(snapshot.version)
         self._links.serving(self._producer.name, snapshot.version)
         self.on_version(snapshot.version)
 

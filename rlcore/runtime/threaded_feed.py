@@ -15,6 +15,7 @@ from rlcore.roles.evaluator import Evaluation, TaskReport
 from rlcore.roles.producer import GroupJob, Produced
 from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import POLL_SECONDS, Batch, Feed
+from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.profiling import profiled
 from rlcore.runtime.timing import waiting_activity
 
@@ -117,7 +118,7 @@ class ThreadedFeed(Feed):
 
     def _newer_weights(self) -> Snapshot | None:
         # An evaluation is made by one version from its first token to its last, so it holds newer weights off.
-        return None if self._evaluation else self.receiver.newer_than(self.producer.version)
+        return None if self._evaluation else newer_weights(self.receiver, self.producer.version)
 
     def _evaluation_jobs(self) -> list[GroupJob]:
         if self._evaluation or not self._requests or self._newer_weights() is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
 from rlcore.contracts.specs import PluginKind
+from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
 from rlcore.runlog.checkpoint import save_checkpoint
+from rlcore.runlog.folder import write_text
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
@@ -55,29 +57,25 @@ class TrainingRun:
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
-            self._crew = crew = self._made_crew(closing)
+            crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
+            self._crew = crew
             for said in self._dropped():
                 self._progress.note(said)
             self._folder = self._open_folder()
-            closing.enter_context(_writing(self._folder.root))
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
-            with Interrupt(self._progress.note) as interrupt, profiled(self._profile(crew.loop_role)):
+            profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
+            with Interrupt(self._progress.note) as interrupt, profiled(profile):
                 timing = self._trained(interrupt)
             self._folder.log_times(timing.workers())
             write_trace(self._folder.root / "trace.json", timing.rows())
             self._listeners.close_trackers()
             summary = self._summarise(timing)
             self._listeners.observers.run_finished(summary.as_json())
-            self._folder.write_summary(summary.as_json())
+            self._folder.write_document("summary", summary.as_json())
             return summary
-
-    def _made_crew(self, closing: ExitStack) -> Crew:
-        """The workers of the plan; what must be closed goes onto the stack, what takes long is said."""
-        crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
-        return crew
 
     def _dropped(self) -> list[str]:
         """A sentence for each data set of which prompts are left out."""
@@ -89,7 +87,7 @@ class TrainingRun:
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
-        too. Where the run cannot go on, what was saved is named."""
+        too. Where the run cannot go on, what was saved is named. An OSError that nobody has told otherwise is one of the runtime."""
         try:
             self._crew.begin(self._folder.root, interrupt)
             return self._train(interrupt)
@@ -101,9 +99,13 @@ class TrainingRun:
                 raise
             self._save(status.version)
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
-        except RunError as error:
+        except (RunError, OSError) as error:
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
-            raise type(error)(f"{error}; {saved}") from error.__cause__
+            if isinstance(error, RunError):
+                raise type(error)(f"{error}; {saved}") from error.__cause__
+            runtime = self._config.run.runtime
+            who = f"runtime {runtime!r} of {self._plan.registry.owner(PluginKind.RUNTIME, runtime)}"
+            raise RunError(f"{who} failed while training: {reason(error)}; {saved}") from error
 
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
@@ -151,13 +153,9 @@ class TrainingRun:
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
-        with _writing(folder.root):
-            folder.write_config(self._plan.to_toml())
-            folder.write_manifest(manifest)
+        write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
+        folder.write_document("manifest", manifest)
         return folder
-
-    def _profile(self, role: str) -> Path | None:
-        return self._folder.root / f"profile-{role}.prof" if self._config.run.enable_profiling else None
 
     def _record(self, update: Update) -> None:
         step = update.version
@@ -165,7 +163,7 @@ class TrainingRun:
         figures = {**update.figures, "seconds": seconds}
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures.get("reward/mean")
-        self._folder.log_metrics({"step": step, **figures})
+        self._folder.log("metrics", {"step": step, **figures})
         self._folder.log_times(update.times, step)
         self._warn_of_gap(figures)
         self._listeners.step_finished(step, figures)
@@ -178,12 +176,12 @@ class TrainingRun:
 
     def _log_failures(self) -> None:
         for failure in self._crew.take_failures():
-            self._folder.log_failure(failure)
+            self._folder.log("failures", failure)
 
     def _log_reward_errors(self, *, last: bool = False) -> None:
         """However the run ends: a reward that raises is what ends many."""
         for error in self._crew.take_reward_faults(last=last):
-            self._folder.log_reward_error(error)
+            self._folder.log("reward_errors", error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
@@ -210,7 +208,7 @@ class TrainingRun:
             figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
-            self._folder.log_metrics({"step": step, **figures})
+            self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
             for report in reports:
@@ -222,7 +220,8 @@ class TrainingRun:
 
         def fill(folder: Path) -> None:
             self._crew.save(folder)
-            self._crew.tokenizer.save(folder / "model")
+            with blaming("the tokenizer", f"saving into {folder / 'model'}"):
+                self._crew.tokenizer.save(folder / "model")
 
         self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
         self._listeners.observers.checkpoint_saved(step, self._checkpoint)
@@ -257,16 +256,6 @@ def mean_gap_tolerance(*dtypes: str) -> float:
     """The largest usual mean difference over many tokens between computations of these dtypes, in nats: rounding averages out, a wrong mask
     does not."""
     return max(_MEAN_GAP[dtype] for dtype in dtypes)
-
-
-@contextmanager
-def _writing(root: Path) -> Iterator[None]:
-    """Whatever cannot be written during the run (a full disk) ends it with one sentence."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename or root
-        raise RunError(f"{where}: cannot be written ({error.strerror or error}); what was saved before stays in {root}") from None
 
 
 def _path(text: str | None) -> Path | None:

@@ -158,6 +158,14 @@ def test_a_target_whose_module_does_not_exist_is_refused_without_an_import(tmp_p
     tester.run(*words).assert_refused(f"{label} does not exist: there is no module 'rlcore_plugin_bad.nowhere'")
 
 
+def test_a_dry_run_says_that_it_imports_no_target_and_the_run_refuses_what_is_not_in_it(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    install(tester.plugins, "transfer", "Absent")
+    tester.fake_run(**CHOICES["transfer"])
+    assert "nothing is missing (plugins were looked for, not imported)" in tester.run("train", "run.toml", "--dry-run").assert_ok().stdout
+    tester.run("train", "run.toml").assert_refused("weight transfer 'bad' of rlcore-plugin-bad", "parts:Absent' does not exist")
+
+
 def test_a_held_out_data_set_and_a_sandbox_are_looked_for_too(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     install(tester.plugins, "data", "Thing", module="nowhere")

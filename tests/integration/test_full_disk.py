@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api import RunError
 from rlcore.runlog.folder import append_json_line, write_text
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
@@ -97,9 +98,9 @@ def test_a_line_of_a_log_is_whole_or_absent(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(RunError, match=r"log\.jsonl: cannot be written \(File too large\)$"):
             append_json_line(log, {"step": 2, "text": "x" * 100})
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(RunError, match=r"summary\.json: cannot be written \(File too large\)$"):
             write_text(tmp_path / "summary.json", "x" * 100)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api import RunError
 from rlcore.runlog.checkpoint import save_checkpoint
 
 
@@ -78,3 +79,9 @@ def test_every_file_has_the_permissions_of_the_umask(umask: int, mode: int, tmp_
         "state.json": mode,
         "checkpoint.json": mode,
     }
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"file/\.step-1\.partial: cannot be written \(Not a directory\)$"):
+        save_checkpoint(tmp_path / "file", 1, fill, {})

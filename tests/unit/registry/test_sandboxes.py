@@ -57,18 +57,28 @@ def rlcore_register_sandboxes():
         SandboxSpec(name="liar", target=PATH + "Remote", config=PATH + "Options", summary="s"),
         SandboxSpec(name="dict", target="builtins:dict", summary="s"),
         SandboxSpec(name="plain", target="rlcore_plugin_elsewhere.box:plain", summary="s"),
+        SandboxSpec(name="unwalled", target="rlcore_plugin_elsewhere.box:Unwalled", summary="s"),
+        SandboxSpec(name="fenced", target="rlcore_plugin_elsewhere.box:Fenced", summary="s"),
     ]
 """
 PLAIN = """
 def plain(options):
     assert options == {"where": "there"}, options
     return Remote(Options(where="plain"))
+
+class Unwalled(Sandbox):
+    def __init__(self, options): ...
+    run = describe = close = lambda self: None
+
+class Fenced(Unwalled):
+    level = "fence"
 """
 
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Iterator[PluginFolder]:
-    """Four registered sandboxes: one as it should be, one that claims no level, one that is none, one without a model."""
+    """Registered sandboxes: one as it should be, one that claims no level, one that is none, one without a model, one that has no level,
+    one of a level that nobody knows."""
     with PluginFolder(tmp_path / "site") as folder:
         folder.install("elsewhere", PLUGIN, files={"box.py": REMOTE + PLAIN})
         yield folder
@@ -143,9 +153,17 @@ def test_a_registered_sandbox_without_a_model_gets_the_mapping() -> None:
         ({"backend": "dict"}, r"'builtins:dict' is the class dict, .* derived from rlcore\.api\.sandbox\.Sandbox"),
         (
             {"backend": "plain"},
-            r"sandbox 'plain' of rlcore-plugin-elsewhere cannot be made: AssertionError: .*box.py, line \d+",
+            r"sandbox 'plain' of rlcore-plugin-elsewhere cannot be made: AssertionError: .*box.py, line \d+\)\)$",
         ),
-        ({"backend": "elsewere"}, r"there is no sandbox 'elsewere'.*elsewhere"),
+        ({"backend": "elsewere"}, r"there is no sandbox 'elsewere'.*elsewhere.*or name an installed sandbox$"),
+        *(
+            (
+                {"backend": "unwalled", "level": level},
+                "'unwalled' cannot be used: its level is None, and .* must set a .*Level$",
+            )
+            for level in ("auto", "remote")
+        ),
+        ({"backend": "fenced"}, "'fenced' cannot be used: its level is 'fence', and its constructor must set a .*Level$"),
     ],
 )
 def test_what_a_sandbox_cannot_give_is_refused(options: dict, words: str) -> None:

@@ -49,13 +49,13 @@ PLAIN = {"loss": None, "list": [None, {"deep": None}], "fine": 1.5}
 
 def test_every_line_of_every_log_is_strict_json(tmp_path: Path) -> None:
     made = folder(tmp_path)
-    made.log_metrics(ODD)
-    made.log_failure(ODD)
-    made.log_reward_error(ODD)
+    made.log("metrics", ODD)
+    made.log("failures", ODD)
+    made.log("reward_errors", ODD)
     made.write_rollouts(1, [ODD])
     made.write_evaluation("task", 1, [ODD])
-    made.write_summary(ODD)
-    made.write_manifest(ODD)
+    made.write_document("summary", ODD)
+    made.write_document("manifest", ODD)
     names = ("metrics.jsonl", "failures.jsonl", "reward_errors.jsonl", "rollouts/step-1.jsonl", "eval/task/step-1.jsonl", "summary.json")
     assert [strict((made.root / name).read_text()) for name in (*names, "manifest.json")] == [PLAIN] * 7
     made.log_times({"producer-0": {"compute": float("nan")}}, 1)
@@ -137,8 +137,8 @@ def test_moved_parts_go_to_a_sub_folder_named_like_the_run(tmp_path: Path) -> No
 
 def test_logs_and_tables_land_where_the_architecture_says(tmp_path: Path) -> None:
     made = folder(tmp_path)
-    made.log_metrics({"step": 1, "loss": 0.5})
-    made.log_metrics({"step": 2, "loss": 0.25})
+    made.log("metrics", {"step": 1, "loss": 0.5})
+    made.log("metrics", {"step": 2, "loss": 0.25})
     made.write_rollouts(2, [{"text": "é"}])
     made.write_evaluation("task", 2, [{"prompt": "x"}])
     assert [json.loads(line)["step"] for line in (made.root / "metrics.jsonl").read_text().splitlines()] == [1, 2]

@@ -30,7 +30,7 @@ from rlcore.api.runtime import (
     load_data,
     make_engine,
     make_jobs,
-    make_transfer,
+    make_receiver,
     profiled,
     read_texts,
 )
@@ -70,9 +70,7 @@ class ProducerHost:
     def connect(self, links: Links, address: Any) -> None:
         """Meet the schedule and the services of the node, and the end of the weights that publishes."""
         plan, texts = self._plan, self._texts
-        deadline = plan.config.weights.deadline
-        self._receiver = make_transfer(plan).receiver(name=self._name, address=address, deadline=deadline, on_news=self._mail.nudge)
-        self._closing.callback(self._receiver.close)
+        self._receiver = make_receiver(plan, self._closing, name=self._name, address=address, on_news=self._mail.nudge)
         judge = JudgeClient(links.score, self._mail)
         self._loop = ProducerLoop(
             Producer(self._name, self._engine, texts.tokenizer, judge, self._account),

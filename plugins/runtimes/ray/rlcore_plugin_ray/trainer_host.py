@@ -23,8 +23,9 @@ from rlcore.api.runtime import (
     TimeAccount,
     WorkerTime,
     batch_figures,
+    blaming,
     make_consumer,
-    make_transfer,
+    make_publisher,
     probe_sequence,
     probe_tolerance,
     profiled,
@@ -83,10 +84,8 @@ class TrainerHost:
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         if self._rank:
             return None
-        deadline = plan.config.weights.deadline
-        self._publisher = make_transfer(plan).publisher(deadline=deadline, device=self._device(), on_failure=self._transfer_failed)
-        self._closing.callback(self._publisher.close)
-        return self._publisher.address()
+        self._publisher, address = make_publisher(plan, self._closing, device=self._device(), on_failure=self._transfer_failed)
+        return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
         """Offer the weights of version 0; from here on it waits for data."""
@@ -103,7 +102,9 @@ class TrainerHost:
         if self._publisher is None:
             self._consumer.attend_snapshot(version, wanted)
         else:
-            self._publisher.publish(self._consumer.snapshot(version, wanted, self._tolerance))
+            snapshot = self._consumer.snapshot(version, wanted, self._tolerance)
+            with blaming(self._publisher.who, f"publishing version {version}"):
+                self._publisher.publish(snapshot)
 
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
         """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
