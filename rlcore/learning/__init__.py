@@ -31,6 +31,41 @@ if TYPE_CHECKING:
     from rlcore.learning.projection import token_logprobs
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
+_HOME = {
+    "BatchSettings": "assemble",
+    "ClippedOptions": "losses",
+    "ClippedSurrogate": "losses",
+    "Correction": "correction",
+    "GroupMean": "advantages",
+    "GroupNorm": "advantages",
+    "Kl": "kl",
+    "MicroBatch": "collation",
+    "Mismatch": "correction",
+    "PolicyObjective": "objective",
+    "SoftOverlong": "shaping",
+    "Variation": "aggregation",
+    "assemble_batch": "assemble",
+    "assemble_rewards": "assemble",
+    "bounded_exp": "kl",
+    "collate": "collation",
+    "count": "aggregation",
+    "group_mean": "advantages",
+    "group_size": "advantages",
+    "group_std": "advantages",
+    "group_sum": "advantages",
+    "kl_estimate": "kl",
+    "kl_penalty": "kl",
+    "learning_rate": "lr_schedule",
+    "plan_micro_batches": "micro_batches",
+    "policy_ratio": "losses",
+    "prepare_loss": "assemble",
+    "run_estimator": "assemble",
+    "soft_overlong": "shaping",
+    "split": "assemble",
+    "token_logprobs": "projection",
+    "token_weights": "aggregation",
+}
+
 __all__ = [
     "BatchSettings",
     "ClippedOptions",
@@ -66,19 +101,12 @@ __all__ = [
     "token_weights",
 ]
 
-_NUMPY = ("advantages", "aggregation", "shaping", "lr_schedule", "micro_batches", "assemble", "kl", "correction", "losses", "objective")
-_HOMES = (*_NUMPY, "collation", "projection")
-"""The modules where the names are defined, from light to heavy: a light name must load no torch."""
-
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        for home in _HOMES:
-            module = import_module(f"{__name__}.{home}")
-            if hasattr(module, name):
-                return globals().setdefault(name, getattr(module, name))
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*globals(), *__all__])
