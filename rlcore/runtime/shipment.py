@@ -59,6 +59,9 @@ class Shipment:
         except RlcoreError as error:
             raise PluginError(f"{worker} refuses to start: {error}; install the same packages on every node") from error
         except (ImportError, AttributeError) as error:
-            raise PluginError(f"{worker} refuses to start: {error} on its node; install the same packages on every node") from error
+            raise PluginError(
+                f"{worker} refuses to start: {error} on its node; install the same packages on every node, "
+                "and run from a folder that holds none of their names (a checkout in a folder rlcore hides the package)"
+            ) from error
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
