@@ -75,8 +75,12 @@ def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
     source = f"recipe {recipe.name}"
     parts = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss}
     settings = {path: _recipe_option(path, name, source, None) for path, name in parts.items()}
-    for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):
-        settings |= {option.path: option for option in options_of(registry, kind, part)}
+    of_parts = [options_of(registry, PluginKind.ESTIMATOR, recipe.estimator), options_of(registry, PluginKind.LOSS, recipe.loss)]
+    both = {option.path for option in of_parts[0]} & {option.path for option in of_parts[1]}
+    for path, options in zip(parts, of_parts, strict=True):
+        for option in options:
+            place = f"{path}_options.{option.path.rpartition('.')[2]}" if option.path in both else option.path
+            settings[place] = replace(option, path=place)
     for path, (value, reference) in recipe.defaults.items():
         from_whom = f"{source}: {reference}" if reference else source
         settings[path] = _recipe_option(path, value, from_whom, settings.get(path))

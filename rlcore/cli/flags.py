@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rlcore.cli.parser import CollectWords, Parser
 from rlcore.config.layers import Typed
 from rlcore.config.model import RunConfig
-from rlcore.config.plan import peek, plugin_settings
+from rlcore.config.options import plugin_settings
+from rlcore.config.plan import peek
 from rlcore.config.settings import Setting, core_settings, expected, model_settings
 from rlcore.config.values import arity
 from rlcore.contracts.specs import PluginKind
@@ -38,7 +39,7 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
     """
     parser.set_defaults(typed={})
-    taken = set(parser._option_string_actions)
+    taken = set(map(_plain, parser._option_string_actions))
     groups: dict[str, Any] = {}
     for setting in core_settings().values():
         section = setting.section
@@ -48,7 +49,7 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
             )
             title, _, text = (doc or section).partition("\n")[0].partition(": ")
             groups[section] = parser.add_argument_group(f"{title.strip()}", text.rstrip("."))
-        _add(groups[section], setting, taken)
+        _add(groups[section], setting, taken, {})
     parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {})
 
 
@@ -62,9 +63,14 @@ def _metavar(setting: Setting) -> Any:
     return first or "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"
 
 
-def _add(group: Any, setting: Setting, taken: set[str], shared: Collection[str] = ()) -> None:
-    spellings = [flag for flag in setting.spellings if flag not in taken and flag not in shared]
-    taken.update(spellings)
+def _plain(flag: str) -> str:
+    """One spelling for the two that a flag of several words has."""
+    return flag.replace("_", "-")
+
+
+def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str, Sequence[Setting]]) -> None:
+    """``taken``: spellings of others, as ``_plain`` has them. ``uses``: the options of plugins that have a spelling."""
+    spellings = [flag for flag in setting.spellings if _plain(flag) not in taken and len(uses.get(flag, ())) < 2]
     kind = arity(setting.type)
     common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
     text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
@@ -72,8 +78,8 @@ def _add(group: Any, setting: Setting, taken: set[str], shared: Collection[str] 
         group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
         negated = [f"--no-{flag[2:]}" for flag in spellings if flag.startswith("--")]
         negated += [f"--no_{flag[2:]}" for flag in spellings if flag.startswith("--") and "_" in flag]
-        action = group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
-        taken.update(action.option_strings)
+        negated = [flag for flag in negated if _plain(flag) not in taken and flag not in uses]
+        group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
         return
     nargs = "+" if kind in ("many", 2) else None
     group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), help=text, pair=kind == 2, **common)
@@ -102,18 +108,17 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         for spec in registry.specs(PluginKind.LOSS):
             owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
             table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
-    taken = set(parser._option_string_actions)
+    taken = set(map(_plain, parser._option_string_actions))
     uses: dict[str, list[Setting]] = {}
     for setting in table.values():
         for flag in setting.spellings:
             uses.setdefault(flag, []).append(setting)
-    parser.shared = {flag: settings for flag, settings in uses.items() if len(settings) > 1 and flag not in taken}
+    parser.shared = {flag: settings for flag, settings in uses.items() if len(settings) > 1 and _plain(flag) not in taken}
     groups: dict[str, Any] = {}
     for setting in table.values():
-        title = f"[{setting.path.rpartition('.')[0]}] of {setting.owner}"
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        _add(groups[title], setting, taken, parser.shared)
+        if setting.owner not in groups:
+            groups[setting.owner] = parser.add_argument_group(f"options of {setting.owner}")
+        _add(groups[setting.owner], setting, taken, uses)
 
 
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:

@@ -136,8 +136,8 @@ class Parser(argparse.ArgumentParser):
         """The sentence for an option that this command does not have, or that several plugins have."""
         if flag in self.shared:
             settings = self.shared[flag]
-            owners = " and of ".join(f"[{setting.path.rpartition('.')[0]}] of {setting.owner}" for setting in settings)
-            return f"{flag} is an option of {owners}; type {' or '.join(setting.spellings[-1] for setting in settings)}"
+            owners = " and of ".join(setting.owner for setting in settings)
+            return f"{flag} is an option of {owners}; type {' or '.join(setting.long for setting in settings)}"
         known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
         return f"{flag} is not an option of {self.prog}{closest(flag, known)}; type {self.prog} --help for the list"
 

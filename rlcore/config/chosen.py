@@ -50,6 +50,16 @@ class Part:
         """``loss clipped of rlcore``."""
         return f"{LABELS[self.kind]} {self.name} of {self.owner}"
 
+    @property
+    def own_table(self) -> str:
+        """Of a loss or an estimator, where an option stands whose name the other one has too; "" of other plugins."""
+        return f"{self.path}_options" if self.options_path == "algorithm.options" else ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of its options."""
+        return tuple(self.model.model_fields) if self.model else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
@@ -72,6 +82,11 @@ class Chosen:
         """The spec of the part named by ``path``, None where it is not installed."""
         part = self.parts.get(path)
         return part.spec if part else None
+
+    def place(self, part: Part, key: str) -> str:
+        """The path of an option of the part: in its own table if loss and estimator both have one of that name."""
+        twin = any(other is not part and other.options_path == part.options_path and key in other.fields for other in self)
+        return f"{part.own_table if twin and part.own_table else part.options_path}.{key}"
 
 
 def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:

@@ -71,8 +71,8 @@ class Layer:
     data: Mapping[str, Any]
     text: str = ""
     typed: Mapping[str, Typed] = field(default_factory=dict)
-    moved: tuple[str, str] = ("", "")
-    """(path now, path in this layer), where a later layer gave a value of this one another place."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Path now -> path in this layer, of values that were given another place."""
 
     def origin(self, path: str) -> Origin:
         """The origin of the value that this layer gave to ``path``."""
@@ -96,8 +96,8 @@ class Layer:
     def place(self, path: str) -> str:
         """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
         if self.name == "file":
-            now, there = self.moved
-            line = line_of(self.text, there + path.removeprefix(now) if now and path.startswith(now) else path)
+            now = max((known for known in self.moved if path.startswith(known)), key=len, default="")
+            line = line_of(self.text, self.moved[now] + path.removeprefix(now) if now else path)
             return f"{self.detail}, line {line}" if line else self.detail
         return self.origin(path).detail
 
@@ -249,7 +249,7 @@ def _name_again(into: dict[str, Any], name: Any, owners: dict[str, Layer], layer
     index = next(same, None)
     if index is None:
         return False
-    whole = replace(owners["rewards"], moved=("rewards.0", f"rewards.{index}")) if "rewards" in owners else layer
+    whole = replace(owners["rewards"], moved={"rewards.0": f"rewards.{index}"}) if "rewards" in owners else layer
     kept = {f"rewards.0.{key}": owners.get(f"rewards.{index}.{key}", whole) for key in entries[index]}
     _disown(owners, "rewards")
     into["rewards"] = [{**entries[index], "name": name}]

@@ -222,6 +222,8 @@ class AlgorithmSection(Section):
         "auto", help="where that weight is held, or kept; auto: 0 2, masked 0.5 5; none: unbounded"
     )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
+    loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone: for a name that the estimator has too")
+    estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone: for a name that the loss has too")
 
 
 class RewardPolicy(Section):

@@ -19,17 +19,17 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
-from rlcore.config.options import Options, gather_options, spread_reward_flags
+from rlcore.config.options import Options, gather_options, in_place, plugin_settings, spread_reward_flags
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
 from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
-from rlcore.config.settings import Setting, core_settings, model_settings
+from rlcore.config.settings import core_settings
 from rlcore.config.toml_text import to_toml
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, RewardSpec
 from rlcore.host.registry import Registry
 
-__all__ = ["Plan", "peek", "plan_run", "plugin_settings"]
+__all__ = ["Plan", "peek", "plan_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def plan_run(
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
     """The configuration that names the plugins; flags for options of plugins are left out."""
     core = core_settings()
-    known = {path: value for path, value in flags.items() if path in core or ".options." not in path}
+    known = {path: value for path, value in flags.items() if path in core or "options." not in path}
     draft = combine([*layers, flag_layer(known, core)])
     return _checked(draft), draft
 
@@ -120,22 +120,9 @@ def _checked(draft: Draft) -> RunConfig:
         raise refusal(error, draft, RunConfig) from error
 
 
-def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
-    """The options of the chosen plugins as settings; rewards share ``rewards.options``, loss and estimator ``algorithm.options``.
-    Those of data sources have no flag: several data sets may have the same one."""
-    table: dict[str, Setting] = {}
-    for part in chosen:
-        if part.model is None or part.path.startswith("data."):
-            continue
-        prefix = "rewards.options" if part.path.startswith("rewards.") else part.options_path
-        for path, setting in model_settings(part.model, prefix, part.owner).items():
-            table.setdefault(path, setting)
-    return table
-
-
 def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Chosen) -> tuple[RunConfig, Draft]:
     flagged = flag_layer(flags, {**core_settings(), **plugin_settings(chosen)})
-    draft = combine([*layers, flagged])
+    draft = combine([*(in_place(layer, chosen) for layer in layers), flagged])
     spread_reward_flags(draft, flags, chosen, flagged)
     return _checked(draft), draft
 
@@ -236,8 +223,16 @@ def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options,
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
-    for section in ("run", "inference", "training", "algorithm", "weights"):
-        paths += [f"{section}.options.{key}" for key in get_path(config, f"{section}.options")]
+    for table in (
+        "run.options",
+        "inference.options",
+        "training.options",
+        "algorithm.options",
+        "algorithm.estimator_options",
+        "algorithm.loss_options",
+        "weights.options",
+    ):
+        paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]
     for index, entry in enumerate(config.rewards):
         paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
@@ -254,7 +249,7 @@ def _exact(path: str, draft: Draft) -> Origin:
         head = head.rpartition(".")[0]
     if head in draft.owners and (head == path or _given(draft.data, path)):
         return draft.owners[head].origin(path)
-    return Origin("core", "default of the plugin" if ".options." in path else "default")
+    return Origin("core", "default of the plugin" if "options." in path else "default")
 
 
 def _given(data: Any, path: str) -> bool:

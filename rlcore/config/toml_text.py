@@ -85,7 +85,8 @@ def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]
     for key, value in values.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            kept[key] = _without_none(value, here, spelled)
+            if value:
+                kept[key] = _without_none(value, here, spelled)
         elif isinstance(value, list):
             kept[key] = [_without_none(item, here, spelled) if isinstance(item, Mapping) else item for item in value]
         elif value is not None:

@@ -238,7 +238,7 @@ def test_a_flag_that_two_plugins_declare_is_one_sentence_with_both(tester: RunTe
     tester.plugins.install("many", RUNTIME)
     run = tester.fake_run(log={"trackers": ["fake", "many"]})
     tester.run("train", run, "--after", "3").assert_refused(
-        "--after is an option of [log.options.fake] of rlcore-plugin-fakes and of [log.options.many] of rlcore-plugin-many",
+        "--after is an option of tracker fake of rlcore-plugin-fakes and of tracker many of rlcore-plugin-many",
         "type --log.options.fake.after or --log.options.many.after",
     )
     done = tester.run("train", run, "--log.options.many.after", "3", "--dry-run", "--json").assert_ok()
