@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from rlcore.config.recipe_check import check_recipe
 from rlcore.config.settings import core_settings, type_name
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind, Spec
 from rlcore.host.registry import Registry
@@ -58,6 +59,7 @@ def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
     """The options of one plugin, by the key that the user types; for a recipe, its settings and its parts' options."""
     spec = registry.spec(kind, name)
     if isinstance(spec, AlgorithmSpec):
+        check_recipe(registry, name)
         return _recipe_options(registry, spec)
     model = registry.options_model(kind, name)
     table = _OPTIONS[kind].format(name=spec.name) if kind in _OPTIONS else f"{_PLACE[kind][0]}.options"

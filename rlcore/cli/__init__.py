@@ -99,6 +99,11 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
+    if words[0] == "-p":
+        from rlcore.host.discovery import switch_off
+
+        switch_off(words[1] if len(words) > 1 else "")
+        return _run(words[2:])
     if words[0] in ("-V", "--version"):
         from rlcore import __version__
 
@@ -131,13 +136,13 @@ def _help() -> str:
     width = max(map(len, commands))
     return "\n".join(
         [
-            "usage: rlcore COMMAND …",
+            "usage: rlcore [-p no:NAME …] COMMAND …",
             "",
             "Reinforcement learning of language models on verifiable rewards.",
             "",
             *(f"  {name:<{width}}   {line}" for name, line in commands.items()),
             *(["", f"Installed but broken: {broken}; rlcore plugins says why."] if broken else []),
             "",
-            "rlcore COMMAND --help says more; rlcore --version names the version.",
+            "rlcore COMMAND --help says more; rlcore --version names the version; rlcore -p no:NAME COMMAND … runs it without a plugin.",
         ]
     )

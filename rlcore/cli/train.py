@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from rlcore.config.data_source import is_file
 from rlcore.config.model import DataSource
 from rlcore.contracts.errors import UsageError
 from rlcore.contracts.interfaces import Command
+from rlcore.host.blame import set_aside
 
 if TYPE_CHECKING:
     from rlcore.host.registry import Registry
@@ -77,7 +79,8 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     console = RunConsole(stderr=as_json)
     for note in plan.notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-    summary = run_roles(plan, display_on(console))
+    with set_aside() if as_json else nullcontext():
+        summary = run_roles(plan, display_on(console))
     show_outcome(summary, console)
     if as_json:
         print(json_line(summary))

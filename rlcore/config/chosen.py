@@ -162,7 +162,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     for kind, path, name in wanted:
         if path in autos and name == "auto":
             continue
-        by = recipe.name if recipe and path in autos and path.startswith("algorithm.") else ""
+        owner = registry.owner(PluginKind.ALGORITHM, config.algorithm.name) if recipe else ""
+        by = f"recipe {recipe.name} of {owner}" if recipe and path in autos and path.startswith("algorithm.") else ""
         found = _find(kind, name, path, registry, draft, by)
         if isinstance(found, Missing):
             missing.append(found)
@@ -173,16 +174,16 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
-    """``recipe``: the one that names the part, "" where the user does."""
+    """``recipe``: what names the part, "" if the user does."""
     try:
         spec = registry.spec(kind, name)
         model = None if kind is PluginKind.ALGORITHM else registry.options_model(kind, name)
         owner = registry.owner(kind, name)
     except NotInstalledError as error:
-        named = f", which recipe {recipe} names," if recipe else ""
+        named = f", which {recipe} names," if recipe else ""
         return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip)
     except PluginError as error:
-        where = draft.where(path) or (f"recipe {recipe}: " if recipe else "")
+        where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
     return Part(kind=kind, path=path, name=name, options_path=_options_path(path, spec), spec=spec, owner=owner, model=model)
 

@@ -19,7 +19,7 @@ from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import Setting, alternatives, bare, core_settings, model_settings, whole_type
 from rlcore.config.values import from_text
-from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest
 
@@ -152,8 +152,6 @@ def _known(
             kept[key] = value
         elif key in fields and (origin.layer != "recipe" or not replaced):
             raise _ambiguous(here, parts, draft)
-        elif origin.layer == "recipe" and not replaced:
-            raise PluginError(f"{origin} sets the option {key}, and {who}, its own parts, have no such option{closest(key, fields)}")
         elif origin.layer == "recipe" or (draft.rank(here) < names_rank and origin.layer != "flag"):
             dropped.append(f"{key} ({origin})")
         else:

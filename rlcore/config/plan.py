@@ -20,6 +20,7 @@ from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, in_place, plugin_settings, spread_reward_flags
+from rlcore.config.recipe_check import check_recipe
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
 from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
@@ -80,6 +81,8 @@ def plan_run(
     below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
     names, names_draft = _named(below, flags)
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
+    if recipe is not None:
+        check_recipe(registry, names.algorithm.name)
     layers = [*([recipe_layer(recipe)] if recipe else []), *below]
     config, draft = _named(layers, flags)
     chosen = choose(config, recipe, registry, draft)

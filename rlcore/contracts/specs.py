@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import inf
 from typing import Any, Literal, get_args
 
 __all__ = [
@@ -123,6 +124,11 @@ class RewardSpec(Spec):
     full_value_option: str = ""
     deadline: float = 10.0
     audit: str = ""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if not 0 < self.deadline < inf:
+            raise ValueError(f"RewardSpec {self.name!r}: deadline is {self.deadline}, it must be a number of seconds above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

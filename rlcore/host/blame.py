@@ -1,20 +1,23 @@
 """Turns an exception of somebody else's code into half a sentence: what was raised, in which file, on which line.
 
-Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` who it is.
+Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` who it is. ``set_aside`` keeps what such code
+prints out of standard output.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from textwrap import shorten
 
 from rlcore.contracts.errors import RlcoreError, RunError
 
-__all__ = ["blaming", "closest", "out_of_memory", "reason"]
+__all__ = ["blaming", "closest", "out_of_memory", "reason", "set_aside"]
 
 _LONGEST = 300
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
@@ -68,3 +71,17 @@ def blaming(who: str, doing: str, less_memory: str = "take a smaller model, or e
             raise RunError(f"{who} ran out of memory while {doing} ({said}); {less_memory}") from None
         cause = None if any(word in str(error) for word in _NO_ROOM) else error  # a traceback says nothing more of a full disk
         raise RunError(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Inside, what is printed goes to standard error, also by a library in C or by a program that is started."""
+    with ExitStack() as stack:
+        if (own := sys.__stdout__) is not None and sys.stdout is own and sys.stderr is not None:
+            own.flush()
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 1)
+            os.dup2(2, 1)
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield
