@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from rlcore.contracts.errors import RlcoreError
     from rlcore.contracts.specs import CommandSpec
     from rlcore.host.discovery import Plugin
 
@@ -44,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _not_written(error, "--json" in words)
     except RlcoreError as error:
-        _show_cause(error)
-        _report(" ".join(str(error).split()), "--json" in words)
+        _report(" ".join(str(error).split()) + _show_cause(error), "--json" in words)
         return error.exit_code
     except KeyboardInterrupt:
         _report("interrupted", "--json" in words)
@@ -63,12 +63,20 @@ def _prepare_streams() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _show_cause(error: BaseException) -> None:
-    """If a plugin's own code failed: its traceback, above the sentence that names the plugin."""
-    if getattr(error, "exit_code", 1) == 1 and error.__cause__ is not None:
+def _show_cause(error: RlcoreError) -> str:
+    """If a plugin's own code failed in a run: print its traceback, above the sentence that names the plugin. If it failed before: return
+    what ends the sentence and says how to see the traceback."""
+    from rlcore.contracts.errors import PluginError, RlcoreError
+    from rlcore.host.blame import SHOW_TRACEBACK
+
+    if error.__cause__ is None or isinstance(error.__cause__, RlcoreError):
+        return ""
+    if error.exit_code == 1 or os.environ.get("RLCORE_TRACEBACK"):
         import traceback
 
         traceback.print_exception(error.__cause__)
+        return ""
+    return f" ({SHOW_TRACEBACK})" if isinstance(error, PluginError) else ""
 
 
 def _not_written(error: OSError, as_json: bool) -> int:

@@ -17,8 +17,9 @@ from textwrap import shorten
 
 from rlcore.contracts.errors import RlcoreError, RunError
 
-__all__ = ["blaming", "closest", "out_of_memory", "reason", "set_aside"]
+__all__ = ["SHOW_TRACEBACK", "blaming", "closest", "out_of_memory", "reason", "set_aside"]
 
+SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memory")

@@ -81,7 +81,8 @@ def make_consumer(
         trust_remote_code=config.model.trust_remote_code,
     )
     check_training(plan.registry.load(PluginKind.TRAINING, training.name), context, training.name)
-    what = f"model {config.model.model} for the training backend {training.name}"
+    owner = plan.registry.owner(PluginKind.TRAINING, training.name)
+    what = f"model {config.model.model} for the training backend {training.name} of {owner}"
     backend: TrainingBackend = plan.registry.make(
         PluginKind.TRAINING, training.name, context, options=plan.training_options, guard=loading(what)
     )
@@ -108,7 +109,8 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     target = plan.registry.load(PluginKind.INFERENCE, inference.name)
     check_inference(target, context, inference.name)
     check_sleeps(target, config.run.placement, inference.name)
-    what = f"model {config.model.model} for the inference backend {inference.name}"
+    owner = plan.registry.owner(PluginKind.INFERENCE, inference.name)
+    what = f"model {config.model.model} for the inference backend {inference.name} of {owner}"
     engine: InferenceBackend = plan.registry.make(
         PluginKind.INFERENCE, inference.name, context, options=plan.inference_options, guard=loading(what)
     )

@@ -28,12 +28,14 @@ from rlcore.testing import (
     TrainingBackendSuite,
     write_fake_model,
 )
+from rlcore.testing.fake_plugin import rlcore_register_rewards
 from rlcore.testing.judging import FakeRewardOptions
 
 CHARACTERS = "abcdefgh"
 
 
 class FakeRewardSuite(RewardSuite):
+    spec = rlcore_register_rewards()[0]
     options = FakeRewardOptions(correct=2.0)
 
     def make(self) -> FakeReward:
