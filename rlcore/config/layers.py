@@ -9,11 +9,13 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from rlcore.config.file_paths import relocated, seen_from
 from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, alternatives, core_settings
 from rlcore.config.toml_text import line_of, read_toml
@@ -103,9 +105,10 @@ class Layer:
 
 
 def file_layer(path: Path) -> Layer:
-    """The settings of one TOML file; "none" reads as None where a setting may be none."""
+    """The settings of one TOML file; "none" reads as None where a setting may be none, and paths are seen from the file's folder."""
     data, text = read_toml(path)
-    return Layer(name="file", detail=str(path), data=_spelled_none(data), text=text)
+    folder = "" if path.parent.resolve() == Path.cwd() else str(path.parent)
+    return Layer(name="file", detail=str(path), data=relocated(_spelled_none(data), RunConfig, partial(seen_from, folder)), text=text)
 
 
 def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:

@@ -102,7 +102,7 @@ def plan_run(
         *chosen.missing,
         *check_sandboxes(chosen, options, registry, draft),
         *model_missing,
-        *_data_missing(config, [Path(file) for file in files], registry),
+        *_data_missing(config, registry),
     ]
     notes = [str(item) for item in (*resolved, *deadlines)] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
     return _plan(config, registry, facts.draft, options, notes, missing)
@@ -191,18 +191,11 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     return notes, []
 
 
-def _data_missing(config: RunConfig, files: Sequence[Path], registry: Registry) -> list[Missing]:
+def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
     sources = [*config.data.sources, *(DataSource(path=path) for path in config.eval.eval_dataset.values())]
     paths = [source.path for source in sources if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    return [Missing(f"data set {path} is not found here", _where_it_is(path, files)) for path in absent]
-
-
-def _where_it_is(path: str, files: Sequence[Path]) -> str:
-    near = next((file.parent / path for file in files if (file.parent / path).exists()), None)
-    if near is None:
-        return "type -d and the path of a file that is"
-    return f"paths are seen from where the command is typed, so write {near}"
+    return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
 
 
 def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]) -> Plan:

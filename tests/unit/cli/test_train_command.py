@@ -93,11 +93,12 @@ def test_a_data_set_that_is_not_here_is_missing_only_for_a_dry_run(tester: RunTe
     tester.run("train", run, "-d", "nowhere.jsonl").assert_refused("nowhere.jsonl is not found here")
 
 
-def test_a_data_set_beside_the_file_is_pointed_out(tester: RunTester) -> None:
+def test_a_data_set_beside_the_file_is_the_one_that_is_meant(tester: RunTester) -> None:
     tester.fake_run()
     tester.write("sub/run.toml", '[data]\ndataset = "rows.jsonl"\n')
     tester.fake_data("sub/rows.jsonl")
-    tester.run("train", "run.toml", "sub/run.toml").assert_refused("write sub/rows.jsonl")
+    found = tester.run("train", "run.toml", "sub/run.toml", "--dry-run", "--json").assert_ok().json
+    assert (found["config"]["data"]["dataset"][0]["path"], found["missing"]) == ("sub/rows.jsonl", [])
 
 
 def test_it_trains_with_the_fakes(tester: RunTester) -> None:
