@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.cli.parser import CollectWords, Parser
+from rlcore.cli.parser import CollectWords, HelpAll, Parser
 from rlcore.config.layers import Typed
 from rlcore.config.model import RunConfig
 from rlcore.config.options import plugin_settings
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_train_flags", "train_flags"]
 
+_COMMON = {
+    "what is run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
+    "batches and sampling": "training.train_batch_size sampling.num_generations data.max_prompt_tokens sampling.max_new_tokens "
+    "sampling.temperature training.train_microbatch_size inference.inference_microbatch_size",
+    "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness",
+    "where it runs": "inference.name training.name inference.num_inferencer training.num_trainers inference.device training.device",
+    "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
+}
+"""The settings that ``--help`` shows, by the title of their group; ``--help-all`` shows the others below them."""
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
 
@@ -39,17 +48,21 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
     """
     parser.set_defaults(typed={})
+    parser.add_argument("--help-all", action=HelpAll, help="show every flag, not the common ones only")
     taken = set(map(_plain, parser._option_string_actions))
+    settings = dict(core_settings())
+    for title, paths in _COMMON.items():
+        group = parser.add_argument_group(title)
+        for path in paths.split():
+            _add(group, settings.pop(path), taken, {})
     groups: dict[str, Any] = {}
-    for setting in core_settings().values():
+    for setting in settings.values():
         section = setting.section
         if section not in groups:
-            doc = (
-                RunConfig.model_fields[section].annotation.__doc__ if section != "rewards" else RunConfig.model_fields[section].description
-            )
-            title, _, text = (doc or section).partition("\n")[0].partition(": ")
-            groups[section] = parser.add_argument_group(f"{title.strip()}", text.rstrip("."))
-        _add(groups[section], setting, taken, {})
+            field = RunConfig.model_fields[section]
+            doc = field.description if section == "rewards" else field.annotation.__doc__
+            groups[section] = parser.add_argument_group((doc or section).partition("\n")[0].rstrip("."))
+        _add(groups[section], setting, taken, {}, rare=True)
     parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {})
 
 
@@ -68,11 +81,13 @@ def _plain(flag: str) -> str:
     return flag.replace("_", "-")
 
 
-def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str, Sequence[Setting]]) -> None:
+def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str, Sequence[Setting]], *, rare: bool = False) -> None:
     """``taken``: spellings of others, as ``_plain`` has them. ``uses``: the options of plugins that have a spelling."""
     spellings = [flag for flag in setting.spellings if _plain(flag) not in taken and len(uses.get(flag, ())) < 2]
+    if not spellings:  # of a plugin that is chosen twice, which the rules refuse
+        return
     kind = arity(setting.type)
-    common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
+    common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS, "rare": rare}
     text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
     if kind == "bool":
         group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
@@ -100,7 +115,7 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         registry = Found.discover()
         parser.set_defaults(registry=registry)
     files, flags = _peeked(parser, words)
-    if "-h" in words or "--help" in words:
+    if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]
     chosen = peek(files, flags, registry, names)
     table = plugin_settings(chosen)

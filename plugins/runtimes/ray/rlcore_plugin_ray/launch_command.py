@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
