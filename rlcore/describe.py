@@ -178,7 +178,11 @@ def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
     """Everything that ``rlcore show KIND NAME --json`` prints."""
     spec = registry.spec(kind, name)
     options = options_of(registry, kind, name)
-    own = [field.name for field in fields(spec) if field.name not in {base.name for base in fields(Spec)} | {"defaults"}]
+    common = {field.name for field in fields(Spec)} | {"defaults"}
+    own = {field.name: getattr(spec, field.name) for field in fields(spec) if field.name not in common}
+    if record := own.pop("capabilities", None):
+        own |= {field.name: getattr(record, field.name) for field in fields(record)}
+    own = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in own.items()}
     typed = name if ":" in name else spec.name
     return {
         "kind": str(kind),
@@ -189,7 +193,7 @@ def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
         "owner": registry.owner(kind, name),
         "version": registry.version(kind, name),
         "target": spec.target,
-        "properties": {field: to_jsonable_python(getattr(spec, field), fallback=str) for field in own},
+        "properties": {name: to_jsonable_python(value, fallback=str) for name, value in own.items()},
         "options": [{field.name: getattr(option, field.name) for field in fields(option)} for option in options],
         "toml": toml_of(kind, typed, options),
     }

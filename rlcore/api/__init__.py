@@ -27,9 +27,7 @@ if TYPE_CHECKING:
         AdvantageEstimator,
         AsyncReward,
         InferenceBackend,
-        InferenceCapabilities,
         InferenceContext,
-        InFlight,
         Loss,
         Need,
         Objective,
@@ -39,7 +37,6 @@ if TYPE_CHECKING:
         Tokenizer,
         Tracker,
         TrainingBackend,
-        TrainingCapabilities,
         TrainingContext,
         Which,
     )
@@ -50,6 +47,8 @@ if TYPE_CHECKING:
         CommandSpec,
         DataSourceSpec,
         InferenceBackendSpec,
+        InferenceCapabilities,
+        InFlight,
         LossSpec,
         PluginKind,
         RewardSpec,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
         SandboxSpec,
         TrackerSpec,
         TrainingBackendSpec,
+        TrainingCapabilities,
         WeightTransferSpec,
     )
     from rlcore.contracts.types import (

@@ -13,6 +13,7 @@ from rlcore.cli.parser import Parser
 from rlcore.config import Plan, RunConfig, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.model import DataSource
+from rlcore.config.this_machine import checked_here
 from rlcore.contracts.errors import UsageError
 from rlcore.contracts.interfaces import Command
 from rlcore.host.blame import set_aside
@@ -56,7 +57,9 @@ def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
-    """Check the data, then print the plan (``args.dry_run``) or run it; UsageError where something is missing. Returns the exit code."""
+    """Check this machine and the data, then print the plan (``args.dry_run``) or run it; UsageError if something is missing. Returns the
+    exit code."""
+    plan = checked_here(plan)
     check_data(plan)
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan

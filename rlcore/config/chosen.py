@@ -96,7 +96,8 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
         return section.name, ""
     specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
     if section.pipeline_parallel_size > 1:
-        return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if spec.pipeline]), "pipeline_parallel_size > 1"
+        able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
+        return _preferred(registry, PluginKind.TRAINING, able), "pipeline_parallel_size > 1"
     return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
 
 

@@ -56,6 +56,10 @@ class Origin:
     def __str__(self) -> str:
         return self.detail or self.layer
 
+    def cite(self, path: str, value: Any) -> str:
+        """The setting and its value: ``-zero 2``, ``zero_stage = 2 (run.toml)``."""
+        return f"{self} {spoken(value)}" if self.layer == "flag" else f"{path.rpartition('.')[2]} = {spoken(value)} ({self})"
+
 
 class Typed(NamedTuple):
     """A flag as it was typed: its spelling and its words, not yet read as a type."""
@@ -206,7 +210,7 @@ class Draft:
         if layer is not None and layer.name == "flag":
             return layer.said(path, value)
         where = layer.place(path) if layer else "default"
-        return f"{path.rpartition('.')[2]} = {spoken(value)} ({where})"
+        return Origin("core", where).cite(path, value)
 
 
 def combine(layers: Sequence[Layer]) -> Draft:

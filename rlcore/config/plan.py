@@ -58,6 +58,10 @@ class Plan:
         specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
 
+    def cite(self, path: str) -> str:
+        """A setting and its value as the user knows them."""
+        return self.origins[path].cite(path, get_path(self.config, path))
+
     def to_toml(self) -> str:
         """The resolved configuration as TOML that plans the same run. What somebody set to none is written out, or a recipe's value
         would come back."""

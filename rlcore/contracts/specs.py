@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import inf
+from types import NoneType
 from typing import Any, Literal, get_args
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "AlgorithmSpec",
     "CommandSpec",
     "DataSourceSpec",
+    "InFlight",
     "InferenceBackendSpec",
+    "InferenceCapabilities",
     "LossSpec",
     "PluginKind",
     "RewardSpec",
@@ -24,6 +27,7 @@ __all__ = [
     "Spec",
     "TrackerSpec",
     "TrainingBackendSpec",
+    "TrainingCapabilities",
     "WeightTransferSpec",
 ]
 
@@ -57,6 +61,41 @@ class PluginKind(StrEnum):
     DATA = "data"
 
 
+class InFlight(StrEnum):
+    """What a backend does with unfinished requests when its weights change."""
+
+    FINISH = "finish"
+    RESUME = "resume"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceCapabilities:
+    """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
+
+    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
+    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}.
+    """
+
+    in_flight: InFlight
+    sleeps: bool = False
+    scores: bool = True
+    counter_noise: bool = False
+    layouts: frozenset[str] = frozenset({"single"})
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCapabilities:
+    """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
+    "pipeline", "zero"}."""
+
+    layouts: frozenset[str] = frozenset({"single"})
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -65,6 +104,8 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
+    "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
+    "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
 }
 """Types of fields as they are annotated, what their values are, and that in words."""
 
@@ -134,22 +175,23 @@ class RewardSpec(Spec):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceBackendSpec(Spec):
     """An inference backend. ``requires_module``: the engine that must be importable (the distribution installs without it);
-    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer."""
+    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer.
+    ``capabilities``: those of the class; without them a dry run cannot tell what the backend would refuse."""
 
     requires_module: str = ""
     install: str = ""
     tokenizer: str = ""
+    capabilities: InferenceCapabilities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBackendSpec(Spec):
-    """A training backend; ``requires_module`` and ``install`` as for inference. ``pipeline``: it can spread layers over trainers, which is
-    asked for by ``pipeline_parallel_size``. ``preference``: of several that can do what the run asks for, ``name = "auto"`` takes the one
-    with the highest preference; below 0: never by itself."""
+    """A training backend; ``requires_module``, ``install`` and ``capabilities`` as for inference. ``preference``: of several that can do
+    what the run asks for, ``name = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
     requires_module: str = ""
     install: str = ""
-    pipeline: bool = False
+    capabilities: TrainingCapabilities | None = None
     preference: int = 0
 
 

@@ -10,7 +10,7 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from importlib.metadata import Distribution
 from importlib.util import find_spec
@@ -451,4 +451,6 @@ def _spec_hash(offer: _Offer) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return dict(value) if isinstance(value, Mapping) else sorted(value) if isinstance(value, set | frozenset) else repr(value)

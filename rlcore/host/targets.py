@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
@@ -37,6 +38,8 @@ BASES: Mapping[PluginKind, type] = {
 
 DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy"),
+    PluginKind.INFERENCE: ("capabilities",),
+    PluginKind.TRAINING: ("capabilities",),
     PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
     PluginKind.RUNTIME: ("reach", "settings"),
 }
@@ -93,13 +96,21 @@ def disagreement(kind: PluginKind, spec: Spec, found: Any) -> str:
             left_open = in_class is getattr(BASES[kind], name, None)
         else:
             left_open = kind is PluginKind.REWARD and in_class is not getattr(type(found), name, None)
-        if isinstance(in_class, str | bool | tuple | list) and not left_open and _sorted(in_spec) != _sorted(in_class):
-            return f"{name} is {in_class} on its class and {in_spec} in its spec; they must agree"
+        said = [(name, in_spec, in_class)]
+        if is_dataclass(in_spec) and isinstance(in_class, type(in_spec)):
+            said = [(f"{name}.{field.name}", getattr(in_spec, field.name), getattr(in_class, field.name)) for field in fields(in_spec)]
+        for what, one, other in said:
+            if isinstance(other, str | bool | tuple | list | frozenset) and not left_open and _sorted(one) != _sorted(other):
+                return f"{what} is {_spoken(other)} on its class and {_spoken(one)} in its spec; they must agree"
     return ""
 
 
 def _sorted(value: Any) -> Any:
     return sorted(value) if isinstance(value, tuple | list) else value
+
+
+def _spoken(value: Any) -> str:
+    return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
 def described(found: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore.contracts.interfaces import InferenceCapabilities
+from rlcore.contracts.specs import InferenceCapabilities
 from rlcore.contracts.types import Finish
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite
@@ -20,6 +20,11 @@ class GenerationRules(EngineSuite):
         engine = self.make()
         assert isinstance(engine.capabilities, InferenceCapabilities), "capabilities must be an InferenceCapabilities"
         engine.close()
+
+    def test_the_spec_declares_the_capabilities_of_the_class(self) -> None:
+        """A plan is checked against the spec's, before the class is imported."""
+        declared = type(self.make()).capabilities
+        assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
 
     def test_every_request_is_answered_once(self) -> None:
         """Also with more prompts than fit into a forward; ids are the ones that were asked."""

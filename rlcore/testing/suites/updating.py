@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Need, TrainingBackend, TrainingCapabilities, Which
+from rlcore.contracts.interfaces import Need, TrainingBackend, Which
+from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.suites.trainer import TrainerSuite
 
 __all__ = ["UpdateRules"]
@@ -27,6 +28,11 @@ class UpdateRules(TrainerSuite):
         capabilities = type(self.make(self.context())).capabilities
         assert isinstance(capabilities, TrainingCapabilities), "capabilities must be a TrainingCapabilities, on the class"
         assert self.dtype in capabilities.dtypes, f"dtype {self.dtype} is tested and not declared"
+
+    def test_the_spec_declares_the_capabilities_of_the_class(self) -> None:
+        """A plan is checked against the spec's, before the class is imported."""
+        declared = type(self.make(self.context())).capabilities
+        assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
 
     def test_logprobs_are_those_of_the_probe(self) -> None:
         """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe`` (section 4)."""

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from rlcore.contracts.errors import RunError, WeightsError
-from rlcore.contracts.interfaces import InferenceBackend, InFlight
+from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish
 from rlcore.testing.suites.engine import EngineSuite
 

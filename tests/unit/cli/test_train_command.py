@@ -39,12 +39,19 @@ def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) 
     tester.run("train", *shlex.split(ONE_MACHINE), "--dry-run").assert_refused("-tMbs 8 is more than -tbs 2", "type -tMbs 2 or -tbs 8")
 
 
+def test_an_example_with_zero_is_refused_for_the_trainer_that_is_installed(tester: RunTester) -> None:
+    for dry in ((), ("--dry-run",)):
+        tester.run("train", *shlex.split(ZERO_BUBBLE), *dry).assert_refused(
+            "-zero 2: training backend torch does not offer the layout zero (it offers data, single); type -zero 0"
+        )
+
+
 @pytest.mark.parametrize(
     ("line", "absent", "same"),
     [
         (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm",), "-tbs 8"),
         (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
-        (ZERO_BUBBLE, ("rlcore-plugin-vllm",), "-tbs 32"),
+        (f"{ZERO_BUBBLE} -zero 0", ("rlcore-plugin-vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )
@@ -59,7 +66,7 @@ def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str
 
 def test_without_ray_the_examples_say_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.config.chosen.find_spec", lambda name: None if name == "ray" else object())
-    outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "--dry-run", "--json").assert_ok()
+    outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "-zero", "0", "--dry-run", "--json").assert_ok()
     missing = {item["what"]: item["command"] for item in outcome.json["missing"]}
     assert "plugins/runtimes/ray" in missing["runtime ray needs the module ray, which is not installed"]
 
