@@ -80,7 +80,10 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
-    for note in plan.notes:
+    notes = [note for note in plan.notes if note not in plan.derived]
+    if plan.derived:
+        notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
+    for note in notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
     with set_aside() if as_json else nullcontext():
         summary = run_roles(plan, display_on(console))

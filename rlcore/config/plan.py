@@ -35,8 +35,9 @@ __all__ = ["Plan", "peek", "plan_run"]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What ``train`` runs. ``notes``: every resolved "auto" and what else the user should read; ``missing``: what keeps it from running
-    here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of ``config.rewards``.
+    """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
+    it from running here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of
+    ``config.rewards``.
     """
 
     config: RunConfig
@@ -44,6 +45,7 @@ class Plan:
     notes: tuple[str, ...]
     missing: tuple[Missing, ...]
     registry: Registry
+    derived: tuple[str, ...] = ()
     runtime_options: BaseModel | None = None
     transfer_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
@@ -108,8 +110,9 @@ def plan_run(
         *model_missing,
         *_data_missing(config, registry),
     ]
-    notes = [str(item) for item in (*resolved, *deadlines)] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
-    return _plan(config, registry, facts.draft, options, notes, missing)
+    derived = [str(item) for item in (*resolved, *deadlines)]
+    notes = [*derived, *options.notes, *remarks(facts), *model_notes, *registry.notes]
+    return replace(_plan(config, registry, facts.draft, options, notes, missing), derived=tuple(derived))
 
 
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
