@@ -65,7 +65,7 @@ class GenerationRules(EngineSuite):
             assert tokens <= n + 1, f"{tokens} tokens where {n + 1} are the limit"
 
     def test_logprobs_are_those_of_score(self) -> None:
-        """At temperature 1, over the full vocabulary, on the weights that served them (section 4)."""
+        """At temperature 1, over the full vocabulary, on the weights that served them."""
         engine = self.make()
         requests = self.requests(8, max_new_tokens=12)
         for request, (name, completion) in zip(requests, sorted(self.run(engine, requests).items()), strict=True):
@@ -100,7 +100,7 @@ class GenerationRules(EngineSuite):
             )
 
     def test_stop_strings(self) -> None:
-        """A stop string ends the completion with STOP at the token that completes it, which is kept (REFERENCE section 6)."""
+        """A stop string ends the completion with STOP at the token that completes it, which is kept."""
         engine = self.make()
         if not self.decode([0]) and not any(self.decode(prompt) for prompt in self.prompts()):
             return
