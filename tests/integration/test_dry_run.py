@@ -101,6 +101,12 @@ def test_a_device_that_other_machines_may_have_is_a_remark(tester: RunTester) ->
     assert f"  --training-device cuda: {NO_CUDA}, so the machines of the trainers must be others" in done.lines
 
 
+def test_a_configuration_for_another_machine_can_be_shown_and_launched(tester: RunTester) -> None:
+    typed = ["run.toml", "--training-device", "cuda", "--run-dir", "run.toml/runs"]
+    tester.run("show", "config", *typed).assert_ok()
+    tester.run("launch", "slurm", *typed, "-t", "2", "--nodes", "1", "--gpus-per-node", "4", "--time", "1:00:00", "--dry-run").assert_ok()
+
+
 def test_a_backend_that_is_merely_not_installed_is_a_remark(tester: RunTester) -> None:
     for flags in (["-b", "vllm"], ["-b", "vllm", "-ptp", "2", "--inference-dtype", "float16"]):
         done = tester.run("train", "run.toml", *flags, "--dry-run").assert_ok()
