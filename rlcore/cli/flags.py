@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlcore.cli.parser import CollectWords, HelpAll, Parser
+from rlcore.cli.parser import CollectWords, Parser
 from rlcore.config.layers import Typed
 from rlcore.config.model import RunConfig
 from rlcore.config.options import plugin_settings
@@ -48,7 +48,7 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
     """
     parser.set_defaults(typed={})
-    parser.add_argument("--help-all", action=HelpAll, help="show every flag, not the common ones only")
+    parser.add_argument("--help-all", action="help", help="show every flag, not the common ones only")
     taken = set(map(_plain, parser._option_string_actions))
     settings = dict(core_settings())
     for title, paths in _COMMON.items():
@@ -87,17 +87,18 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
     if not spellings:  # of a plugin that is chosen twice, which the rules refuse
         return
     kind = arity(setting.type)
-    common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS, "rare": rare}
+    common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
     text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
+    told = {"help": argparse.SUPPRESS, "rare_help": text} if rare else {"help": text}
     if kind == "bool":
-        group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
+        group.add_argument(*spellings, nargs="?", const="true", metavar="", **told, **common)
         negated = [f"--no-{flag[2:]}" for flag in spellings if flag.startswith("--")]
         negated += [f"--no_{flag[2:]}" for flag in spellings if flag.startswith("--") and "_" in flag]
         negated = [flag for flag in negated if _plain(flag) not in taken and flag not in uses]
         group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
         return
     nargs = "+" if kind in ("many", 2) else None
-    group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), help=text, pair=kind == 2, **common)
+    group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), **told, pair=kind == 2, **common)
 
 
 def _shown_default(setting: Setting) -> str:
@@ -114,6 +115,8 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
 
         registry = Found.discover()
         parser.set_defaults(registry=registry)
+    for action in parser._actions if "--help-all" in words else ():
+        action.help = getattr(action, "rare_help", "") or action.help
     files, flags = _peeked(parser, words)
     if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]

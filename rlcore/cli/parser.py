@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlcore.config.layers import Typed
     from rlcore.config.settings import Setting
 
-__all__ = ["CollectWords", "ExampleFormatter", "HelpAll", "Parser", "SectionFormatter"]
+__all__ = ["CollectWords", "ExampleFormatter", "Parser", "SectionFormatter"]
 
 _BOOLEAN = ("true", "false", "yes", "no", "on", "off", "1", "0")
 
@@ -28,12 +28,6 @@ class SectionFormatter(argparse.HelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=36, width=min(120, shutil.get_terminal_size().columns))
-        self.every = False
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Leave out what is rare, unless everything is asked for."""
-        if self.every or not getattr(action, "rare", False):
-            super().add_argument(action)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = getattr(action, "shown", ())
@@ -52,14 +46,15 @@ class CollectWords(argparse.Action):
     """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: Typed}.
 
     The one collector of flags that are made from settings; what the words mean, their bounds and their errors belong to the settings.
+    ``rare_help``: what ``--help-all`` says of the flag, if ``--help`` leaves it out.
     """
 
-    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, rare: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, rare_help: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.setting = setting
         self.negated = negated
         self.pair = pair
-        self.rare = rare
+        self.rare_help = rare_help
         self.shown = tuple(flag for flag in setting.flags if flag in self.option_strings) or tuple(self.option_strings[:1])
 
     def __call__(
@@ -77,26 +72,11 @@ class CollectWords(argparse.Action):
         return Typed(flag, ("false",) if self.negated else tuple(words) or ("true",))
 
 
-class HelpAll(argparse.Action):
-    """``--help-all``: the help with what ``--help`` leaves out."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        assert isinstance(parser, Parser)
-        parser.every = True
-        parser.print_help()
-        parser.exit()
-
-
 class Parser(argparse.ArgumentParser):
     """The parser of one command. Errors are raised as UsageError; ``prepare`` may add options once the words are known.
 
-    ``shared``: spellings that several plugins have declared, which are options of none. ``every``: the help leaves nothing out.
+    ``shared``: spellings that several plugins have declared, which are options of none.
     """
-
-    every = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", SectionFormatter)
@@ -104,12 +84,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **kwargs)
         self.prepare: Any = None
         self.shared: dict[str, list[Setting]] = {}
-
-    def _get_formatter(self) -> argparse.HelpFormatter:
-        formatter = super()._get_formatter()
-        if isinstance(formatter, SectionFormatter):
-            formatter.every = self.every
-        return formatter
 
     def error(self, message: str) -> NoReturn:
         """argparse's own errors become ours."""
