@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.cli.parser import CollectWords, Parser
-from rlcore.config.layers import Typed
+from rlcore.config.layers import Typed, spoken
 from rlcore.config.model import RunConfig
 from rlcore.config.options import plugin_settings
 from rlcore.config.plan import peek
@@ -102,10 +102,7 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
 
 
 def _shown_default(setting: Setting) -> str:
-    value = setting.default
-    if isinstance(value, tuple | list):
-        return " ".join(str(item) for item in value) or "none"
-    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, {}, "") else str(value)
+    return "none" if setting.default in (None, (), [], {}, "") else spoken(setting.default)
 
 
 def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any]) -> None:

@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from rlcore.config.file_paths import relocated, seen_from
+from rlcore.config.file_paths import as_read, seen_from
 from rlcore.config.model import RunConfig
-from rlcore.config.settings import Setting, alternatives, core_settings
+from rlcore.config.settings import Setting, core_settings
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError
@@ -112,7 +112,7 @@ def file_layer(path: Path) -> Layer:
     """The settings of one TOML file; "none" reads as None where a setting may be none, and paths are seen from the file's folder."""
     data, text = read_toml(path)
     folder = "" if path.parent.resolve() == Path.cwd() else str(path.parent)
-    return Layer(name="file", detail=str(path), data=relocated(_spelled_none(data), RunConfig, partial(seen_from, folder)), text=text)
+    return Layer(name="file", detail=str(path), data=as_read(data, RunConfig, partial(seen_from, folder)), text=text)
 
 
 def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
@@ -160,16 +160,6 @@ def recipe_layer(spec: AlgorithmSpec) -> Layer:
 def _nested(path: str, value: Any) -> dict[str, Any]:
     head, _, rest = path.partition(".")
     return {head: _nested(rest, value) if rest else value}
-
-
-def _spelled_none(data: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(data)
-    for path, setting in core_settings().items():
-        section, _, key = path.partition(".")
-        table = found.get(section)
-        if isinstance(table, Mapping) and table.get(key) == "none" and type(None) in alternatives(setting.type):
-            found[section] = {**table, key: None}
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -144,3 +144,9 @@ def test_every_setting_that_names_a_folder_a_file_or_a_path_says_so_in_its_type(
 def test_a_text_that_is_no_path_is_left_alone(text: str) -> None:
     for kind in (PathKind.PERHAPS, PathKind.CODE):
         assert seen_from("/folder", text, kind) == text
+
+
+def test_none_means_none_wherever_a_setting_may_be_none(here: Path) -> None:
+    Path("a.toml").write_text('[data]\nsystem_prompt = "none"\n[[rewards]]\nname = "boxed"\n[rewards.budget]\ntimeout = "none"\n')
+    layer = file_layer(Path("a.toml"))
+    assert (layer.data["data"], layer.data["rewards"][0]["budget"]) == ({"system_prompt": None}, {"timeout": None})
