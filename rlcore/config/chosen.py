@@ -14,8 +14,8 @@ from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
-from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
+from rlcore.contracts.specs import LABELS, AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
+from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 

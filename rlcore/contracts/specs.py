@@ -11,6 +11,8 @@ from types import NoneType
 from typing import Any, Literal, get_args
 
 __all__ = [
+    "LABELS",
+    "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
     "AlgorithmSpec",
@@ -353,17 +355,21 @@ class DataSourceSpec(Spec):
     folders: bool = False
 
 
-SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {
-    PluginKind.REWARD: RewardSpec,
-    PluginKind.INFERENCE: InferenceBackendSpec,
-    PluginKind.TRAINING: TrainingBackendSpec,
-    PluginKind.ESTIMATOR: AdvantageSpec,
-    PluginKind.LOSS: LossSpec,
-    PluginKind.ALGORITHM: AlgorithmSpec,
-    PluginKind.TRACKER: TrackerSpec,
-    PluginKind.RUNTIME: RuntimeSpec,
-    PluginKind.TRANSFER: WeightTransferSpec,
-    PluginKind.SANDBOX: SandboxSpec,
-    PluginKind.COMMAND: CommandSpec,
-    PluginKind.DATA: DataSourceSpec,
+_KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
+    PluginKind.REWARD: (RewardSpec, "reward", "rewards"),
+    PluginKind.INFERENCE: (InferenceBackendSpec, "inference backend", "inference_backends"),
+    PluginKind.TRAINING: (TrainingBackendSpec, "training backend", "training_backends"),
+    PluginKind.ESTIMATOR: (AdvantageSpec, "advantage estimator", "advantage_estimators"),
+    PluginKind.LOSS: (LossSpec, "loss", "losses"),
+    PluginKind.ALGORITHM: (AlgorithmSpec, "algorithm", "algorithms"),
+    PluginKind.TRACKER: (TrackerSpec, "tracker", "trackers"),
+    PluginKind.RUNTIME: (RuntimeSpec, "runtime", "runtimes"),
+    PluginKind.TRANSFER: (WeightTransferSpec, "weight transfer", "weight_transfers"),
+    PluginKind.SANDBOX: (SandboxSpec, "sandbox", "sandboxes"),
+    PluginKind.COMMAND: (CommandSpec, "command", "commands"),
+    PluginKind.DATA: (DataSourceSpec, "data source", "data_sources"),
 }
+SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
+LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}
+"""What a kind is called in a sentence."""
+REGISTERING_HOOKS: Mapping[str, PluginKind] = {f"rlcore_register_{many}": kind for kind, (_, _, many) in _KINDS.items()}

@@ -21,31 +21,16 @@ import rlcore
 from rlcore.api import API_VERSION
 from rlcore.contracts import hookspecs
 from rlcore.contracts.errors import UsageError
-from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
+from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind, Spec
 from rlcore.host import builtin
 from rlcore.host.blame import closest, reason, set_aside
 from rlcore.host.install import install_line
 
-__all__ = ["REGISTERING_HOOKS", "Plugin", "PluginRow", "api_problem", "find_plugins", "overlooked", "switch_notes", "switch_off"]
+__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "overlooked", "switch_notes", "switch_off"]
 
 GROUP = "rlcore"
 _TYPED = "no:"
 """What RLCORE_DISABLE holds in front of a name that ``-p`` was typed for."""
-
-REGISTERING_HOOKS: Mapping[str, PluginKind] = {
-    "rlcore_register_rewards": PluginKind.REWARD,
-    "rlcore_register_inference_backends": PluginKind.INFERENCE,
-    "rlcore_register_training_backends": PluginKind.TRAINING,
-    "rlcore_register_advantage_estimators": PluginKind.ESTIMATOR,
-    "rlcore_register_losses": PluginKind.LOSS,
-    "rlcore_register_algorithms": PluginKind.ALGORITHM,
-    "rlcore_register_trackers": PluginKind.TRACKER,
-    "rlcore_register_runtimes": PluginKind.RUNTIME,
-    "rlcore_register_weight_transfers": PluginKind.TRANSFER,
-    "rlcore_register_sandboxes": PluginKind.SANDBOX,
-    "rlcore_register_commands": PluginKind.COMMAND,
-    "rlcore_register_data_sources": PluginKind.DATA,
-}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,9 +19,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from rlcore.contracts.errors import PluginError, RlcoreError
-from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, PluginKind, Spec
 from rlcore.host.blame import closest, reason, set_aside
-from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
+from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
 from rlcore.host.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
 from rlcore.host.install import NEEDS_EXTRA, install_line
 from rlcore.host.observers import Observers

@@ -23,9 +23,8 @@ from typing import Any
 import cloudpickle
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
 from rlcore.host.blame import closest, reason, set_aside
-from rlcore.host.catalogue import LABELS
 from rlcore.host.functions import PARAMETERS, gives_accuracy, wrap
 from rlcore.host.targets import BASES, DECLARED, described, misfit
 
