@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from rlcore.config.recipe_check import check_recipe
 from rlcore.config.settings import core_settings, type_name
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind, Spec
 from rlcore.host.registry import Registry
@@ -58,6 +59,7 @@ def options_of(registry: Registry, kind: PluginKind, name: str) -> list[Option]:
     """The options of one plugin, by the key that the user types; for a recipe, its settings and its parts' options."""
     spec = registry.spec(kind, name)
     if isinstance(spec, AlgorithmSpec):
+        check_recipe(registry, name)
         return _recipe_options(registry, spec)
     model = registry.options_model(kind, name)
     table = _OPTIONS[kind].format(name=spec.name) if kind in _OPTIONS else f"{_PLACE[kind][0]}.options"
@@ -75,8 +77,12 @@ def _recipe_options(registry: Registry, recipe: AlgorithmSpec) -> list[Option]:
     source = f"recipe {recipe.name}"
     parts = {"algorithm.estimator": recipe.estimator, "algorithm.loss": recipe.loss}
     settings = {path: _recipe_option(path, name, source, None) for path, name in parts.items()}
-    for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):
-        settings |= {option.path: option for option in options_of(registry, kind, part)}
+    of_parts = [options_of(registry, PluginKind.ESTIMATOR, recipe.estimator), options_of(registry, PluginKind.LOSS, recipe.loss)]
+    both = {option.path for option in of_parts[0]} & {option.path for option in of_parts[1]}
+    for path, options in zip(parts, of_parts, strict=True):
+        for option in options:
+            place = f"{path}_options.{option.path.rpartition('.')[2]}" if option.path in both else option.path
+            settings[place] = replace(option, path=place)
     for path, (value, reference) in recipe.defaults.items():
         from_whom = f"{source}: {reference}" if reference else source
         settings[path] = _recipe_option(path, value, from_whom, settings.get(path))
@@ -172,7 +178,11 @@ def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
     """Everything that ``rlcore show KIND NAME --json`` prints."""
     spec = registry.spec(kind, name)
     options = options_of(registry, kind, name)
-    own = [field.name for field in fields(spec) if field.name not in {base.name for base in fields(Spec)} | {"defaults"}]
+    common = {field.name for field in fields(Spec)} | {"defaults"}
+    own = {field.name: getattr(spec, field.name) for field in fields(spec) if field.name not in common}
+    if record := own.pop("capabilities", None):
+        own |= {field.name: getattr(record, field.name) for field in fields(record)}
+    own = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in own.items()}
     typed = name if ":" in name else spec.name
     return {
         "kind": str(kind),
@@ -183,7 +193,7 @@ def describe(registry: Registry, kind: PluginKind, name: str) -> dict[str, Any]:
         "owner": registry.owner(kind, name),
         "version": registry.version(kind, name),
         "target": spec.target,
-        "properties": {field: to_jsonable_python(getattr(spec, field), fallback=str) for field in own},
+        "properties": {name: to_jsonable_python(value, fallback=str) for name, value in own.items()},
         "options": [{field.name: getattr(option, field.name) for field in fields(option)} for option in options],
         "toml": toml_of(kind, typed, options),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.config.this_machine import checked_here
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.registry import Registry
@@ -50,7 +51,7 @@ def train(
 
     Raises UsageError (and its children) before anything is written, RunError once the run has started.
     """
-    plan = make_plan(config, loss=loss, estimator=estimator, reward=reward, runtime=runtime, trackers=trackers, **overrides)
+    plan = checked_here(make_plan(config, loss=loss, estimator=estimator, reward=reward, runtime=runtime, trackers=trackers, **overrides))
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     from rlcore.runtime import run

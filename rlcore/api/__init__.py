@@ -1,5 +1,21 @@
 """The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch.
 
+to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
+              AlgorithmSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec,
+              SandboxSpec, CommandSpec
+rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
+algorithms    AdvantageEstimator, RewardBatch; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
+engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
+weights       Snapshot, Tensor, Probe
+trackers      Tracker, RunInfo
+records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
+errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
+              (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
+
+``help(rlcore.api.Reward)`` explains one of them. Pages of their own, for the other kinds of plugin: ``rlcore.api.commands``, ``data``,
+``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
+
 A name is imported when it is first used: a plugin's entry module asks for specs and ``hookimpl`` only, so that listing what is installed
 (``rlcore --help``) loads no numpy.
 """
@@ -27,9 +43,7 @@ if TYPE_CHECKING:
         AdvantageEstimator,
         AsyncReward,
         InferenceBackend,
-        InferenceCapabilities,
         InferenceContext,
-        InFlight,
         Loss,
         Need,
         Objective,
@@ -39,7 +53,6 @@ if TYPE_CHECKING:
         Tokenizer,
         Tracker,
         TrainingBackend,
-        TrainingCapabilities,
         TrainingContext,
         Which,
     )
@@ -50,6 +63,8 @@ if TYPE_CHECKING:
         CommandSpec,
         DataSourceSpec,
         InferenceBackendSpec,
+        InferenceCapabilities,
+        InFlight,
         LossSpec,
         PluginKind,
         RewardSpec,
@@ -57,6 +72,7 @@ if TYPE_CHECKING:
         SandboxSpec,
         TrackerSpec,
         TrainingBackendSpec,
+        TrainingCapabilities,
         WeightTransferSpec,
     )
     from rlcore.contracts.types import (
@@ -161,4 +177,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """Without the names of ``__all__``: for each of them ``help(rlcore.api)`` would print the whole class, and all that it inherits."""
+    return sorted({"API_VERSION", *globals()} - set(__all__))

@@ -9,7 +9,7 @@
 
 A plugin registers it with ``CommandSpec(name="report", summary="…", target="my_package.module:ReportCommand")``. If it raises an error of
 ``rlcore.api`` (``UsageError``, ``RunError``, …), ``rlcore`` prints the sentence and ends with the error's exit code; with ``--json`` it
-prints the sentence as a JSON object too. ``docs/commands.md`` is the manual; ``rlcore.testing.check_command`` checks a command.
+prints the sentence as a JSON object too. ``rlcore.testing.check_command`` checks a command.
 
 ``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
 there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised.

@@ -13,7 +13,7 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
 - *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
 
-``rlcore.testing.RuntimeSuite`` checks a runtime; ``docs/runtimes.md`` is the manual.
+``rlcore.testing.RuntimeSuite`` checks a runtime.
 """
 
 from __future__ import annotations

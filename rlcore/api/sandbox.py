@@ -5,8 +5,7 @@
 b'2\\n'
 
 A reward opens it in ``open``, closes it in ``close``, puts ``SandboxOptions`` into its own options, and leaves ``SandboxError`` alone: the
-engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``. What each level
-promises, and two examples, a reward for SQL and a sandbox elsewhere: docs/sandbox.md.
+engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``.
 """
 
 from __future__ import annotations

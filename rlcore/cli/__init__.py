@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
+    from rlcore.contracts.errors import RlcoreError
     from rlcore.contracts.specs import CommandSpec
     from rlcore.host.discovery import Plugin
 
@@ -44,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _not_written(error, "--json" in words)
     except RlcoreError as error:
-        _show_cause(error)
-        _report(" ".join(str(error).split()), "--json" in words)
+        _report(" ".join(str(error).split()) + _show_cause(error), "--json" in words)
         return error.exit_code
     except KeyboardInterrupt:
         _report("interrupted", "--json" in words)
@@ -63,12 +63,20 @@ def _prepare_streams() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-def _show_cause(error: BaseException) -> None:
-    """If a plugin's own code failed: its traceback, above the sentence that names the plugin."""
-    if getattr(error, "exit_code", 1) == 1 and error.__cause__ is not None:
+def _show_cause(error: RlcoreError) -> str:
+    """If a plugin's own code failed in a run: print its traceback, above the sentence that names the plugin. If it failed before: return
+    what ends the sentence and says how to see the traceback."""
+    from rlcore.contracts.errors import PluginError, RlcoreError
+    from rlcore.host.blame import SHOW_TRACEBACK
+
+    if error.__cause__ is None or isinstance(error.__cause__, RlcoreError):
+        return ""
+    if error.exit_code == 1 or os.environ.get("RLCORE_TRACEBACK"):
         import traceback
 
         traceback.print_exception(error.__cause__)
+        return ""
+    return f" ({SHOW_TRACEBACK})" if isinstance(error, PluginError) else ""
 
 
 def _not_written(error: OSError, as_json: bool) -> int:
@@ -99,6 +107,11 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
+    if words[0] == "-p":
+        from rlcore.host.discovery import switch_off
+
+        switch_off(words[1] if len(words) > 1 else "")
+        return _run(words[2:])
     if words[0] in ("-V", "--version"):
         from rlcore import __version__
 
@@ -131,13 +144,13 @@ def _help() -> str:
     width = max(map(len, commands))
     return "\n".join(
         [
-            "usage: rlcore COMMAND …",
+            "usage: rlcore [-p no:NAME …] COMMAND …",
             "",
             "Reinforcement learning of language models on verifiable rewards.",
             "",
             *(f"  {name:<{width}}   {line}" for name, line in commands.items()),
             *(["", f"Installed but broken: {broken}; rlcore plugins says why."] if broken else []),
             "",
-            "rlcore COMMAND --help says more; rlcore --version names the version.",
+            "rlcore COMMAND --help says more; rlcore --version names the version; rlcore -p no:NAME COMMAND … runs it without a plugin.",
         ]
     )

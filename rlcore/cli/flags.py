@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.cli.parser import CollectWords, Parser
-from rlcore.config.layers import Typed
+from rlcore.config.layers import Typed, spoken
 from rlcore.config.model import RunConfig
-from rlcore.config.plan import peek, plugin_settings
+from rlcore.config.options import plugin_settings
+from rlcore.config.plan import peek
 from rlcore.config.settings import Setting, core_settings, expected, model_settings
 from rlcore.config.values import arity
 from rlcore.contracts.specs import PluginKind
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_train_flags", "train_flags"]
 
+_COMMON = {
+    "what is run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
+    "batches and sampling": "training.train_batch_size sampling.num_generations data.max_prompt_tokens sampling.max_new_tokens "
+    "sampling.temperature training.train_microbatch_size inference.inference_microbatch_size",
+    "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness",
+    "where it runs": "inference.name training.name inference.num_inferencer training.num_trainers inference.device training.device",
+    "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
+}
+"""The settings that ``--help`` shows, by the title of their group; ``--help-all`` shows the others below them."""
 _WORDS = {"a whole number": "INT", "a finite number": "NUMBER", "a text": "TEXT", "a table": "JSON", "a pair": "NUMBER"}
 
 
@@ -38,17 +48,21 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
     choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
     """
     parser.set_defaults(typed={})
-    taken = set(parser._option_string_actions)
+    parser.add_argument("--help-all", action="help", help="show every flag, not the common ones only")
+    taken = set(map(_plain, parser._option_string_actions))
+    settings = dict(core_settings())
+    for title, paths in _COMMON.items():
+        group = parser.add_argument_group(title)
+        for path in paths.split():
+            _add(group, settings.pop(path), taken, {})
     groups: dict[str, Any] = {}
-    for setting in core_settings().values():
+    for setting in settings.values():
         section = setting.section
         if section not in groups:
-            doc = (
-                RunConfig.model_fields[section].annotation.__doc__ if section != "rewards" else RunConfig.model_fields[section].description
-            )
-            title, _, text = (doc or section).partition("\n")[0].partition(": ")
-            groups[section] = parser.add_argument_group(f"{title.strip()}", text.rstrip("."))
-        _add(groups[section], setting, taken)
+            field = RunConfig.model_fields[section]
+            doc = field.description if section == "rewards" else field.annotation.__doc__
+            groups[section] = parser.add_argument_group((doc or section).partition("\n")[0].rstrip("."))
+        _add(groups[section], setting, taken, {}, rare=True)
     parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {})
 
 
@@ -62,28 +76,33 @@ def _metavar(setting: Setting) -> Any:
     return first or "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"
 
 
-def _add(group: Any, setting: Setting, taken: set[str], shared: Collection[str] = ()) -> None:
-    spellings = [flag for flag in setting.spellings if flag not in taken and flag not in shared]
-    taken.update(spellings)
+def _plain(flag: str) -> str:
+    """One spelling for the two that a flag of several words has."""
+    return flag.replace("_", "-")
+
+
+def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str, Sequence[Setting]], *, rare: bool = False) -> None:
+    """``taken``: spellings of others, as ``_plain`` has them. ``uses``: the options of plugins that have a spelling."""
+    spellings = [flag for flag in setting.spellings if _plain(flag) not in taken and len(uses.get(flag, ())) < 2]
+    if not spellings:  # of a plugin that is chosen twice, which the rules refuse
+        return
     kind = arity(setting.type)
     common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
     text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
+    told = {"help": argparse.SUPPRESS, "rare_help": text} if rare else {"help": text}
     if kind == "bool":
-        group.add_argument(*spellings, nargs="?", const="true", metavar="", help=text, **common)
+        group.add_argument(*spellings, nargs="?", const="true", metavar="", **told, **common)
         negated = [f"--no-{flag[2:]}" for flag in spellings if flag.startswith("--")]
         negated += [f"--no_{flag[2:]}" for flag in spellings if flag.startswith("--") and "_" in flag]
-        action = group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
-        taken.update(action.option_strings)
+        negated = [flag for flag in negated if _plain(flag) not in taken and flag not in uses]
+        group.add_argument(*negated, nargs=0, help=argparse.SUPPRESS, negated=True, **common)
         return
     nargs = "+" if kind in ("many", 2) else None
-    group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), help=text, pair=kind == 2, **common)
+    group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), **told, pair=kind == 2, **common)
 
 
 def _shown_default(setting: Setting) -> str:
-    value = setting.default
-    if isinstance(value, tuple | list):
-        return " ".join(str(item) for item in value) or "none"
-    return str(value).lower() if isinstance(value, bool) else "none" if value in (None, {}, "") else str(value)
+    return "none" if setting.default in (None, (), [], {}, "") else spoken(setting.default)
 
 
 def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any]) -> None:
@@ -93,8 +112,10 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
 
         registry = Found.discover()
         parser.set_defaults(registry=registry)
+    for action in parser._actions if "--help-all" in words else ():
+        action.help = getattr(action, "rare_help", "") or action.help
     files, flags = _peeked(parser, words)
-    if "-h" in words or "--help" in words:
+    if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]
     chosen = peek(files, flags, registry, names)
     table = plugin_settings(chosen)
@@ -102,18 +123,17 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
         for spec in registry.specs(PluginKind.LOSS):
             owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
             table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
-    taken = set(parser._option_string_actions)
+    taken = set(map(_plain, parser._option_string_actions))
     uses: dict[str, list[Setting]] = {}
     for setting in table.values():
         for flag in setting.spellings:
             uses.setdefault(flag, []).append(setting)
-    parser.shared = {flag: settings for flag, settings in uses.items() if len(settings) > 1 and flag not in taken}
+    parser.shared = {flag: settings for flag, settings in uses.items() if len(settings) > 1 and _plain(flag) not in taken}
     groups: dict[str, Any] = {}
     for setting in table.values():
-        title = f"[{setting.path.rpartition('.')[0]}] of {setting.owner}"
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        _add(groups[title], setting, taken, parser.shared)
+        if setting.owner not in groups:
+            groups[setting.owner] = parser.add_argument_group(f"options of {setting.owner}")
+        _add(groups[setting.owner], setting, taken, uses)
 
 
 def _peeked(parser: Parser, words: Sequence[str]) -> tuple[list[Path], dict[str, Typed]]:

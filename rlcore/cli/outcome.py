@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -38,8 +39,9 @@ def show_outcome(summary: Summary, console: Console) -> None:
     if summary.checkpoint is not None:
         say(f"model               {summary.checkpoint / 'model'} (Hugging Face format)")
         say("\nNext:")
-        say(f"  rlcore train {summary.run / 'run.toml'} -m {summary.checkpoint / 'model'}    # train on from here")
-        say(f"  rlcore show config {summary.run / 'run.toml'}    # what was run, and where each value came from")
+        config, model = shlex.quote(str(summary.run / "run.toml")), shlex.quote(str(summary.checkpoint / "model"))
+        say(f"  rlcore train {config} -m {model}    # train on from here")
+        say(f"  rlcore show config {config}    # what was run, and where each value came from")
 
 
 def json_line(summary: Summary) -> str:

@@ -27,7 +27,7 @@ class SectionFormatter(argparse.HelpFormatter):
     """Shows the short and the long spelling of an option, not every alias."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=44, width=min(120, shutil.get_terminal_size().columns))
+        super().__init__(prog, max_help_position=36, width=min(120, shutil.get_terminal_size().columns))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         shown = getattr(action, "shown", ())
@@ -46,13 +46,15 @@ class CollectWords(argparse.Action):
     """Keeps the words of a flag under the path of its setting, and the spelling that was typed: ``args.typed`` is {path: Typed}.
 
     The one collector of flags that are made from settings; what the words mean, their bounds and their errors belong to the settings.
+    ``rare_help``: what ``--help-all`` says of the flag, if ``--help`` leaves it out.
     """
 
-    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, setting: Setting, negated: bool = False, pair: bool = False, rare_help: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.setting = setting
         self.negated = negated
         self.pair = pair
+        self.rare_help = rare_help
         self.shown = tuple(flag for flag in setting.flags if flag in self.option_strings) or tuple(self.option_strings[:1])
 
     def __call__(
@@ -136,8 +138,8 @@ class Parser(argparse.ArgumentParser):
         """The sentence for an option that this command does not have, or that several plugins have."""
         if flag in self.shared:
             settings = self.shared[flag]
-            owners = " and of ".join(f"[{setting.path.rpartition('.')[0]}] of {setting.owner}" for setting in settings)
-            return f"{flag} is an option of {owners}; type {' or '.join(setting.spellings[-1] for setting in settings)}"
+            owners = " and of ".join(setting.owner for setting in settings)
+            return f"{flag} is an option of {owners}; type {' or '.join(setting.long for setting in settings)}"
         known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
         return f"{flag} is not an option of {self.prog}{closest(flag, known)}; type {self.prog} --help for the list"
 

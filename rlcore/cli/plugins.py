@@ -6,7 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from rlcore.config.recipe_check import check_recipe
+from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Command
+from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:
     from rlcore.cli.parser import Parser
@@ -19,25 +22,36 @@ class PluginsCommand(Command):
     """``rlcore plugins``."""
 
     def add_arguments(self, parser: Parser) -> None:
-        """``--json``."""
+        """``--json`` and ``--strict``."""
         parser.description = "list installed plugins: version, API, what each offers, or why it failed"
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+        parser.add_argument("--strict", action="store_true", help="import what each plugin offers as well; exit 1 if any is broken")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Print the table; 0 also if a plugin is broken, because the host works."""
-        described = describe(args.registry)
+        """Print the table; 0 also if a plugin is broken, because the host works, unless it is asked for ``--strict``."""
+        described = describe(args.registry, imported=args.strict)
         if args.json:
             print(json.dumps(described, indent=2))
         else:
             _print_table(described)
-        return 0
+        broken = described["clashes"] or any(plugin["status"] == "broken" for plugin in described["plugins"])
+        return int(args.strict and bool(broken))
 
 
-def describe(registry: Registry) -> dict[str, Any]:
-    """``{"plugins": [one object a plugin], "clashes": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled."""
-    faults = registry.faults()
+def describe(registry: Registry, *, imported: bool = False) -> dict[str, Any]:
+    """``{"plugins": [one object a plugin], "clashes": [sentence], "notes": [sentence]}``; ``status`` is ok, broken or disabled.
+
+    ``imported``: import what the plugins offer, and hold it against what their specs say.
+    """
+    faults = registry.faults(imported=imported)
+    for name in registry.names(PluginKind.ALGORITHM):
+        try:
+            check_recipe(registry, name)
+        except PluginError as error:
+            faults.setdefault((PluginKind.ALGORITHM, name), []).append(str(error))
+    strays, notes = registry.overlooked
     plugins = []
-    for row in registry.rows:
+    for row in (*registry.rows, *strays):
         problems = [*row.problems, *(fault for offer in row.offers for fault in faults.get(offer, []))]
         plugins.append(
             {
@@ -52,7 +66,7 @@ def describe(registry: Registry) -> dict[str, Any]:
                 "problems": problems,
             }
         )
-    return {"plugins": plugins, "clashes": registry.clashes(), "notes": list(registry.notes)}
+    return {"plugins": plugins, "clashes": registry.clashes(), "notes": [*registry.notes, *notes]}
 
 
 def _print_table(described: dict[str, Any]) -> None:

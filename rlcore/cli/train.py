@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,10 @@ from rlcore.cli.parser import Parser
 from rlcore.config import Plan, RunConfig, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.model import DataSource
+from rlcore.config.this_machine import checked_here
 from rlcore.contracts.errors import UsageError
 from rlcore.contracts.interfaces import Command
+from rlcore.host.blame import set_aside
 
 if TYPE_CHECKING:
     from rlcore.host.registry import Registry
@@ -54,7 +57,9 @@ def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True
 
 
 def run_plan(plan: Plan, args: argparse.Namespace) -> int:
-    """Check the data, then print the plan (``args.dry_run``) or run it; UsageError where something is missing. Returns the exit code."""
+    """Check this machine and the data, then print the plan (``args.dry_run``) or run it; UsageError if something is missing. Returns the
+    exit code."""
+    plan = checked_here(plan)
     check_data(plan)
     if args.dry_run:
         from rlcore.cli.plan_view import plan_json, show_plan
@@ -75,9 +80,13 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
-    for note in plan.notes:
+    notes = [note for note in plan.notes if note not in plan.derived]
+    if plan.derived:
+        notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
+    for note in notes:
         console.print(note, markup=False, highlight=False, soft_wrap=True)
-    summary = run_roles(plan, display_on(console))
+    with set_aside() if as_json else nullcontext():
+        summary = run_roles(plan, display_on(console))
     show_outcome(summary, console)
     if as_json:
         print(json_line(summary))

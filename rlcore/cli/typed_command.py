@@ -57,7 +57,7 @@ def _target(registry: Registry, name: str) -> type[Command]:
     except PluginError as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
-        raise
+        raise PluginError(str(error)) from None
     return target
 
 

@@ -14,8 +14,8 @@ from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
-from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
+from rlcore.contracts.specs import LABELS, AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
+from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 
@@ -50,6 +50,16 @@ class Part:
         """``loss clipped of rlcore``."""
         return f"{LABELS[self.kind]} {self.name} of {self.owner}"
 
+    @property
+    def own_table(self) -> str:
+        """Of a loss or an estimator, where an option stands whose name the other one has too; "" of other plugins."""
+        return f"{self.path}_options" if self.options_path == "algorithm.options" else ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of its options."""
+        return tuple(self.model.model_fields) if self.model else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
@@ -73,6 +83,11 @@ class Chosen:
         part = self.parts.get(path)
         return part.spec if part else None
 
+    def place(self, part: Part, key: str) -> str:
+        """The path of an option of the part: in its own table if loss and estimator both have one of that name."""
+        twin = any(other is not part and other.options_path == part.options_path and key in other.fields for other in self)
+        return f"{part.own_table if twin and part.own_table else part.options_path}.{key}"
+
 
 def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
     """The training backend with ``auto`` resolved, and why."""
@@ -81,7 +96,8 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
         return section.name, ""
     specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
     if section.pipeline_parallel_size > 1:
-        return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if spec.pipeline]), "pipeline_parallel_size > 1"
+        able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
+        return _preferred(registry, PluginKind.TRAINING, able), "pipeline_parallel_size > 1"
     return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
 
 
@@ -147,7 +163,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     for kind, path, name in wanted:
         if path in autos and name == "auto":
             continue
-        by = recipe.name if recipe and path in autos and path.startswith("algorithm.") else ""
+        owner = registry.owner(PluginKind.ALGORITHM, config.algorithm.name) if recipe else ""
+        by = f"recipe {recipe.name} of {owner}" if recipe and path in autos and path.startswith("algorithm.") else ""
         found = _find(kind, name, path, registry, draft, by)
         if isinstance(found, Missing):
             missing.append(found)
@@ -158,16 +175,16 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:
-    """``recipe``: the one that names the part, "" where the user does."""
+    """``recipe``: what names the part, "" if the user does."""
     try:
         spec = registry.spec(kind, name)
         model = None if kind is PluginKind.ALGORITHM else registry.options_model(kind, name)
         owner = registry.owner(kind, name)
     except NotInstalledError as error:
-        named = f", which recipe {recipe} names," if recipe else ""
+        named = f", which {recipe} names," if recipe else ""
         return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip)
     except PluginError as error:
-        where = draft.where(path) or (f"recipe {recipe}: " if recipe else "")
+        where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
     return Part(kind=kind, path=path, name=name, options_path=_options_path(path, spec), spec=spec, owner=owner, model=model)
 

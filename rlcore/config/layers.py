@@ -9,13 +9,15 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
+from rlcore.config.file_paths import as_read, seen_from
 from rlcore.config.model import RunConfig
-from rlcore.config.settings import Setting, alternatives, core_settings
+from rlcore.config.settings import Setting, core_settings
 from rlcore.config.toml_text import line_of, read_toml
 from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError
@@ -54,6 +56,10 @@ class Origin:
     def __str__(self) -> str:
         return self.detail or self.layer
 
+    def cite(self, path: str, value: Any) -> str:
+        """The setting and its value: ``-zero 2``, ``zero_stage = 2 (run.toml)``."""
+        return f"{self} {spoken(value)}" if self.layer == "flag" else f"{path.rpartition('.')[2]} = {spoken(value)} ({self})"
+
 
 class Typed(NamedTuple):
     """A flag as it was typed: its spelling and its words, not yet read as a type."""
@@ -71,8 +77,8 @@ class Layer:
     data: Mapping[str, Any]
     text: str = ""
     typed: Mapping[str, Typed] = field(default_factory=dict)
-    moved: tuple[str, str] = ("", "")
-    """(path now, path in this layer), where a later layer gave a value of this one another place."""
+    moved: Mapping[str, str] = field(default_factory=dict)
+    """Path now -> path in this layer, of values that were given another place."""
 
     def origin(self, path: str) -> Origin:
         """The origin of the value that this layer gave to ``path``."""
@@ -96,16 +102,17 @@ class Layer:
     def place(self, path: str) -> str:
         """Where to look: "run.toml, line 4", "-tbs", "recipe dapo"."""
         if self.name == "file":
-            now, there = self.moved
-            line = line_of(self.text, there + path.removeprefix(now) if now and path.startswith(now) else path)
+            now = max((known for known in self.moved if path.startswith(known)), key=len, default="")
+            line = line_of(self.text, self.moved[now] + path.removeprefix(now) if now else path)
             return f"{self.detail}, line {line}" if line else self.detail
         return self.origin(path).detail
 
 
 def file_layer(path: Path) -> Layer:
-    """The settings of one TOML file; "none" reads as None where a setting may be none."""
+    """The settings of one TOML file; "none" reads as None where a setting may be none, and paths are seen from the file's folder."""
     data, text = read_toml(path)
-    return Layer(name="file", detail=str(path), data=_spelled_none(data), text=text)
+    folder = "" if path.parent.resolve() == Path.cwd() else str(path.parent)
+    return Layer(name="file", detail=str(path), data=as_read(data, RunConfig, partial(seen_from, folder)), text=text)
 
 
 def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:
@@ -155,16 +162,6 @@ def _nested(path: str, value: Any) -> dict[str, Any]:
     return {head: _nested(rest, value) if rest else value}
 
 
-def _spelled_none(data: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(data)
-    for path, setting in core_settings().items():
-        section, _, key = path.partition(".")
-        table = found.get(section)
-        if isinstance(table, Mapping) and table.get(key) == "none" and type(None) in alternatives(setting.type):
-            found[section] = {**table, key: None}
-    return found
-
-
 @dataclass(frozen=True, kw_only=True)
 class Draft:
     """Merged settings, and the layer of each: ``owners`` maps dotted paths of leaves to their layer."""
@@ -203,7 +200,7 @@ class Draft:
         if layer is not None and layer.name == "flag":
             return layer.said(path, value)
         where = layer.place(path) if layer else "default"
-        return f"{path.rpartition('.')[2]} = {spoken(value)} ({where})"
+        return Origin("core", where).cite(path, value)
 
 
 def combine(layers: Sequence[Layer]) -> Draft:
@@ -249,7 +246,7 @@ def _name_again(into: dict[str, Any], name: Any, owners: dict[str, Layer], layer
     index = next(same, None)
     if index is None:
         return False
-    whole = replace(owners["rewards"], moved=("rewards.0", f"rewards.{index}")) if "rewards" in owners else layer
+    whole = replace(owners["rewards"], moved={"rewards.0": f"rewards.{index}"}) if "rewards" in owners else layer
     kept = {f"rewards.0.{key}": owners.get(f"rewards.{index}.{key}", whole) for key in entries[index]}
     _disown(owners, "rewards")
     into["rewards"] = [{**entries[index], "name": name}]

@@ -7,6 +7,7 @@ from that. Rules between settings stand in ``rules.py``; nothing here knows file
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +20,7 @@ __all__ = [
     "InferenceSection",
     "LogSection",
     "ModelSection",
+    "PathKind",
     "Policy",
     "RewardBudget",
     "RewardEntrySection",
@@ -44,6 +46,19 @@ Decay = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=86400, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Name = Annotated[str, Field(min_length=1)]
+
+
+class PathKind(Enum):
+    """How a text is a path; the type of a setting names it, and ``file_paths.py`` acts on it."""
+
+    ALWAYS = "a path"
+    PERHAPS = "a path, or a name of the hub or of a data source"
+    CODE = "the name of a plugin, or FILE.py:NAME"
+
+
+Folder = Annotated[str, Field(min_length=1), PathKind.ALWAYS]
+Source = Annotated[str, Field(min_length=1), PathKind.PERHAPS]
+PluginName = Annotated[str, Field(min_length=1), PathKind.CODE]
 Auto = Literal["auto"]
 Policy = Literal["train", "mask", "stop"]
 """What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
@@ -76,16 +91,16 @@ class RunSection(Section):
 
     project: Name = setting("rlcore", "-p", help="name of the project: runs go to <run_dir>/<project>/")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
-    runtime: Name = setting("auto", help="where the roles run; auto: one process, several for more producers or trainers")
+    runtime: PluginName = setting("auto", help="where the roles run; auto: one process, several for more producers or trainers")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
     max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
-    run_dir: Name = setting("runs", help="folder of all runs")
+    run_dir: Folder = setting("runs", help="folder of all runs")
     placement: Literal["split", "colocated"] = setting(
         "split", help="split: producers and trainers have devices of their own; colocated: they take turns on the same ones"
     )
     master_address: Name | None = setting(None, help="address of the head node of a cluster to join")
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = setting(None, help="port for the collectives of the trainers")
-    ray_dir: Name | None = setting(None, help="folder for the runtime's own temporary files")
+    ray_dir: Folder | None = setting(None, help="folder for the runtime's own temporary files")
     enable_profiling: bool = setting(False, help="write a profile of every role")
     options: dict[str, Any] = Field(default={}, description="options of the runtime")
 
@@ -93,24 +108,26 @@ class RunSection(Section):
 class ModelSection(Section):
     """[model]: the policy to start from."""
 
-    model: str = setting("", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)")
-    tokenizer_path: Name | None = setting(None, help="folder of the tokenizer, where it is not the model's")
+    model: Annotated[str, PathKind.PERHAPS] = setting(
+        "", "-m", help="folder of a Hugging Face checkpoint, or its hub name org/name (required)"
+    )
+    tokenizer_path: Source | None = setting(None, help="folder of the tokenizer, where it is not the model's")
     trust_remote_code: bool = setting(False, help="run Python code that model or tokenizer bring along (auto_map); off: refuse them")
 
 
 class DataSource(Section):
     """One of several data sets, how many times its rows count, and what reads it: auto is what the path's prefix or suffix says."""
 
-    path: Name
+    path: Source
     ratio: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 1.0
-    source: Name = "auto"
+    source: PluginName = "auto"
     options: dict[str, Any] = Field(default={}, description="options of the data source")
 
 
 class DataSection(Section):
     """[data]: the prompts."""
 
-    dataset: str | Listed[Name | DataSource] = setting(
+    dataset: Annotated[str, PathKind.PERHAPS] | Listed[Source | DataSource] = setting(
         "", "-d", help="data file, or several; in a file also {path, ratio, source, options} (required)"
     )
     system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
@@ -145,7 +162,7 @@ class SamplingSection(Section):
 class InferenceSection(Section):
     """[inference]: the producers."""
 
-    name: Name = setting("transformers", "-b", "--backend", help="inference backend")
+    name: PluginName = setting("transformers", "-b", "--backend", help="inference backend")
     num_inferencer: Workers = setting(1, "-i", help="number of producers")
     inference_batch_size: Count | Auto = setting("auto", "-ibs", help="prompts in flight per producer; auto: train_batch_size")
     inference_microbatch_size: Count | Auto = setting(
@@ -160,7 +177,9 @@ class InferenceSection(Section):
 class TrainingSection(Section):
     """[training]: the trainers, their batches and the optimizer."""
 
-    name: Name = setting("auto", "--trainer", help="training backend; auto: of those installed, one that can do what the run asks for")
+    name: PluginName = setting(
+        "auto", "--trainer", help="training backend; auto: of those installed, one that can do what the run asks for"
+    )
     num_trainers: Workers = setting(1, "-t", help="number of trainer processes")
     train_batch_size: Count = setting(32, "-tbs", help="prompts per update, over all trainers")
     train_minibatch_size: Count | Auto = setting(
@@ -192,9 +211,9 @@ class TrainingSection(Section):
 class AlgorithmSection(Section):
     """[algorithm]: the recipe, its parts, and what the core applies around them."""
 
-    name: Name = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
-    estimator: Name = setting("auto", help="advantage estimator; auto: the recipe's")
-    loss: Name = setting("auto", help="loss; auto: the recipe's")
+    name: PluginName = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
+    estimator: PluginName = setting("auto", help="advantage estimator; auto: the recipe's")
+    loss: PluginName = setting("auto", help="loss; auto: the recipe's")
     loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting(
         "sample_level", help="how token losses are averaged"
     )
@@ -222,6 +241,8 @@ class AlgorithmSection(Section):
         "auto", help="where that weight is held, or kept; auto: 0 2, masked 0.5 5; none: unbounded"
     )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
+    loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone: for a name that the estimator has too")
+    estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone: for a name that the loss has too")
 
 
 class RewardPolicy(Section):
@@ -246,7 +267,7 @@ class RewardBudget(Section):
 class RewardEntrySection(Section):
     """[[rewards]]: one reward of the run."""
 
-    name: Name
+    name: PluginName
     weight: Finite = 1.0
     options: dict[str, Any] = Field(default={}, description="options of the reward")
     deadline: Seconds | Auto = setting("auto", help="seconds that a reward has for one response; auto: as long as it asks for")
@@ -273,7 +294,7 @@ class ScheduleSection(Section):
 class WeightsSection(Section):
     """[weights]: how new weights reach the producers."""
 
-    transport: Name = setting("auto", help="how weights travel; auto: the way that reaches no farther than it must")
+    transport: PluginName = setting("auto", help="how weights travel; auto: the way that reaches no farther than it must")
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
     deadline: Seconds = setting(120.0, "--weights-deadline", help="seconds that a transfer of weights may stand still before the run ends")
     options: dict[str, Any] = Field(default={}, description="options of the weight transfer")
@@ -282,21 +303,21 @@ class WeightsSection(Section):
 class EvalSection(Section):
     """[eval]: held-out tasks."""
 
-    eval_dataset: dict[str, Name] = setting({}, "-ed", help='held-out files by task, as JSON: {"task": "path.jsonl"}')
+    eval_dataset: dict[str, Source] = setting({}, "-ed", help='held-out files by task, as JSON: {"task": "path.jsonl"}')
     eval_interval: Whole = setting(0, "-ei", help="updates between evaluations; 0: none in between")
     eval_temperature: NonNegative = setting(0.6, help="temperature of evaluation; 0: greedy")
     eval_max_new_tokens: Count | None = setting(None, help="longest response in evaluation; none: max_new_tokens")
-    eval_save_dir: Name | None = setting(None, "-esd", help="folder for evaluation logs, instead of the run folder")
+    eval_save_dir: Folder | None = setting(None, "-esd", help="folder for evaluation logs, instead of the run folder")
 
 
 class LogSection(Section):
     """[log]: what is written."""
 
     save_interval: Whole = setting(0, "-si", help="updates between checkpoints; 0: only at the end")
-    save_dir: Name | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
-    rollout_save_dir: Name | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
+    save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
+    rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
-    trackers: Listed[Name] = setting((), help="where metrics go besides metrics.jsonl")
+    trackers: Listed[PluginName] = setting((), help="where metrics go besides metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 

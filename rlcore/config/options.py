@@ -1,13 +1,14 @@
 """Options of the chosen plugins: gathered from the tables beside their names, validated by each plugin's own model.
 
 Options belong to the plugin chosen beside them: where a later layer chooses another plugin, options of earlier layers that it does not
-have are dropped with a note; options that it does not have in the same or a later layer are refused.
+have are dropped with a note; options that it does not have in the same or a later layer are refused. Loss and estimator share the table
+``algorithm.options``; an option that both have stands in ``algorithm.loss_options`` and ``algorithm.estimator_options``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -18,11 +19,11 @@ from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import Setting, alternatives, bare, core_settings, model_settings, whole_type
 from rlcore.config.values import from_text
-from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest
 
-__all__ = ["Options", "gather_options", "spread_reward_flags"]
+__all__ = ["Options", "gather_options", "in_place", "plugin_settings", "spread_reward_flags"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,23 +40,63 @@ def gather_options(config: RunConfig, chosen: Chosen, draft: Draft) -> Options:
     """Validate the options of every chosen plugin; ConfigError with the path that the user typed."""
     by_table: dict[str, list[Part]] = {}
     for part in chosen:
-        by_table.setdefault(part.options_path, []).append(part)
+        for path in (part.options_path, *([part.own_table] if part.own_table else [])):
+            by_table.setdefault(path, []).append(part)
     instances: dict[str, BaseModel | None] = {}
+    given: dict[str, Any] = {}
     tables: dict[str, dict[str, Any]] = {}
     _check_shared(by_table, draft)
     notes = _ownerless(config, by_table, chosen, draft)
     for path, parts in by_table.items():
-        given = dict(get_path(config, path) or {})
         open_parts = path == "algorithm.options" and len(parts) < 2
-        given, dropped = _known(given, path, parts, draft, keep=open_parts)
+        kept, dropped = _known(dict(get_path(config, path) or {}), path, parts, chosen, draft, keep=open_parts)
         notes += dropped
-        tables[path] = dict(given) if open_parts else {}
-        for part in parts:
-            instance = _validated(given, part, draft)
-            instances[part.path] = instance
-            if instance is not None:
-                tables[path].update(instance.model_dump(mode="json"))
+        given.update({f"{path}.{key}": value for key, value in kept.items()})
+        tables[path] = kept if open_parts else {}
+    for part in chosen:
+        places = {key: chosen.place(part, key) for key in part.fields}
+        instance = _validated({key: given[place] for key, place in places.items() if place in given}, part, chosen, draft)
+        instances[part.path] = instance
+        for key, value in instance.model_dump(mode="json").items() if instance is not None else ():
+            tables[chosen.place(part, key).rpartition(".")[0]][key] = value
     return Options(instances=instances, tables=tables, notes=tuple(notes))
+
+
+def in_place(layer: Layer, chosen: Chosen) -> Layer:
+    """The layer with every option of loss and estimator where ``Chosen.place`` has it: what ``algorithm.loss_options`` says of an option
+    that the loss alone has, and what a recipe says of one that both have, if one of them is not the recipe's own."""
+    data, moved = layer.data, dict(layer.moved)
+    own = [part for part in chosen if part.own_table and part.path in chosen.autos]
+    for part in chosen:
+        for key in part.fields if part.own_table else ():
+            place, there = chosen.place(part, key), f"{part.own_table}.{key}"
+            if place == there and layer.name == "recipe" and own == [part]:
+                there = f"{part.options_path}.{key}"
+            head = there.rpartition(".")[0]
+            table = get_path(data, head)
+            if place == there or not isinstance(table, Mapping) or key not in table:
+                continue
+            if key in (get_path(data, place.rpartition(".")[0]) or {}):
+                raise ConfigError(f"{layer.place(there)}: {there} and {place} are one option, {key} of {part.label}; keep one of them")
+            data = replaced(replaced(data, place, table[key]), head, {name: value for name, value in table.items() if name != key})
+            moved[place] = there
+    return replace(layer, data=data, moved=moved)
+
+
+def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
+    """The options of the chosen plugins as settings, by their place; those of rewards have the place of the reward in the list.
+    Options of data sources have no flag: several data sets may have the same one."""
+    table: dict[str, Setting] = {}
+    for part in chosen:
+        if part.model is None or part.path.startswith("data."):
+            continue
+        prefix, long = part.options_path, part.path.removeprefix("algorithm.") if part.own_table else part.options_path
+        if part.kind is PluginKind.REWARD:
+            prefix, long = "rewards.options", f"rewards.{part.spec.name}"
+        for setting in model_settings(part.model, prefix, part.label, long=long).values():
+            path = chosen.place(part, setting.key)
+            table[path] = replace(setting, path=path)
+    return table
 
 
 def _check_shared(by_table: Mapping[str, Sequence[Part]], draft: Draft) -> None:
@@ -92,13 +133,12 @@ def _ownerless(config: RunConfig, by_table: Mapping[str, Sequence[Part]], chosen
     return notes
 
 
-def _fields(part: Part) -> list[str]:
-    return list(part.model.model_fields) if part.model else []
-
-
-def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft, *, keep: bool) -> tuple[dict[str, Any], list[str]]:
+def _known(
+    given: dict[str, Any], path: str, parts: Sequence[Part], chosen: Chosen, draft: Draft, *, keep: bool
+) -> tuple[dict[str, Any], list[str]]:
     """What the parts have; notes on what was dropped. ``keep``: a part is not installed, so what it has is not known."""
-    fields = [name for part in parts for name in _fields(part)]
+    places = {chosen.place(part, name) for part in parts for name in part.fields}
+    fields = [name for part in parts for name in part.fields]
     kept: dict[str, Any] = {}
     names = [f"{path.rpartition('.')[0]}.name", *(part.path for part in parts)]
     names_rank = max(draft.rank(name) for name in names)
@@ -108,10 +148,10 @@ def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft
     for key, value in given.items():
         here = f"{path}.{key}"
         origin = draft.origin(here)
-        if key in fields or keep:
+        if here in places or keep:
             kept[key] = value
-        elif origin.layer == "recipe" and not replaced:
-            raise PluginError(f"{origin} sets the option {key}, and {who}, its own parts, have no such option{closest(key, fields)}")
+        elif key in fields and (origin.layer != "recipe" or not replaced):
+            raise _ambiguous(here, parts, draft)
         elif origin.layer == "recipe" or (draft.rank(here) < names_rank and origin.layer != "flag"):
             dropped.append(f"{key} ({origin})")
         else:
@@ -121,10 +161,18 @@ def _known(given: dict[str, Any], path: str, parts: Sequence[Part], draft: Draft
     return kept, [f"options of [{path}] that do not apply, for they are not options of {who}: {', '.join(dropped)}"]
 
 
-def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel | None:
+def _ambiguous(path: str, parts: Sequence[Part], draft: Draft) -> ConfigError:
+    """An option of the shared table that both of its plugins have."""
+    key = path.rpartition(".")[2]
+    both = " and ".join(part.label for part in parts)
+    places = " or ".join(f"[{part.own_table}]" for part in parts)
+    flags = " or ".join(f"--{part.path.partition('.')[2]}.{key.replace('_', '-')}" for part in parts)
+    return ConfigError(f"{draft.where(path)}{path} is an option of {both}; write {key} in {places}, or type {flags}")
+
+
+def _validated(mine: Mapping[str, Any], part: Part, chosen: Chosen, draft: Draft) -> BaseModel | None:
     if part.model is None:
         return None
-    mine = {key: value for key, value in given.items() if key in part.model.model_fields}
     try:
         for key, value in mine.items():
             kinds = [bare(shape) for shape in alternatives(whole_type(part.model.model_fields[key]))]
@@ -133,12 +181,14 @@ def _validated(given: Mapping[str, Any], part: Part, draft: Draft) -> BaseModel 
                 raise ValidationError.from_exception_data(part.name, [{"type": f"{number.__name__}_type", "loc": (key,), "input": value}])
         return part.model.model_validate(mine)
     except ValidationError as error:
-        raise refusal(error, draft, part.model, prefix=part.options_path, owner=part.label) from error
+        loc = error.errors(include_url=False)[0]["loc"]
+        prefix = chosen.place(part, str(loc[0])).rpartition(".")[0] if loc else part.options_path
+        raise refusal(error, draft, part.model, prefix=prefix, owner=part.label) from error
 
 
 def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: Chosen, layer: Layer) -> None:
-    """``--reward-deadline 9`` goes to every reward, ``--rewards.options.scale 5`` to the one chosen reward that has the option; in place,
-    before the options are validated."""
+    """``--reward-deadline 9`` goes to every reward, ``--rewards.boxed.scale 5`` to that one, ``rewards.options.scale`` to the one chosen
+    reward that has the option; in place, before the options are validated."""
     for path, given in flags.items():
         if not path.startswith("rewards."):
             continue
@@ -146,26 +196,25 @@ def spread_reward_flags(draft: Draft, flags: Mapping[str, Any], chosen: Chosen, 
         setting = core_settings().get(path)
         entries = [str(index) for index in range(len(draft.data.get("rewards", ())))]
         if setting is None:
-            part, setting = _taker(key, given, chosen)
-            entries = [part.path.split(".")[1]]
+            setting = _taken(path, given, chosen)
+            entry, _, key = setting.path.removeprefix("rewards.").partition(".")
+            entries = [entry]
         value = from_text(given.words, setting.type) if isinstance(given, Typed) else given
         for entry in entries:
             draft.data["rewards"] = replaced(tuple(draft.data["rewards"]), f"{entry}.{key}", value)
             draft.owners[f"rewards.{entry}.{key}"] = layer.at(f"rewards.{entry}.{key}", given)
 
 
-def _taker(key: str, given: Any, chosen: Chosen) -> tuple[Part, Setting]:
-    """The one reward that has the option ``options.KEY``, and the option."""
-    path = f"rewards.{key}"
-    found = [
-        (part, model_settings(part.model, "rewards.options", part.owner))
-        for part in chosen
-        if part.model and part.kind is PluginKind.REWARD
-    ]
-    takers = [(part, settings[path]) for part, settings in found if path in settings]
-    if len(takers) != 1:
-        whose = " and ".join(part.name for part, _ in takers) or "none of the chosen rewards"
+def _taken(path: str, given: Any, chosen: Chosen) -> Setting:
+    """The option of a reward at a path, or of the one reward that has the option ``rewards.options.KEY``."""
+    settings = plugin_settings(chosen)
+    name = path.rpartition(".")[2]
+    tail = path.removeprefix("rewards")
+    found = [path] if path in settings else [known for known in settings if known.startswith("rewards.") and known.endswith(tail)]
+    if len(found) != 1:
+        whose = (
+            " and ".join(chosen.parts[f"{known.partition('.options.')[0]}.name"].name for known in found) or "none of the chosen rewards"
+        )
         flag = given.flag if isinstance(given, Typed) else f"--{path}"
-        name = key.rpartition(".")[2]
         raise ConfigError(f"{flag}: {whose} has the option {name}; exactly one must, so write it in [[rewards]] of a file")
-    return takers[0]
+    return settings[found[0]]

@@ -19,23 +19,25 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
-from rlcore.config.options import Options, gather_options, spread_reward_flags
+from rlcore.config.options import Options, gather_options, in_place, plugin_settings, spread_reward_flags
+from rlcore.config.recipe_check import check_recipe
 from rlcore.config.rules import Facts, check_required, check_rules, remarks
 from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
-from rlcore.config.settings import Setting, core_settings, model_settings
+from rlcore.config.settings import core_settings
 from rlcore.config.toml_text import to_toml
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, RewardSpec
 from rlcore.host.registry import Registry
 
-__all__ = ["Plan", "peek", "plan_run", "plugin_settings"]
+__all__ = ["Plan", "peek", "plan_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What ``train`` runs. ``notes``: every resolved "auto" and what else the user should read; ``missing``: what keeps it from running
-    here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of ``config.rewards``.
+    """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
+    it from running here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of
+    ``config.rewards``.
     """
 
     config: RunConfig
@@ -43,6 +45,7 @@ class Plan:
     notes: tuple[str, ...]
     missing: tuple[Missing, ...]
     registry: Registry
+    derived: tuple[str, ...] = ()
     runtime_options: BaseModel | None = None
     transfer_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
@@ -56,6 +59,10 @@ class Plan:
         """The spec of every reward that is installed, in order."""
         specs = [self.registry.spec("reward", entry.name) for entry in self.config.rewards if self.registry.has("reward", entry.name)]
         return tuple(spec for spec in specs if isinstance(spec, RewardSpec))
+
+    def cite(self, path: str) -> str:
+        """A setting and its value as the user knows them."""
+        return self.origins[path].cite(path, get_path(self.config, path))
 
     def to_toml(self) -> str:
         """The resolved configuration as TOML that plans the same run. What somebody set to none is written out, or a recipe's value
@@ -80,6 +87,8 @@ def plan_run(
     below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
     names, names_draft = _named(below, flags)
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
+    if recipe is not None:
+        check_recipe(registry, names.algorithm.name)
     layers = [*([recipe_layer(recipe)] if recipe else []), *below]
     config, draft = _named(layers, flags)
     chosen = choose(config, recipe, registry, draft)
@@ -99,16 +108,17 @@ def plan_run(
         *chosen.missing,
         *check_sandboxes(chosen, options, registry, draft),
         *model_missing,
-        *_data_missing(config, [Path(file) for file in files], registry),
+        *_data_missing(config, registry),
     ]
-    notes = [str(item) for item in (*resolved, *deadlines)] + [*options.notes, *remarks(facts), *model_notes, *registry.notes]
-    return _plan(config, registry, facts.draft, options, notes, missing)
+    derived = [str(item) for item in (*resolved, *deadlines)]
+    notes = [*derived, *options.notes, *remarks(facts), *model_notes, *registry.notes]
+    return replace(_plan(config, registry, facts.draft, options, notes, missing), derived=tuple(derived))
 
 
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
     """The configuration that names the plugins; flags for options of plugins are left out."""
     core = core_settings()
-    known = {path: value for path, value in flags.items() if path in core or ".options." not in path}
+    known = {path: value for path, value in flags.items() if path in core or "options." not in path}
     draft = combine([*layers, flag_layer(known, core)])
     return _checked(draft), draft
 
@@ -120,22 +130,9 @@ def _checked(draft: Draft) -> RunConfig:
         raise refusal(error, draft, RunConfig) from error
 
 
-def plugin_settings(chosen: Chosen) -> dict[str, Setting]:
-    """The options of the chosen plugins as settings; rewards share ``rewards.options``, loss and estimator ``algorithm.options``.
-    Those of data sources have no flag: several data sets may have the same one."""
-    table: dict[str, Setting] = {}
-    for part in chosen:
-        if part.model is None or part.path.startswith("data."):
-            continue
-        prefix = "rewards.options" if part.path.startswith("rewards.") else part.options_path
-        for path, setting in model_settings(part.model, prefix, part.owner).items():
-            table.setdefault(path, setting)
-    return table
-
-
 def _with_options(layers: Sequence[Layer], flags: Mapping[str, Any], chosen: Chosen) -> tuple[RunConfig, Draft]:
     flagged = flag_layer(flags, {**core_settings(), **plugin_settings(chosen)})
-    draft = combine([*layers, flagged])
+    draft = combine([*(in_place(layer, chosen) for layer in layers), flagged])
     spread_reward_flags(draft, flags, chosen, flagged)
     return _checked(draft), draft
 
@@ -201,18 +198,11 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     return notes, []
 
 
-def _data_missing(config: RunConfig, files: Sequence[Path], registry: Registry) -> list[Missing]:
+def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
     sources = [*config.data.sources, *(DataSource(path=path) for path in config.eval.eval_dataset.values())]
     paths = [source.path for source in sources if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    return [Missing(f"data set {path} is not found here", _where_it_is(path, files)) for path in absent]
-
-
-def _where_it_is(path: str, files: Sequence[Path]) -> str:
-    near = next((file.parent / path for file in files if (file.parent / path).exists()), None)
-    if near is None:
-        return "type -d and the path of a file that is"
-    return f"paths are seen from where the command is typed, so write {near}"
+    return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
 
 
 def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]) -> Plan:
@@ -236,8 +226,16 @@ def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options,
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
     paths = [path for path in core_settings() if not path.startswith("rewards.")]
-    for section in ("run", "inference", "training", "algorithm", "weights"):
-        paths += [f"{section}.options.{key}" for key in get_path(config, f"{section}.options")]
+    for table in (
+        "run.options",
+        "inference.options",
+        "training.options",
+        "algorithm.options",
+        "algorithm.estimator_options",
+        "algorithm.loss_options",
+        "weights.options",
+    ):
+        paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]
     for index, entry in enumerate(config.rewards):
         paths += [f"rewards.{index}.{key}" for key in ("name", "weight", "deadline")]
@@ -254,7 +252,7 @@ def _exact(path: str, draft: Draft) -> Origin:
         head = head.rpartition(".")[0]
     if head in draft.owners and (head == path or _given(draft.data, path)):
         return draft.owners[head].origin(path)
-    return Origin("core", "default of the plugin" if ".options." in path else "default")
+    return Origin("core", "default of the plugin" if "options." in path else "default")
 
 
 def _given(data: Any, path: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlcore.config.auto import USUAL_RANGES, ratio_is_one
+from rlcore.config.capability_check import unoffered
 from rlcore.config.chosen import Chosen
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
@@ -55,6 +56,7 @@ class Facts:
         return len(list(self.rewards())) == len(self.config.rewards)
 
 
+_BACKENDS = ("training.name", "inference.name")
 Rule = Callable[[Facts], str | None]
 
 
@@ -157,6 +159,12 @@ def _filter_has_accuracy(facts: Facts) -> str | None:
         return None
     choice = f"type --filter-by {givers[0]}" if givers else "type --filter-range none"
     return f"{facts.cite('algorithm.filter_by')} must be accuracy or a chosen reward that gives accuracy; {choice}"
+
+
+def _backends_offer_it(facts: Facts) -> str | None:
+    specs = [spec for path in _BACKENDS if (spec := facts.chosen.spec(path)) and spec.capabilities]
+    said = [unoffered(spec.capabilities, spec.name, facts.config, facts.cite) for spec in specs]
+    return next(filter(None, said), None)
 
 
 def _trainers_divisible(facts: Facts) -> str | None:
@@ -367,6 +375,7 @@ RULES: tuple[Rule, ...] = (
     _cache_within_response,
     _buffer_holds_batch,
     _kl_in_reward,
+    _backends_offer_it,
     _trainers_divisible,
     _correction_has_two_policies,
     _mismatch_range_acts,
@@ -467,6 +476,9 @@ def remarks(facts: Facts) -> Iterator[str]:
             f"{facts.cite('training.train_batch_size')} counts prompts over all trainers; in ColossalChat it counts them per data-parallel "
             f"rank, so a command copied from there needs -tbs {batch * ranks} to mean the same ({ranks} ranks)"
         )
+    for spec in map(facts.chosen.spec, _BACKENDS):
+        if spec is not None and spec.capabilities is None:
+            yield f"the spec of backend {spec.name} declares no capabilities, so what it cannot do is known only when it is made"
     yield from _without_use(facts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -24,7 +24,8 @@ __all__ = ["Setting", "alternatives", "bare", "core_settings", "expected", "mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One leaf. ``path`` is dotted; ``flags`` are those to show (short ones first, then the long one); ``spellings`` all that work."""
+    """One leaf. ``path`` is dotted; ``flags`` are those to show (short ones first, then the long one); ``spellings`` all that work;
+    ``long``: of an option of a plugin, the flag that no other plugin has."""
 
     path: str
     flags: tuple[str, ...]
@@ -33,6 +34,7 @@ class Setting:
     default: Any
     help: str
     owner: str = "core"
+    long: str = ""
 
     @property
     def section(self) -> str:
@@ -78,7 +80,7 @@ def core_settings() -> Mapping[str, Setting]:
     table = {}
     for section_name, section in _sections():
         for key, field in section.model_fields.items():
-            if key == "options":
+            if key.endswith("options"):
                 continue
             declared = _declared(field)
             own = [flag for flag in declared if flag.startswith("--")]
@@ -119,12 +121,16 @@ def _setting(path: str, shown: tuple[str, ...], field: FieldInfo, owner: str) ->
     )
 
 
-def model_settings(model: type[BaseModel], prefix: str, owner: str) -> dict[str, Setting]:
-    """The leaves of a plugin's options model under ``prefix`` (``algorithm.options``); the short long flag is the key's own."""
-    return {
-        f"{prefix}.{key}": _setting(f"{prefix}.{key}", ("--" + key.replace("_", "-"),), field, owner)
-        for key, field in model.model_fields.items()
-    }
+def model_settings(model: type[BaseModel], prefix: str, owner: str, *, long: str = "") -> dict[str, Setting]:
+    """The leaves of a plugin's options model under ``prefix`` (``algorithm.options``); the short long flag is the key's own, the longest
+    begins with ``long`` (``loss``; ``prefix`` if nothing is given)."""
+    table = {}
+    for key, field in model.model_fields.items():
+        setting = _setting(f"{prefix}.{key}", ("--" + key.replace("_", "-"),), field, owner)
+        short, *longer = setting.spellings
+        own = _spellings((f"--{long or prefix}.{key.replace('_', '-')}",), f"{long or prefix}.{key}")
+        table[setting.path] = replace(setting, long=own[0], spellings=tuple(dict.fromkeys([short, *own, *longer])))
+    return table
 
 
 # --- types in words ----------------------------------------------------------------------------------------------------

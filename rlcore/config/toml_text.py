@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from rlcore.config.model import RunConfig
+from rlcore.config.file_paths import as_read, seen_from
+from rlcore.config.model import RunConfig, RunSection
 from rlcore.contracts.errors import ConfigError
 
 __all__ = ["line_of", "read_toml", "to_toml"]
@@ -85,7 +87,8 @@ def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]
     for key, value in values.items():
         here = f"{path}.{key}" if path else key
         if isinstance(value, Mapping):
-            kept[key] = _without_none(value, here, spelled)
+            if value:
+                kept[key] = _without_none(value, here, spelled)
         elif isinstance(value, list):
             kept[key] = [_without_none(item, here, spelled) if isinstance(item, Mapping) else item for item in value]
         elif value is not None:
@@ -96,6 +99,10 @@ def _without_none(values: Mapping[str, Any], path: str, spelled: Collection[str]
 
 
 def to_toml(config: RunConfig, spelled: Collection[str] = ()) -> str:
-    """TOML that loads back equal. TOML has no null: settings that are None are left out, or written "none" where ``spelled`` names
+    """TOML that loads back equal, wherever the file is: paths are absolute, and the default of ``run_dir``, which is seen from where a
+    command is typed, is left out. TOML has no null: settings that are None are left out, or written "none" where ``spelled`` names
     their path (a None that overrides a recipe has to be)."""
-    return tomli_w.dumps(_without_none(config.plain(), "", spelled))
+    plain = as_read(config.plain(), RunConfig, partial(seen_from, str(Path.cwd())))
+    if config.run.run_dir == RunSection().run_dir:
+        del plain["run"]["run_dir"]
+    return tomli_w.dumps(_without_none(plain, "", spelled))

@@ -39,6 +39,7 @@ class Crew(ABC):
     """The workers of one run. Errors are RlcoreErrors; whatever was started ends with the ExitStack that the crew was built with.
 
     ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
+    ``prompts``: how many there are to train on, 0 if that is not known;
     ``dropped``: prompts that were too long and are left out, by data set (``Texts.dropped``); ``loop_role``: whose profile that of the
     loop's thread is.
     """
@@ -47,6 +48,7 @@ class Crew(ABC):
 
     horizon: int
     fingerprints: Mapping[str, str]
+    prompts: int = 0
     dropped: Mapping[str, int] = MappingProxyType({})
     tokenizer: Tokenizer
 

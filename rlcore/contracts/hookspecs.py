@@ -13,21 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
+    from rlcore.contracts import specs
     from rlcore.contracts.interfaces import RunInfo
-    from rlcore.contracts.specs import (
-        AdvantageSpec,
-        AlgorithmSpec,
-        CommandSpec,
-        DataSourceSpec,
-        InferenceBackendSpec,
-        LossSpec,
-        RewardSpec,
-        RuntimeSpec,
-        SandboxSpec,
-        TrackerSpec,
-        TrainingBackendSpec,
-        WeightTransferSpec,
-    )
     from rlcore.contracts.types import Group
 
 hookspec = pluggy.HookspecMarker("rlcore")
@@ -38,62 +25,62 @@ hookimpl = pluggy.HookimplMarker("rlcore")
 
 
 @hookspec
-def rlcore_register_rewards() -> Sequence[RewardSpec]:  # type: ignore[empty-body]
+def rlcore_register_rewards() -> Sequence[specs.RewardSpec]:  # type: ignore[empty-body]
     """Offer rewards. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:  # type: ignore[empty-body]
+def rlcore_register_inference_backends() -> Sequence[specs.InferenceBackendSpec]:  # type: ignore[empty-body]
     """Offer inference backends. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:  # type: ignore[empty-body]
+def rlcore_register_training_backends() -> Sequence[specs.TrainingBackendSpec]:  # type: ignore[empty-body]
     """Offer training backends. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_advantage_estimators() -> Sequence[AdvantageSpec]:  # type: ignore[empty-body]
+def rlcore_register_advantage_estimators() -> Sequence[specs.AdvantageSpec]:  # type: ignore[empty-body]
     """Offer advantage estimators. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_losses() -> Sequence[LossSpec]:  # type: ignore[empty-body]
+def rlcore_register_losses() -> Sequence[specs.LossSpec]:  # type: ignore[empty-body]
     """Offer losses. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_algorithms() -> Sequence[AlgorithmSpec]:  # type: ignore[empty-body]
+def rlcore_register_algorithms() -> Sequence[specs.AlgorithmSpec]:  # type: ignore[empty-body]
     """Offer recipes: estimator + loss + defaults. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_trackers() -> Sequence[TrackerSpec]:  # type: ignore[empty-body]
+def rlcore_register_trackers() -> Sequence[specs.TrackerSpec]:  # type: ignore[empty-body]
     """Offer trackers of metrics. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:  # type: ignore[empty-body]
+def rlcore_register_runtimes() -> Sequence[specs.RuntimeSpec]:  # type: ignore[empty-body]
     """Offer runtimes: where the roles of a run live. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:  # type: ignore[empty-body]
+def rlcore_register_weight_transfers() -> Sequence[specs.WeightTransferSpec]:  # type: ignore[empty-body]
     """Offer weight transfers: how weights travel from the trainer to the engines. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_sandboxes() -> Sequence[SandboxSpec]:  # type: ignore[empty-body]
+def rlcore_register_sandboxes() -> Sequence[specs.SandboxSpec]:  # type: ignore[empty-body]
     """Offer sandboxes, which run programs that nobody trusts. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_commands() -> Sequence[CommandSpec]:  # type: ignore[empty-body]
+def rlcore_register_commands() -> Sequence[specs.CommandSpec]:  # type: ignore[empty-body]
     """Offer commands of the command line. Since 1.0."""
 
 
 @hookspec
-def rlcore_register_data_sources() -> Sequence[DataSourceSpec]:  # type: ignore[empty-body]
+def rlcore_register_data_sources() -> Sequence[specs.DataSourceSpec]:  # type: ignore[empty-body]
     """Offer data sources: readers of data sets. Since 1.0."""
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.specs import InferenceCapabilities, TrainingCapabilities
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ __all__ = [
     "AdvantageEstimator",
     "AsyncReward",
     "Command",
-    "InFlight",
     "InferenceBackend",
-    "InferenceCapabilities",
     "InferenceContext",
     "Loss",
     "Need",
@@ -47,7 +46,6 @@ __all__ = [
     "Tokenizer",
     "Tracker",
     "TrainingBackend",
-    "TrainingCapabilities",
     "TrainingContext",
     "Which",
 ]
@@ -67,14 +65,6 @@ class Which(StrEnum):
 
     POLICY = "policy"
     REFERENCE = "reference"
-
-
-class InFlight(StrEnum):
-    """What a backend does with unfinished requests when its weights change."""
-
-    FINISH = "finish"
-    RESUME = "resume"
-    ABORT = "abort"
 
 
 class Tokenizer(Protocol):
@@ -117,22 +107,6 @@ class InferenceContext:
     tensor_parallel: int = 1
     seed: int = 0
     trust_remote_code: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InferenceCapabilities:
-    """What an inference backend can do, checked before start.
-
-    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
-    function of ``Request.noise``, which bitwise reproducibility needs.
-    """
-
-    in_flight: InFlight
-    sleeps: bool = False
-    scores: bool = True
-    counter_noise: bool = False
-    dtypes: frozenset[str] = frozenset({"float32"})
-    devices: frozenset[str] = frozenset({"cpu"})
 
 
 class InferenceBackend(ABC):
@@ -213,15 +187,6 @@ class TrainingContext:
     zero_stage: int = 0
     seed: int = 0
     trust_remote_code: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingCapabilities:
-    """What a training backend can do, checked before start. ``layouts`` of {"single", "data", "tensor", "pipeline", "zero"}."""
-
-    layouts: frozenset[str] = frozenset({"single"})
-    dtypes: frozenset[str] = frozenset({"float32"})
-    devices: frozenset[str] = frozenset({"cpu"})
 
 
 class Objective(Protocol):

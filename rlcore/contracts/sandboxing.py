@@ -20,7 +20,7 @@ _LONGEST_NAME, _LONGEST_PATH = 255, 3000  # bytes; file systems have the first o
 
 
 class Level(StrEnum):
-    """How a program is walled in. What each level promises: docs/sandbox.md."""
+    """How a program is walled in."""
 
     NAMESPACES = "namespaces"
     """bubblewrap: fresh user, pid, mount, ipc, net and uts namespaces for every run, seccomp, resource limits."""

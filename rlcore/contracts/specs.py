@@ -6,15 +6,21 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from math import inf
+from types import NoneType
 from typing import Any, Literal, get_args
 
 __all__ = [
+    "LABELS",
+    "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
     "AlgorithmSpec",
     "CommandSpec",
     "DataSourceSpec",
+    "InFlight",
     "InferenceBackendSpec",
+    "InferenceCapabilities",
     "LossSpec",
     "PluginKind",
     "RewardSpec",
@@ -23,6 +29,7 @@ __all__ = [
     "Spec",
     "TrackerSpec",
     "TrainingBackendSpec",
+    "TrainingCapabilities",
     "WeightTransferSpec",
 ]
 
@@ -56,6 +63,41 @@ class PluginKind(StrEnum):
     DATA = "data"
 
 
+class InFlight(StrEnum):
+    """What a backend does with unfinished requests when its weights change."""
+
+    FINISH = "finish"
+    RESUME = "resume"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceCapabilities:
+    """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
+
+    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
+    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}.
+    """
+
+    in_flight: InFlight
+    sleeps: bool = False
+    scores: bool = True
+    counter_noise: bool = False
+    layouts: frozenset[str] = frozenset({"single"})
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingCapabilities:
+    """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
+    "pipeline", "zero"}."""
+
+    layouts: frozenset[str] = frozenset({"single"})
+    dtypes: frozenset[str] = frozenset({"float32"})
+    devices: frozenset[str] = frozenset({"cpu"})
+
+
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
@@ -64,6 +106,8 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
+    "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
+    "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
 }
 """Types of fields as they are annotated, what their values are, and that in words."""
 
@@ -130,26 +174,32 @@ class RewardSpec(Spec):
     deadline: float = 10.0
     audit: str = ""
 
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if not 0 < self.deadline < inf:
+            raise ValueError(f"RewardSpec {self.name!r}: deadline is {self.deadline}, it must be a number of seconds above 0")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceBackendSpec(Spec):
     """An inference backend. ``requires_module``: the engine that must be importable (the distribution installs without it);
-    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer."""
+    ``tokenizer``: ``"module:function"`` called with the model's path where the engine does not use a Hugging Face tokenizer.
+    ``capabilities``: those of the class; without them a dry run cannot tell what the backend would refuse."""
 
     requires_module: str = ""
     install: str = ""
     tokenizer: str = ""
+    capabilities: InferenceCapabilities | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingBackendSpec(Spec):
-    """A training backend; ``requires_module`` and ``install`` as for inference. ``pipeline``: it can spread layers over trainers, which is
-    asked for by ``pipeline_parallel_size``. ``preference``: of several that can do what the run asks for, ``name = "auto"`` takes the one
-    with the highest preference; below 0: never by itself."""
+    """A training backend; ``requires_module``, ``install`` and ``capabilities`` as for inference. ``preference``: of several that can do
+    what the run asks for, ``name = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
     requires_module: str = ""
     install: str = ""
-    pipeline: bool = False
+    capabilities: TrainingCapabilities | None = None
     preference: int = 0
 
 
@@ -296,17 +346,21 @@ class DataSourceSpec(Spec):
     folders: bool = False
 
 
-SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {
-    PluginKind.REWARD: RewardSpec,
-    PluginKind.INFERENCE: InferenceBackendSpec,
-    PluginKind.TRAINING: TrainingBackendSpec,
-    PluginKind.ESTIMATOR: AdvantageSpec,
-    PluginKind.LOSS: LossSpec,
-    PluginKind.ALGORITHM: AlgorithmSpec,
-    PluginKind.TRACKER: TrackerSpec,
-    PluginKind.RUNTIME: RuntimeSpec,
-    PluginKind.TRANSFER: WeightTransferSpec,
-    PluginKind.SANDBOX: SandboxSpec,
-    PluginKind.COMMAND: CommandSpec,
-    PluginKind.DATA: DataSourceSpec,
+_KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
+    PluginKind.REWARD: (RewardSpec, "reward", "rewards"),
+    PluginKind.INFERENCE: (InferenceBackendSpec, "inference backend", "inference_backends"),
+    PluginKind.TRAINING: (TrainingBackendSpec, "training backend", "training_backends"),
+    PluginKind.ESTIMATOR: (AdvantageSpec, "advantage estimator", "advantage_estimators"),
+    PluginKind.LOSS: (LossSpec, "loss", "losses"),
+    PluginKind.ALGORITHM: (AlgorithmSpec, "algorithm", "algorithms"),
+    PluginKind.TRACKER: (TrackerSpec, "tracker", "trackers"),
+    PluginKind.RUNTIME: (RuntimeSpec, "runtime", "runtimes"),
+    PluginKind.TRANSFER: (WeightTransferSpec, "weight transfer", "weight_transfers"),
+    PluginKind.SANDBOX: (SandboxSpec, "sandbox", "sandboxes"),
+    PluginKind.COMMAND: (CommandSpec, "command", "commands"),
+    PluginKind.DATA: (DataSourceSpec, "data source", "data_sources"),
 }
+SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
+LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}
+"""What a kind is called in a sentence."""
+REGISTERING_HOOKS: Mapping[str, PluginKind] = {f"rlcore_register_{many}": kind for kind, (_, _, many) in _KINDS.items()}

@@ -104,7 +104,7 @@ class Sampling:
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's (CONTRACTS section 4)."""
+        """True where the sampler's distribution is not the policy's."""
         return self.top_p < 1.0 or self.top_k > 0
 
 

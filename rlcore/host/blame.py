@@ -1,23 +1,27 @@
 """Turns an exception of somebody else's code into half a sentence: what was raised, in which file, on which line.
 
-Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` and ``close_part`` who it is.
+Knows nothing of plugins; the callers name the culprit and the rule, or say with ``blaming`` and ``close_part`` who it is. ``set_aside``
+keeps what such code prints out of standard output.
 """
 
 from __future__ import annotations
 
 import difflib
 import logging
+import os
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
 from rlcore.contracts.errors import RlcoreError, RunError
 
-__all__ = ["blaming", "close_part", "closest", "out_of_memory", "reason"]
+__all__ = ["SHOW_TRACEBACK", "blaming", "close_part", "closest", "out_of_memory", "reason", "set_aside"]
 
+SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memory")
@@ -80,3 +84,17 @@ def close_part(part: Any, who: str) -> None:
         part.close()
     except Exception as error:
         logging.getLogger("rlcore").warning("%s failed while closing: %s: %s", who, type(error).__name__, error)
+
+
+@contextmanager
+def set_aside() -> Iterator[None]:
+    """Inside, what is printed goes to standard error, also by a library in C or by a program that is started."""
+    with ExitStack() as stack:
+        if (own := sys.__stdout__) is not None and sys.stdout is own and sys.stderr is not None:
+            own.flush()
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            stack.callback(os.dup2, kept, 1)
+            os.dup2(2, 1)
+        stack.enter_context(redirect_stdout(sys.stderr))
+        yield

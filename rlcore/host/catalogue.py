@@ -10,23 +10,7 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["LABELS", "NotInstalledError", "distribution_of", "known_names"]
-
-LABELS: Mapping[PluginKind, str] = {
-    PluginKind.REWARD: "reward",
-    PluginKind.INFERENCE: "inference backend",
-    PluginKind.TRAINING: "training backend",
-    PluginKind.ESTIMATOR: "advantage estimator",
-    PluginKind.LOSS: "loss",
-    PluginKind.ALGORITHM: "algorithm",
-    PluginKind.TRACKER: "tracker",
-    PluginKind.RUNTIME: "runtime",
-    PluginKind.TRANSFER: "weight transfer",
-    PluginKind.SANDBOX: "sandbox",
-    PluginKind.COMMAND: "command",
-    PluginKind.DATA: "data source",
-}
-"""What a kind is called in a sentence."""
+__all__ = ["NotInstalledError", "distribution_of", "known_names"]
 
 
 class NotInstalledError(PluginError):

@@ -20,29 +20,17 @@ import pluggy
 import rlcore
 from rlcore.api import API_VERSION
 from rlcore.contracts import hookspecs
-from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
+from rlcore.contracts.errors import UsageError
+from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind, Spec
 from rlcore.host import builtin
-from rlcore.host.blame import closest, reason
+from rlcore.host.blame import closest, reason, set_aside
 from rlcore.host.install import install_line
 
-__all__ = ["REGISTERING_HOOKS", "Plugin", "PluginRow", "api_problem", "find_plugins", "switch_notes"]
+__all__ = ["Plugin", "PluginRow", "api_problem", "find_plugins", "overlooked", "switch_notes", "switch_off"]
 
 GROUP = "rlcore"
-
-REGISTERING_HOOKS: Mapping[str, PluginKind] = {
-    "rlcore_register_rewards": PluginKind.REWARD,
-    "rlcore_register_inference_backends": PluginKind.INFERENCE,
-    "rlcore_register_training_backends": PluginKind.TRAINING,
-    "rlcore_register_advantage_estimators": PluginKind.ESTIMATOR,
-    "rlcore_register_losses": PluginKind.LOSS,
-    "rlcore_register_algorithms": PluginKind.ALGORITHM,
-    "rlcore_register_trackers": PluginKind.TRACKER,
-    "rlcore_register_runtimes": PluginKind.RUNTIME,
-    "rlcore_register_weight_transfers": PluginKind.TRANSFER,
-    "rlcore_register_sandboxes": PluginKind.SANDBOX,
-    "rlcore_register_commands": PluginKind.COMMAND,
-    "rlcore_register_data_sources": PluginKind.DATA,
-}
+_TYPED = "no:"
+"""What RLCORE_DISABLE holds in front of a name that ``-p`` was typed for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +38,7 @@ class PluginRow:
     """One plugin as ``rlcore plugins`` shows it.
 
     ``api`` is what it declares ("" where it declares none); ``offers`` its (kind, name) pairs; ``problems`` one sentence each;
-    ``disabled`` names the environment variable that keeps it out, "" where none does.
+    ``disabled`` names the environment variable or the switch that keeps it out, "" where none does.
     """
 
     distribution: str
@@ -80,7 +68,8 @@ def find_plugins(found: Iterable[Distribution] | None = None, kinds: Collection[
     core = PluginRow(distribution="rlcore", version=rlcore.__version__, module=builtin.__name__, entry_point="builtin")
     plugins = [_examine(core, builtin, kinds)]
     rows = sorted(_entry_points(found), key=lambda row: (row.entry_point, row.distribution))
-    return plugins + [_import(_switched(row), kinds) for row in rows]
+    with set_aside():
+        return plugins + [_import(_switched(row), kinds) for row in rows]
 
 
 # --- entry points and switches -----------------------------------------------------------------------------------------
@@ -102,6 +91,33 @@ def _entry_points(found: Iterable[Distribution] | None) -> Iterator[PluginRow]:
             yield PluginRow(distribution=name, version=version, problems=(f"its entry_points.txt cannot be read: {reason(error)}",))
         else:
             yield from (_row(name, version, entry) for entry in entries)
+
+
+def overlooked(found: Iterable[Distribution] | None = None) -> tuple[list[PluginRow], list[str]]:
+    """Distributions that are no plugin for want of an entry point, though they are named like one or have one in a group that looks like
+    ours: a row each, with the reason; and a sentence for each other one that requires rlcore, which may be meant as a plugin or not."""
+    rows, notes, seen = [], [], {GROUP}
+    for distribution in distributions() if found is None else found:
+        name, version = _identity(distribution)
+        groups = re.findall(r"^ *\[ *(.+?) *\]", distribution.read_text("entry_points.txt") or "", re.MULTILINE)
+        if _canonical(name) in seen:
+            continue
+        seen.add(_canonical(name))
+        near = next((group for group in groups if re.sub(r"[\W_]", "", group).lower().startswith(GROUP)), "")
+        if GROUP in groups or not (near or _canonical(name).startswith("rlcore-plugin-") or _requires_rlcore(distribution)):
+            continue
+        advice = f"write [project.entry-points.{GROUP}] into its pyproject.toml and install it again"
+        if near or _canonical(name).startswith("rlcore-plugin-"):
+            fault = f"its entry point is in the group {near!r}, which rlcore does not read" if near else "it has no entry point"
+            rows.append(PluginRow(distribution=name, version=version, problems=(f"{fault}; {advice}",)))
+        else:
+            notes.append(f"{name} requires rlcore and has no entry point; if it is meant as a plugin, {advice}")
+    return rows, notes
+
+
+def _requires_rlcore(distribution: Distribution) -> bool:
+    """Whether it requires rlcore itself, whatever extra of its own is asked for."""
+    return any(re.match(r"rlcore\s*($|[\[(<>=!~@;])", text) and "extra ==" not in text for text in distribution.requires or ())
 
 
 def _identity(distribution: Distribution) -> tuple[str, str]:
@@ -127,12 +143,23 @@ def _switches(variable: str) -> frozenset[str]:
 def _switched(row: PluginRow) -> PluginRow:
     """Mark a plugin that RLCORE_DISABLE names, or that an RLCORE_PLUGINS allow-list does not; by entry-point name or distribution."""
     called = {_canonical(row.entry_point), _canonical(row.distribution)}
-    allowed = _switches("RLCORE_PLUGINS")
-    if called & _switches("RLCORE_DISABLE"):
+    allowed, refused = _switches("RLCORE_PLUGINS"), _switches("RLCORE_DISABLE")
+    if called & refused:
         return replace(row, disabled="RLCORE_DISABLE")
+    if typed := {_TYPED + name for name in called} & refused:
+        return replace(row, disabled=f"-p {min(typed)}")
     if allowed and not called & allowed:
         return replace(row, disabled="RLCORE_PLUGINS")
     return row
+
+
+def switch_off(word: str) -> None:
+    """Keep the plugin out that ``no:NAME`` names, in this process and in those that it starts. :raises UsageError: it names none."""
+    called = {_canonical(name) for row in _entry_points(None) for name in (row.entry_point, row.distribution)}
+    name = word.removeprefix(_TYPED)
+    if name == word or _canonical(name) not in called:
+        raise UsageError(f"rlcore -p takes no:NAME with the name of an installed plugin, not {word!r}{closest(name, called)}")
+    os.environ["RLCORE_DISABLE"] = ",".join(filter(None, (os.environ.get("RLCORE_DISABLE"), word)))
 
 
 def switch_notes(rows: Iterable[PluginRow]) -> tuple[str, ...]:
@@ -142,6 +169,7 @@ def switch_notes(rows: Iterable[PluginRow]) -> tuple[str, ...]:
         f"{variable} names {word!r}, which no installed plugin is called{closest(word, called)}"
         for variable in ("RLCORE_PLUGINS", "RLCORE_DISABLE")
         for word in sorted(_switches(variable) - called)
+        if not word.startswith(_TYPED)
     )
 
 
@@ -200,7 +228,8 @@ def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[st
         if name in specified
         else f"{module.__name__}.{name} is not a hook of rlcore{closest(name, specified)}"
         for name, value in sorted(vars(module).items())
-        if name.startswith("rlcore_") and inspect.isfunction(value) and _own(module, value) and not hasattr(value, "rlcore_impl")
+        if name.startswith("rlcore_") or (name.startswith("register_") and f"rlcore_{name}" in specified)
+        if inspect.isfunction(value) and _own(module, value) and not hasattr(value, "rlcore_impl")
     ]
     try:
         manager.register(module)

@@ -23,7 +23,7 @@ REQUIRED = {"code": ("sandbox",)}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
-"""Folders below ``plugins/*`` that are not called like their plugin."""
+"""Folders of the checkout that are not called like the plugin in them."""
 
 NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""

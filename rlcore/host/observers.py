@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from rlcore.host.blame import reason
+from rlcore.host.blame import reason, set_aside
 
 if TYPE_CHECKING:
     from rlcore.contracts.interfaces import RunInfo
@@ -62,7 +62,8 @@ class Observers:
         for plugin in list(self._plugins):
             owner, manager = plugin
             try:
-                getattr(manager.hook, hook)(**arguments)
+                with set_aside():
+                    getattr(manager.hook, hook)(**arguments)
             except (Exception, SystemExit) as error:
                 self._plugins.remove(plugin)
                 self.switched_off[owner] = f"{hook} raised {reason(error)}"

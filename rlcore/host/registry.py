@@ -10,20 +10,22 @@ import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from importlib.metadata import Distribution
+from importlib.util import find_spec
 from typing import Any
 
 from pydantic import BaseModel
 
 from rlcore.contracts.errors import PluginError, RlcoreError
-from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind, Spec
-from rlcore.host.blame import closest, reason
-from rlcore.host.catalogue import LABELS, NotInstalledError, distribution_of, known_names
-from rlcore.host.discovery import Plugin, PluginRow, find_plugins, switch_notes
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, PluginKind, Spec
+from rlcore.host.blame import closest, reason, set_aside
+from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
+from rlcore.host.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
 from rlcore.host.install import NEEDS_EXTRA, install_line
 from rlcore.host.observers import Observers
-from rlcore.host.targets import BASES, described, load_target, misfit, missing_target
+from rlcore.host.targets import BASES, described, disagreement, load_target, misfit, missing_target
 from rlcore.host.unpackaged import Adopted, adopt, is_reference, load_reference, shipped
 
 __all__ = ["CORE", "Attestation", "NotInstalledError", "PluginRow", "Registry"]
@@ -66,8 +68,8 @@ class Registry:
     ``rows``: what ``rlcore plugins`` lists; ``notes``: sentences on RLCORE_PLUGINS and RLCORE_DISABLE that the user should read.
     """
 
-    def __init__(self, plugins: Sequence[Plugin], notes: Sequence[str] = ()) -> None:
-        self._plugins = tuple(plugins)
+    def __init__(self, plugins: Sequence[Plugin], notes: Sequence[str] = (), found: Sequence[Distribution] | None = None) -> None:
+        self._plugins, self._found = tuple(plugins), found
         self.rows: tuple[PluginRow, ...] = tuple(plugin.row for plugin in plugins)
         self.notes: tuple[str, ...] = tuple(notes)
         self._offers: dict[PluginKind, dict[str, list[_Offer]]] = {kind: {} for kind in PluginKind}
@@ -81,8 +83,14 @@ class Registry:
     @classmethod
     def discover(cls, distributions: Iterable[Distribution] | None = None) -> Registry:
         """Read the entry points of every installed distribution (or of the given ones) and import their light modules."""
-        plugins = find_plugins(distributions)
-        return cls(plugins, switch_notes(plugin.row for plugin in plugins))
+        found = None if distributions is None else list(distributions)
+        plugins = find_plugins(found)
+        return cls(plugins, switch_notes(plugin.row for plugin in plugins), found)
+
+    @cached_property
+    def overlooked(self) -> tuple[list[PluginRow], list[str]]:
+        """Distributions that are no plugin for want of an entry point: see ``discovery.overlooked``."""
+        return overlooked(self._found)
 
     # --- names ---------------------------------------------------------------------------------------------------------
 
@@ -172,7 +180,21 @@ class Registry:
         by_class = isinstance(target, type) or not callable(target) or kind in _CLASSES
         if by_class and (problem := misfit(kind, target)):
             raise PluginError(f"{label}: its target {offer.spec.target!r} {problem}")
+        if isinstance(target, type):
+            self._check_class(kind, name, offer, target)
         return target
+
+    def _check_class(self, kind: PluginKind, name: str, offer: _Offer, target: type) -> None:
+        """Raise PluginError if a class says something else than its spec."""
+        if problem := disagreement(kind, offer.spec, target):
+            raise PluginError(f"{_label(kind, name, offer)}: {problem}")
+        own = getattr(target, "Options", None)
+        if isinstance(own, type) and issubclass(own, BaseModel) and own is not (named := self.options_model(kind, name)):
+            said = f"{named.__module__}:{named.__qualname__}" if named else "nothing"
+            raise PluginError(
+                f"{_label(kind, name, offer)}: Options of its class is {own.__module__}:{own.__qualname__}, and config of its spec names "
+                f"{said}; they must agree"
+            )
 
     def make(
         self, kind: PluginKind | str, name: str, *arguments: Any, options: Any = None, guard: AbstractContextManager[None] | None = None
@@ -186,7 +208,7 @@ class Registry:
         offer, target = self._offer(kind, name), self.load(kind, name)
         label, given = _label(kind, name, offer), arguments if options is None else (*arguments, options)
         try:
-            with guard or nullcontext():
+            with guard or nullcontext(), nullcontext() if kind is PluginKind.RUNTIME else set_aside():  # a runtime says what it starts
                 made = target(*given)
         except RlcoreError:
             raise
@@ -197,6 +219,8 @@ class Registry:
         if not isinstance(made, BASES[kind]):
             wanted = BASES[kind].__name__
             raise PluginError(f"{label}: what its target {offer.spec.target!r} makes is {described(made)}, it must be a {wanted}")
+        if kind is PluginKind.ESTIMATOR and (problem := disagreement(kind, offer.spec, made)):
+            raise PluginError(f"{label}: {problem}")
         return made
 
     def missing_target(self, kind: PluginKind | str, name: str) -> str:
@@ -295,7 +319,8 @@ class Registry:
                 continue
             owner = plugin.row.distribution
             try:
-                answers = plugin.manager.hook.rlcore_check_run(config=config)
+                with set_aside():
+                    answers = plugin.manager.hook.rlcore_check_run(config=config)
             except (Exception, SystemExit) as error:
                 problems.append(f"{owner}: rlcore_check_run raised {reason(error)}")
                 continue
@@ -316,31 +341,36 @@ class Registry:
             _clash(kind, word, offers) for kind, words in self._offers.items() for word, offers in sorted(words.items()) if len(offers) > 1
         ]
 
-    def faults(self) -> dict[tuple[PluginKind, str], list[str]]:
+    def faults(self, *, imported: bool = False) -> dict[tuple[PluginKind, str], list[str]]:
         """(kind, name) -> a sentence for each reason why what is offered cannot work, among those that discovery does not look for.
 
-        Targets are looked for without importing them; options models, light by contract, are imported.
+        Targets are looked for without importing them, unless they are to be ``imported``, and the engine that they need is there; options
+        models, light by contract, are imported.
         """
         found: dict[tuple[PluginKind, str], list[str]] = {}
         for kind in PluginKind:
             for name in self.names(kind):
                 try:
-                    problems = [self.missing_target(kind, name)]
+                    spec, problems = self.spec(kind, name), [self.missing_target(kind, name)]
                 except PluginError:  # a clash, which ``problems`` tells
                     continue
-                try:
-                    self.options_model(kind, name)
-                except PluginError as error:
-                    problems.append(str(error))
-                found[kind, name] = [problem for problem in problems if problem]
+                engine = getattr(spec, "requires_module", "").partition(".")[0]
+                loaded = imported and spec.target and not problems[0] and (not engine or find_spec(engine) is not None)
+                for check in (self.options_model, *([self.load] if loaded else [])):
+                    try:
+                        check(kind, name)
+                    except PluginError as error:
+                        problems.append(str(error))
+                found[kind, name] = [problem for problem in dict.fromkeys(problems) if problem]
         return found
 
     def left_out(self) -> list[str]:
         """Which plugins are broken and which are switched off, half a sentence each; [] if every installed one works."""
-        refused = sorted({row.distribution for row in self.rows if row.problems})
+        strays, notes = self.overlooked
+        refused = sorted({row.distribution for row in (*self.rows, *strays) if row.problems})
         kept_out = sorted({row.distribution for row in self.rows if row.disabled})
         parts = [f"broken: {', '.join(refused)}, see rlcore plugins"] if refused else []
-        return parts + ([f"switched off: {', '.join(kept_out)}"] if kept_out else [])
+        return parts + ([f"switched off: {', '.join(kept_out)}"] if kept_out else []) + notes
 
     # --- looking up ----------------------------------------------------------------------------------------------------
 
@@ -365,7 +395,8 @@ class Registry:
             line = install_line(NEEDS_EXTRA.get(distribution, distribution))
             raise NotInstalledError(f"{label} is not installed: {line} ({self._installed(kind)})", line)
         if row is not None and row.disabled:
-            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} keeps out; change that variable")
+            undo = "leave it out" if row.disabled.startswith("-p") else "change that variable"
+            raise PluginError(f"{label} belongs to {distribution}, which {row.disabled} keeps out; {undo}")
         if row is not None and row.problems:
             raise PluginError(f"{label} belongs to {distribution}, which is installed but broken: {row.problems[0]}")
         if row is not None:
@@ -420,4 +451,6 @@ def _spec_hash(offer: _Offer) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return dict(value) if isinstance(value, Mapping) else sorted(value) if isinstance(value, set | frozenset) else repr(value)

@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
@@ -14,11 +15,11 @@ from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, Command, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
 from rlcore.contracts.sandboxing import Sandbox
-from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.transport import WeightTransfer
-from rlcore.host.blame import closest, reason
+from rlcore.host.blame import closest, reason, set_aside
 
-__all__ = ["BASES", "described", "load_target", "misfit", "missing_target"]
+__all__ = ["BASES", "DECLARED", "described", "disagreement", "load_target", "misfit", "missing_target"]
 
 BASES: Mapping[PluginKind, type] = {
     PluginKind.REWARD: Reward,
@@ -34,6 +35,15 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.DATA: RowSource,
 }
 """What the target of each kind makes; a recipe has no target."""
+
+DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
+    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy"),
+    PluginKind.INFERENCE: ("capabilities",),
+    PluginKind.TRAINING: ("capabilities",),
+    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
+    PluginKind.RUNTIME: ("reach", "settings"),
+}
+"""Attributes of a class that its spec repeats, so that a run is checked without importing the class."""
 
 _PAGE: Mapping[PluginKind, str] = {
     PluginKind.RUNTIME: "rlcore.api.runtime",
@@ -54,7 +64,8 @@ def load_target(address: str, label: str) -> Any:
     """
     module, _, path = address.partition(":")
     try:
-        found: Any = importlib.import_module(module)
+        with set_aside():
+            found: Any = importlib.import_module(module)
     except (Exception, SystemExit) as error:
         raise PluginError(f"{label} cannot be imported: {reason(error)}") from error
     for part in path.split("."):
@@ -72,6 +83,34 @@ def misfit(kind: PluginKind, found: Any, *, function: str = "") -> str:
         return f"is {described(found)}, it must be a class derived from {page}.{base.__name__}{function}"
     lacking = sorted(getattr(found, "__abstractmethods__", ()))
     return f"does not define {' and '.join(lacking)}(), which every {base.__name__} must" if lacking else ""
+
+
+def disagreement(kind: PluginKind, spec: Spec, found: Any) -> str:
+    """Half a sentence if a class, or an instance, says something else than its spec, "" if not. The order of texts means nothing.
+
+    What a class merely inherits it does not say, and what a reward says of itself may follow from its options.
+    """
+    for name in DECLARED.get(kind, ()):
+        in_spec, in_class = getattr(spec, name), getattr(found, name, None)
+        if isinstance(found, type):
+            left_open = in_class is getattr(BASES[kind], name, None)
+        else:
+            left_open = kind is PluginKind.REWARD and in_class is not getattr(type(found), name, None)
+        said = [(name, in_spec, in_class)]
+        if is_dataclass(in_spec) and isinstance(in_class, type(in_spec)):
+            said = [(f"{name}.{field.name}", getattr(in_spec, field.name), getattr(in_class, field.name)) for field in fields(in_spec)]
+        for what, one, other in said:
+            if isinstance(other, str | bool | tuple | list | frozenset) and not left_open and _sorted(one) != _sorted(other):
+                return f"{what} is {_spoken(other)} on its class and {_spoken(one)} in its spec; they must agree"
+    return ""
+
+
+def _sorted(value: Any) -> Any:
+    return sorted(value) if isinstance(value, tuple | list) else value
+
+
+def _spoken(value: Any) -> str:
+    return ", ".join(sorted(value)) if isinstance(value, frozenset) else str(value)
 
 
 def described(found: Any) -> str:

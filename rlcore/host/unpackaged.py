@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,23 +23,15 @@ from typing import Any
 import cloudpickle
 
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
-from rlcore.host.blame import closest, reason
-from rlcore.host.catalogue import LABELS
+from rlcore.contracts.specs import LABELS, SPEC_OF_KIND, AlgorithmSpec, PluginKind, Spec
+from rlcore.host.blame import closest, reason, set_aside
 from rlcore.host.functions import PARAMETERS, gives_accuracy, wrap
-from rlcore.host.targets import BASES, described, misfit
+from rlcore.host.targets import BASES, DECLARED, described, misfit
 
 __all__ = ["Adopted", "adopt", "is_reference", "load_reference", "shipped"]
 
 _PACKAGED = (PluginKind.TRANSFER, PluginKind.COMMAND)
 """Kinds that are used by a registered name only."""
-
-_DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
-    PluginKind.REWARD: ("requires", "stop", "system_prompt"),
-    PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
-    PluginKind.RUNTIME: ("reach", "settings"),
-}
-"""Attributes of the object that its spec repeats."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +59,8 @@ def load_reference(kind: PluginKind, reference: str) -> Adopted:
     label = f"{LABELS[kind]} {reference!r}"
     if not where or not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", attribute):
         raise PluginError(f"{label} must read ./file.py:NAME or package.module:NAME")
-    module = _load_file(where, label) if where.endswith(".py") else _import(where, label)
+    with set_aside():
+        module = _load_file(where, label) if where.endswith(".py") else _import(where, label)
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -183,7 +176,7 @@ def _spec(kind: PluginKind, found: Any, target: Callable[..., Any], home: Module
     values: dict[str, Any] = {"name": name, "summary": summary, "target": address if "<" not in address else f"python:{name}"}
     if kind is PluginKind.REWARD:
         values["gives_accuracy"] = gives_accuracy(found) if inspect.isroutine(found) else getattr(found, "gives_accuracy", True)
-    values |= {field: getattr(found, field) for field in _DECLARED.get(kind, ()) if hasattr(found, field)}
+    values |= {field: getattr(found, field) for field in DECLARED.get(kind, ()) if field not in values and hasattr(found, field)}
     for field in ("requires", "stop", "settings"):
         if isinstance(values.get(field), str):
             raise PluginError(f"{label}: {field} = {values[field]!r} must be a tuple of strings, ({values[field]!r},)")

@@ -16,7 +16,7 @@ from rlcore.contracts.types import Outcome
 from rlcore.host.functions import FunctionReward, wrap
 from rlcore.host.registry import Attestation, Registry
 from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes, ship_sandboxes
-from rlcore.host.targets import load_target, misfit
+from rlcore.host.targets import disagreement, load_target, misfit
 
 if TYPE_CHECKING:  # a worker needs none of the configuration
     from rlcore.config import Plan
@@ -125,8 +125,12 @@ class RewardRecipe:
     def build(self) -> Reward:
         """Import and construct the reward; raises whatever its own code raises, PluginError if another plugin or another version of it
         than the driver's stands behind its name or behind the name of a sandbox that it uses."""
+        spec = None
         if self.attestation is not None:
-            Registry.discover().check_attestations([self.attestation])
+            registry = Registry.discover()
+            registry.check_attestations([self.attestation])
+            registry.load(PluginKind.REWARD, self.name)
+            spec = registry.spec(PluginKind.REWARD, self.name)
         receive_sandboxes(self.sandboxes)
         target = cloudpickle.loads(self.payload) if self.payload is not None else load_target(self.target, f"its target {self.target!r}")
         options = self._options()
@@ -137,6 +141,8 @@ class RewardRecipe:
         reward: Reward = target() if options is None else target(options)  # type: ignore[call-arg]
         if isinstance(reward, AsyncReward):
             _check_async(reward)
+        if spec is not None and not isinstance(reward, FunctionReward) and (problem := disagreement(PluginKind.REWARD, spec, reward)):
+            raise PluginError(problem)
         return reward
 
     def _options(self) -> Any:

@@ -1,6 +1,6 @@
 """The consumer: turns the groups of one update into new weights, with one training backend.
 
-The order is that of CONTRACTS section 4. It knows no coordinator, no producer and no files. With several trainer ranks each has a
+It knows no coordinator, no producer and no files. With several trainer ranks each has a
 consumer of its own: all of them are called with the same groups in the same order, assemble the same global batch, and hand their
 backend its share of it.
 """

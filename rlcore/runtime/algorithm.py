@@ -23,8 +23,8 @@ __all__ = ["build_algorithm"]
 def build_algorithm(plan: Plan) -> Algorithm:
     """Estimator, loss and objective as instances, and the settings of the core around them."""
     config, settings = plan.config, plan.config.algorithm
-    loss: Loss = _part(plan, PluginKind.LOSS, settings.loss, plan.loss_options)
-    estimator: AdvantageEstimator = _part(plan, PluginKind.ESTIMATOR, settings.estimator, plan.estimator_options)
+    loss: Loss = plan.registry.make(PluginKind.LOSS, settings.loss, options=plan.loss_options)
+    estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
     if not loss.needs <= set(Need):
         unknown = ", ".join(sorted(map(str, set(loss.needs) - set(Need))))
         raise PluginError(f"loss {settings.loss!r} needs {unknown}, which rlcore does not know; it knows {', '.join(Need)}")
@@ -56,18 +56,6 @@ def build_algorithm(plan: Plan) -> Algorithm:
         kl_in_reward=0.0 if in_loss else settings.kl_coeff,
         kl_kind=settings.kl_kind,
     )
-
-
-def _part(plan: Plan, kind: PluginKind, name: str, options: Any) -> Any:
-    """An instance of a loss or an estimator; PluginError where it cannot be made, or is not what its spec says."""
-    made = plan.registry.make(kind, name, options=options)
-    spec, owner = plan.registry.spec(kind, name), plan.registry.owner(kind, name)
-    for declared in ("accepts_kl", "needs_greedy", "per"):
-        in_spec, in_class = getattr(spec, declared, None), getattr(made, declared, None)
-        if in_spec != in_class:
-            said = f"{declared} is {in_class} on its class and {in_spec} in its spec"
-            raise PluginError(f"{kind} {name!r} of {owner}: {said}; they must agree")
-    return made
 
 
 def _correction(settings: AlgorithmSection) -> Correction | None:

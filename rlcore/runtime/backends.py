@@ -7,29 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.interfaces import (
-    InferenceBackend,
-    InferenceCapabilities,
-    InferenceContext,
-    OptimizerSettings,
-    Tokenizer,
-    TrainingBackend,
-    TrainingCapabilities,
-    TrainingContext,
-)
+from rlcore.config.capability_check import unoffered
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
-from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.specs import InferenceCapabilities, PluginKind, TrainingCapabilities
 from rlcore.host.blame import close_part
 from rlcore.roles.consumer import Consumer
 from rlcore.runtime.algorithm import build_algorithm
 from rlcore.runtime.loading import loading
 from rlcore.schedule import ScheduleSettings, TimeAccount
 
-__all__ = ["Seal", "check_inference", "check_sleeps", "check_training", "inference_notes", "make_consumer", "make_engine"]
+__all__ = ["Seal", "check_backend", "inference_notes", "make_consumer", "make_engine"]
 
 Seal = Callable[[int, Mapping[str, Tensor], Probe | None], Snapshot]
 """Makes a snapshot of a version, its tensors and its probe."""
@@ -78,8 +69,9 @@ def make_consumer(
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
     )
-    check_training(plan.registry.load(PluginKind.TRAINING, training.name), context, training.name)
-    what = f"model {config.model.model} for the training backend {training.name}"
+    check_backend(plan, PluginKind.TRAINING, training.name)
+    owner = plan.registry.owner(PluginKind.TRAINING, training.name)
+    what = f"model {config.model.model} for the training backend {training.name} of {owner}"
     backend: TrainingBackend = plan.registry.make(
         PluginKind.TRAINING, training.name, context, options=plan.training_options, guard=loading(what)
     )
@@ -103,10 +95,9 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
     )
-    target = plan.registry.load(PluginKind.INFERENCE, inference.name)
-    check_inference(target, context, inference.name)
-    check_sleeps(target, config.run.placement, inference.name)
-    what = f"model {config.model.model} for the inference backend {inference.name}"
+    check_backend(plan, PluginKind.INFERENCE, inference.name)
+    owner = plan.registry.owner(PluginKind.INFERENCE, inference.name)
+    what = f"model {config.model.model} for the inference backend {inference.name} of {owner}"
     engine: InferenceBackend = plan.registry.make(
         PluginKind.INFERENCE, inference.name, context, options=plan.inference_options, guard=loading(what)
     )
@@ -114,47 +105,15 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     return engine
 
 
-def check_training(target: Any, context: TrainingContext, name: str) -> None:
-    """Raise ConfigError for a dtype, device or layout that the backend does not declare."""
-    capabilities = getattr(target, "capabilities", None)
-    if not isinstance(capabilities, TrainingCapabilities):
-        raise ConfigError(f"training backend {name} declares no TrainingCapabilities; its class needs the attribute capabilities")
-    _check("training", name, capabilities.dtypes, capabilities.devices, context.dtype, context.device)
-    asked = {
-        "tensor": ("-tp", context.tensor_parallel > 1),
-        "pipeline": ("-pp", context.pipeline_parallel > 1),
-        "zero": ("-zero", context.zero_stage > 0),
-    }
-    for layout, (flag, wanted) in asked.items():
-        if wanted and layout not in capabilities.layouts:
-            have = ", ".join(sorted(capabilities.layouts))
-            raise ConfigError(f"training backend {name} has no layout {layout!r} (it has {have}); leave {flag} at its default")
-    replica = context.tensor_parallel * context.pipeline_parallel
-    if context.world_size // replica > 1 and "data" not in capabilities.layouts:
-        raise ConfigError(
-            f"training backend {name} has no layout 'data' (it has {', '.join(sorted(capabilities.layouts))}), and -t {context.world_size} "
-            f"asks for {context.world_size // replica} data-parallel ranks; use -t {replica}"
-        )
-
-
-def check_inference(target: Any, context: InferenceContext, name: str) -> None:
-    """Raise ConfigError for a dtype or device that the backend does not declare."""
-    capabilities = getattr(target, "capabilities", None)
-    if not isinstance(capabilities, InferenceCapabilities):
-        raise ConfigError(f"inference backend {name} declares no InferenceCapabilities; its class needs the attribute capabilities")
-    _check("inference", name, capabilities.dtypes, capabilities.devices, context.dtype, context.device)
-
-
-def check_sleeps(backend: Any, placement: str, name: str) -> None:
-    """ConfigError where ``placement`` is colocated and the inference backend does not give its device back.
-
-    ``backend``: a class or an instance, with ``capabilities``; ``name``: what the user calls it.
-    """
-    if placement == "colocated" and not backend.capabilities.sleeps:
-        raise ConfigError(
-            f"placement colocated lets generation and training take turns on one device, and inference backend {name} never gives its "
-            "device back (capabilities.sleeps is False); type --placement split, or another --backend"
-        )
+def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
+    """PluginError for a class that declares no capabilities, or others than its spec; ConfigError for what the run asks of it in vain."""
+    declared = getattr(plan.registry.load(kind, name), "capabilities", None)
+    record = InferenceCapabilities if kind is PluginKind.INFERENCE else TrainingCapabilities
+    if not isinstance(declared, record):
+        owner = plan.registry.owner(kind, name)
+        raise PluginError(f"{kind} backend {name!r} of {owner} declares no {record.__name__}; its class needs the attribute capabilities")
+    if sentence := unoffered(declared, name, plan.config, plan.cite):
+        raise ConfigError(sentence)
 
 
 def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list[str]:
@@ -162,10 +121,3 @@ def inference_notes(engine: InferenceBackend, name: str, *, probe: bool) -> list
     if not probe or engine.capabilities.scores:
         return []
     return [f"inference backend {name} cannot score, so what it serves is checked by version and checksum, and not by a probe"]
-
-
-def _check(section: str, name: str, dtypes: frozenset[str], devices: frozenset[str], dtype: str, device: str) -> None:
-    if dtype not in dtypes:
-        raise ConfigError(f"--{section}-dtype {dtype} is not served by backend {name}; use {' or '.join(sorted(dtypes))}")
-    if device != "auto" and device.partition(":")[0] not in devices:
-        raise ConfigError(f"--{section}-device {device} is not served by backend {name}; use auto or {' or '.join(sorted(devices))}")

@@ -97,7 +97,7 @@ def group_of(produced: Produced, lease: Lease) -> Group:
 
 
 def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> Delivery:
-    """What the coordinator learns of a group: its version, its accuracy, or why none of it can train (CONTRACTS section 2)."""
+    """What the coordinator learns of a group: its version, its accuracy, or why none of it can train."""
     sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is Kind.SAMPLED]
     counted = [score for score in sampled if score.in_statistics]
     versions = [rollout.version for rollout in group.rollouts if rollout.version is not None]

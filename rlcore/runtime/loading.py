@@ -15,7 +15,7 @@ from rlcore.contracts.specs import InferenceBackendSpec, PluginKind
 from rlcore.contracts.types import Prompt
 from rlcore.data import DataSet, check_prompt_lengths, load_eval, load_prompts, short_prompts, with_system_prompt
 from rlcore.data.tokenizer import load_tokenizer
-from rlcore.host.blame import out_of_memory
+from rlcore.host.blame import SHOW_TRACEBACK, out_of_memory, reason
 from rlcore.host.targets import load_target
 
 __all__ = ["Texts", "fingerprints", "load_data", "loading", "read_texts"]
@@ -94,9 +94,8 @@ def loading(what: str) -> Iterator[None]:
                 f"{what} does not fit into memory ({type(error).__name__}); name a smaller -m, or --training-dtype and --inference-dtype "
                 "bfloat16, or end other programs"
             ) from None
-        first = (str(error).strip().splitlines() or [""])[0][:200]
         raise ConfigError(
-            f"{what} cannot be loaded ({type(error).__name__}: {first}); check the files in the folder, or name another -m"
+            f"{what} cannot be loaded ({reason(error)}); check the files in the folder, or name another -m; {SHOW_TRACEBACK}"
         ) from error
 
 

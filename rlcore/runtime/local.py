@@ -55,7 +55,7 @@ class LocalCrew(Crew):
         self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)
         schedule = schedule_settings(plan, len(self._texts.training))
-        self.horizon = schedule.horizon
+        self.horizon, self.prompts = schedule.horizon, schedule.prompts
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
         self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
         engine = make_engine(plan, self.tokenizer, closing)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class TrainingRun:
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
-            for said in self._dropped():
+            for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
             self._folder = self._open_folder()
             closing.callback(self._log_reward_errors, last=True)
@@ -84,6 +85,15 @@ class TrainingRun:
             f"{name}: {count} prompts are longer than {most} tokens and are left out (--overlong drop)"
             for name, count in self._crew.dropped.items()
         ]
+
+    def _short_batch(self) -> str:
+        """A sentence if the prompts run out in the middle of the last batch."""
+        batch, run = self._config.training.train_batch_size, self._config.run
+        total = run.num_episodes * self._crew.prompts
+        updates, last = ceil(total / batch), total % batch
+        if not last or self._config.algorithm.dynamic_batching or (run.max_steps is not None and run.max_steps < updates):
+            return ""
+        return f"the last of {updates} updates is short, {last} in place of {batch} prompts: -tbs {batch} does not divide {total} prompts"
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves

@@ -15,9 +15,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceBackend, InferenceCapabilities, InferenceContext, InFlight
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.testing.fake_plugin import FAKE_INFERENCE
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.sampling import draw, noise_stream
 
@@ -60,7 +62,7 @@ class Running:
 class FakeInference(InferenceBackend):
     """InferenceBackend over a FakePolicy that it loads from ``context.model`` (a folder of ``write_fake_model``)."""
 
-    capabilities = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=True, counter_noise=True)
+    capabilities = FAKE_INFERENCE
 
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions | None = None) -> None:
         self.context = context

@@ -11,15 +11,23 @@ from rlcore.contracts.specs import (
     AlgorithmSpec,
     DataSourceSpec,
     InferenceBackendSpec,
+    InferenceCapabilities,
+    InFlight,
     LossSpec,
     RewardSpec,
     SandboxSpec,
     TrackerSpec,
     TrainingBackendSpec,
+    TrainingCapabilities,
     WeightTransferSpec,
 )
 
 rlcore_api = "1.0"
+
+FAKE_INFERENCE = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}))
+FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
+PIPELINE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}))
 
 
 @hookimpl
@@ -46,11 +54,12 @@ def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
             config=f"rlcore.testing.{module}:{name.capitalize()}InferenceOptions",
             summary=summary,
             tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
+            capabilities=capabilities,
         )
-        for name, module, summary in (
-            ("fake", "fake_inference", "A table of logits, in numpy."),
-            ("faulty", "faulty", "The fake with one fault, chosen by option."),
-            ("paced", "paced", "Sleeps as long as an engine of the given speed would take; computes nothing."),
+        for name, module, capabilities, summary in (
+            ("fake", "fake_inference", FAKE_INFERENCE, "A table of logits, in numpy."),
+            ("faulty", "faulty", FAKE_INFERENCE, "The fake with one fault, chosen by option."),
+            ("paced", "paced", PACED_INFERENCE, "Sleeps as long as an engine of the given speed would take; computes nothing."),
         )
     ]
 
@@ -64,18 +73,21 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
             target="rlcore.testing.fake_training:FakeTraining",
             config="rlcore.testing.fake_training:FakeTrainingOptions",
             summary="The policy gradient of a table of logits, in numpy; takes no objective.",
+            capabilities=FAKE_TRAINING,
         ),
         TrainingBackendSpec(
             name="faulty",
             target="rlcore.testing.faulty:FaultyTraining",
             config="rlcore.testing.faulty:FaultyTrainingOptions",
             summary="The fake with one fault, chosen by option.",
+            capabilities=FAKE_TRAINING,
         ),
         TrainingBackendSpec(
             name="paced",
             target="rlcore.testing.paced:PacedTraining",
             config="rlcore.testing.paced:PacedTrainingOptions",
             summary="Sleeps through every optimizer step; learns nothing.",
+            capabilities=FAKE_TRAINING,
         ),
         TrainingBackendSpec(
             name="fake-pipeline",
@@ -83,6 +95,8 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
             summary="A tiny torch model in two stages, micro-batches one forward, one backward.",
             requires_module="torch",
             install="pip install torch",
+            capabilities=PIPELINE_TRAINING,
+            preference=-1,
         ),
     ]
 

@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Tensor
 from rlcore.contracts.types import Rollout
+from rlcore.testing.fake_plugin import FAKE_TRAINING
 from rlcore.testing.optimizer import NumpyOptimizer
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
@@ -40,7 +41,7 @@ class FakeTrainingOptions(BaseModel):
 class FakeTraining(TrainingBackend):
     """TrainingBackend over a FakePolicy that ``setup`` loads from ``context.model``. Constructor: ``(context, options)`` or ``()``."""
 
-    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+    capabilities = FAKE_TRAINING
     ranks = StarRanks(0, 1, "")
 
     def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:

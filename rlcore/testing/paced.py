@@ -20,20 +20,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import (
-    InferenceBackend,
-    InferenceCapabilities,
-    InferenceContext,
-    InFlight,
-    Objective,
-    TrainingBackend,
-    TrainingCapabilities,
-    TrainingContext,
-    Which,
-)
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, Objective, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.learning.lr_schedule import learning_rate
+from rlcore.testing.fake_plugin import FAKE_TRAINING, PACED_INFERENCE
 from rlcore.testing.lengths import LengthKind, Lengths
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
@@ -101,7 +93,7 @@ class PacedInference(InferenceBackend):
     """Continuous batching over ``slots`` in virtual time: a request that starts at ``t`` has ended at ``t + length * seconds_per_token``
     and the next one takes its slot at that moment, whenever somebody polls. A request's length is a function of its noise key alone."""
 
-    capabilities = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
+    capabilities = PACED_INFERENCE
 
     def __init__(self, context: InferenceContext, options: PacedInferenceOptions | None = None) -> None:
         self.context = context
@@ -247,7 +239,7 @@ class PacedTraining(TrainingBackend):
     Ranks wait for each other at the end of a step, as they do where gradients are added up; more of them are not faster.
     """
 
-    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+    capabilities = FAKE_TRAINING
     ranks = StarRanks(0, 1, "")
 
     def __init__(self, context: TrainingContext | None = None, options: PacedTrainingOptions | None = None) -> None:

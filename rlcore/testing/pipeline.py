@@ -18,9 +18,10 @@ import torch
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingCapabilities, TrainingContext, Which
+from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Tensor
 from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches, token_logprobs
+from rlcore.testing.fake_plugin import PIPELINE_TRAINING
 from rlcore.testing.policy import FakePolicy
 
 __all__ = ["FakePipeline", "one_forward_one_backward"]
@@ -76,7 +77,7 @@ class MicroInFlight:
 class FakePipeline(TrainingBackend):
     """TrainingBackend over the two stages; ``context.model`` is a folder of ``write_fake_model``."""
 
-    capabilities = TrainingCapabilities(layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}))
+    capabilities = PIPELINE_TRAINING
 
     def __init__(self, context: TrainingContext | None = None, options: None = None) -> None:
         self.most_in_flight = 0

@@ -13,7 +13,7 @@ import importlib
 import os
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 from types import TracebackType
@@ -38,11 +38,14 @@ class PluginFolder:
         version: str = "1.0",
         target: str | None = None,
         files: Mapping[str, str] | None = None,
+        group: str = "rlcore",
+        requires: Sequence[str] = (),
     ) -> str:
         """Write the distribution of a plugin and return its name, ``rlcore-plugin-<name>`` unless ``distribution`` says otherwise.
 
         ``source`` is its entry module, a package ``rlcore_plugin_<name>``; ``files`` maps further paths inside that package to their
-        text; ``target`` replaces what the entry point names.
+        text; ``target`` replaces what the entry point names. ``group``: that of its entry point, "" for none; ``requires``: the
+        distributions that it says it requires.
         """
         distribution = distribution or f"rlcore-plugin-{name}"
         package = f"rlcore_plugin_{name.replace('-', '_')}"
@@ -50,8 +53,9 @@ class PluginFolder:
         written |= {f"{package}/{path}": text for path, text in (files or {}).items()}
         info = f"{distribution.replace('-', '_')}-{version}.dist-info"
         metadata = {
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n",
-            f"{info}/entry_points.txt": f"[rlcore]\n{name} = {target or package}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+            + "".join(f"Requires-Dist: {text}\n" for text in requires),
+            f"{info}/entry_points.txt": f"[{group}]\n{name} = {target or package}\n" if group else "",
         }
         record = "".join(f"{path},,\n" for path in [*written, *metadata, f"{info}/RECORD"])
         for path, text in {**written, **metadata, f"{info}/RECORD": record}.items():

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib.metadata import Distribution, distribution
+from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -94,8 +95,8 @@ class RunTester:
         return self
 
     def with_only(self, *installed: str) -> RunTester:
-        """Let commands that run in this process see the plugins of these installed distributions, as if no other were installed; returns
-        itself."""
+        """Let commands that run in this process see the plugins of these installed distributions and of its own folder, as if no other were
+        installed; returns itself."""
         self._only = [distribution(name) for name in installed]
         return self
 
@@ -182,8 +183,10 @@ class RunTester:
         out, err = io.StringIO(), io.StringIO()
         seen: AbstractContextManager[Any] = contextlib.nullcontext()
         if self._only is not None:
-            seen = mock.patch.object(discovery, "distributions", return_value=self._only)
-        with self.plugins, seen, contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            own = distributions(path=[str(self.plugins.root)])
+            seen = mock.patch.object(discovery, "distributions", return_value=[*own, *self._only])
+        streams = contextlib.redirect_stdout(out), contextlib.redirect_stderr(err)
+        with self.plugins, seen, mock.patch.dict(os.environ), contextlib.chdir(self.folder), streams[0], streams[1]:
             try:
                 code = main(list(argv))
             except SystemExit as end:

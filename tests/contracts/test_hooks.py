@@ -13,8 +13,7 @@ import pytest
 
 from rlcore.api import RunInfo
 from rlcore.contracts import hookspecs
-from rlcore.contracts.specs import SPEC_OF_KIND, PluginKind
-from rlcore.host.discovery import REGISTERING_HOOKS
+from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
 from rlcore.testing.plugin_folder import PluginFolder
 
 HOOKS: dict[str, Callable[..., Any]] = {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcore_")}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 import subprocess
 import sys
 
@@ -47,3 +49,17 @@ def test_a_name_that_is_not_public_is_not_found() -> None:
     for name in ("Spec", "annotations_", "numpy"):
         with pytest.raises(AttributeError, match=f"no attribute '{name}'"):
             getattr(rlcore.api, name)
+
+
+def test_help_fits_a_few_screens_and_names_everything() -> None:
+    for name in rlcore.api.__all__:
+        assert getattr(rlcore.api, name) is not None  # what was used before does not lengthen it
+    lines = pydoc.plain(pydoc.render_doc(rlcore.api)).splitlines()
+    assert 40 < len(lines) <= 60
+    words = set(re.findall(r"\w+", rlcore.api.__doc__ or ""))
+    assert set(rlcore.api.__all__) - words == set()
+    assert max(map(len, (rlcore.api.__doc__ or "").splitlines())) <= 140
+
+
+def test_help_of_one_name_is_whole() -> None:
+    assert "check(self, columns" in pydoc.plain(pydoc.render_doc(rlcore.api.Reward))

@@ -181,3 +181,20 @@ def test_a_held_out_data_set_and_a_sandbox_are_looked_for_too(tmp_path: Path) ->
         "    def __init__(self, options): ...\n    def score(self, item): ...\n",
     )
     tester.run("train", tester.fake_run(), "-rt", "./boxed.py:Boxed", "--dry-run").assert_refused("sandbox 'bad'", "nowhere:Thing'")
+
+
+@pytest.mark.parametrize(("kind", "made"), [("inference", True), ("training", True), ("loss", False), ("runtime", False)])
+def test_a_constructor_that_raises_keeps_its_traceback(tmp_path: Path, kind: str, made: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sentence names plugin, file and line, and what to type to see the traceback."""
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    install(tester.plugins, kind, "Raises")
+    path = tester.fake_run(**CHOICES[kind])
+    label = f"for the {LABELS.get(kind, f'{kind} backend')} bad of rlcore-plugin-bad cannot be loaded (" if made else "cannot be made: "
+    said = f"{label}OSError: no network today (parts.py, line "
+    tester.run("train", path).assert_refused(said, "RLCORE_TRACEBACK=1 shows the traceback")
+    monkeypatch.setenv("RLCORE_TRACEBACK", "1")
+    shown = tester.run("train", path)
+    assert shown.exit_code == 2
+    assert 'raise OSError("no network today")' in shown.stderr
+    assert said in shown.stderr.splitlines()[-1]
+    assert not shown.written

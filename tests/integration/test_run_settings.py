@@ -90,7 +90,7 @@ def test_the_last_evaluation_is_made_once(tmp_path: Path, staleness: int) -> Non
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--runtime", "local", "-zero", "2"], ["zero", "--runtime ray"]),
+        (["--runtime", "local", "-zero", "2"], ["-zero 2", "training backend fake does not offer the layout zero", "type -zero 0"]),
         (["--runtime", "local", "--master_address", "10.0.0.3"], ["--master_address 10.0.0.3", "--runtime ray"]),
         (["--training-dtype", "bfloat16"], ["--training-dtype bfloat16", "float32"]),
         (["--inference-device", "cuda"], ["--inference-device cuda", "cpu"]),

@@ -15,7 +15,7 @@ from tools.dependencies import imports
 
 ROOT = Path(__file__).parents[2]
 
-CONTRACTS = ("errors", "types", "batches", "snapshots", "transport", "sandboxing", "interfaces", "crew", "specs", "hookspecs")
+CONTRACTS = ("errors", "types", "batches", "snapshots", "transport", "sandboxing", "specs", "interfaces", "crew", "hookspecs")
 HOST = (
     "blame",
     "targets",

@@ -1,4 +1,4 @@
-"""What every advantage estimator must do (CONTRACTS section 4: the same global batch on every rank, float64, canonical order)."""
+"""What every advantage estimator must do (the same global batch on every rank, float64, canonical order)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class AdvantageSuite(ABC):
         self._assert_close(self.per_token(renamed), self.per_token(batch), "renumbering the groups changed advantages")
 
     def test_masked_rollouts_have_no_influence(self) -> None:
-        """A rollout out of statistics enters no mean, deviation or rank (section 5)."""
+        """A rollout out of statistics enters no mean, deviation or rank."""
         batch = self.batch()
         rewards = np.where(batch.in_statistics, batch.rewards, 1e6)
         counted = np.repeat(batch.in_statistics, batch.lengths)

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InferenceBackendSpec
 from rlcore.contracts.types import Completion, Request
 from rlcore.testing.records import make_request
 
@@ -19,6 +20,8 @@ __all__ = ["EngineSuite"]
 class EngineSuite(ABC):
     """How a suite makes and drives an engine."""
 
+    spec: ClassVar[InferenceBackendSpec | None] = None
+    """What the plugin registers, to hold the class against; None leaves that unchecked."""
     stop_ids: ClassVar[frozenset[int]] = frozenset()
     """Tokens that end a completion, as the tokenizer of ``make`` has them."""
     vocabulary: ClassVar[int] = 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlcore.contracts.interfaces import InferenceCapabilities
+from rlcore.contracts.specs import InferenceCapabilities
 from rlcore.contracts.types import Finish
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite
@@ -20,6 +20,11 @@ class GenerationRules(EngineSuite):
         engine = self.make()
         assert isinstance(engine.capabilities, InferenceCapabilities), "capabilities must be an InferenceCapabilities"
         engine.close()
+
+    def test_the_spec_declares_the_capabilities_of_the_class(self) -> None:
+        """A plan is checked against the spec's, before the class is imported."""
+        declared = type(self.make()).capabilities
+        assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
 
     def test_every_request_is_answered_once(self) -> None:
         """Also with more prompts than fit into a forward; ids are the ones that were asked."""
@@ -60,7 +65,7 @@ class GenerationRules(EngineSuite):
             assert tokens <= n + 1, f"{tokens} tokens where {n + 1} are the limit"
 
     def test_logprobs_are_those_of_score(self) -> None:
-        """At temperature 1, over the full vocabulary, on the weights that served them (section 4)."""
+        """At temperature 1, over the full vocabulary, on the weights that served them."""
         engine = self.make()
         requests = self.requests(8, max_new_tokens=12)
         for request, (name, completion) in zip(requests, sorted(self.run(engine, requests).items()), strict=True):
@@ -95,7 +100,7 @@ class GenerationRules(EngineSuite):
             )
 
     def test_stop_strings(self) -> None:
-        """A stop string ends the completion with STOP at the token that completes it, which is kept (REFERENCE section 6)."""
+        """A stop string ends the completion with STOP at the token that completes it, which is kept."""
         engine = self.make()
         if not self.decode([0]) and not any(self.decode(prompt) for prompt in self.prompts()):
             return

@@ -1,4 +1,4 @@
-"""What every inference backend must do (CONTRACTS sections 2, 4 and 6).
+"""What every inference backend must do.
 
 Everything is checked through the interface alone: submit, poll, cancel, update, score. Model outputs are compared with ``score``, never
 with golden tokens.

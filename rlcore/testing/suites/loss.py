@@ -1,4 +1,4 @@
-"""What every loss must do (CONTRACTS section 4; architecture promise 2: the gradient does not depend on how the work was cut)."""
+"""What every loss must do (the gradient does not depend on how the work was cut)."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ class LossSuite(ABC):
             assert not written, f"per_token writes into {name} in place; it is shared: work on a new tensor (x * 2, not x.mul_(2))"
 
     def test_deterministic_and_stateless(self) -> None:
-        """The same tokens give the same loss, whatever the loss saw before: random choices are keyed (section 4)."""
+        """The same tokens give the same loss, whatever the loss saw before: random choices are keyed."""
         full = self.train_batch()
         loss, batch, logprobs = self.make(), self.micro_batch(full), self.policy(full)
         first = loss.per_token(logprobs, batch)
@@ -260,7 +260,7 @@ class LossSuite(ABC):
             assert value.shape == batch.advantages.shape, f"prepared {name!r} has shape {value.shape}, not one a token"
             assert value.dtype == np.float32, f"prepared {name!r} is {value.dtype}, not float32"
             assert np.isfinite(value).all(), f"prepared {name!r} is not finite"
-            assert np.array_equal(value, again[name]), f"prepared {name!r} differs at a second call: key what is random (section 4)"
+            assert np.array_equal(value, again[name]), f"prepared {name!r} differs at a second call: key what is random"
 
     def test_prepare_reads_what_is_declared(self) -> None:
         """Log probabilities that the loss does not declare are there in one run and not in the next: they make no difference."""
@@ -273,7 +273,7 @@ class LossSuite(ABC):
 
     def test_prepare_does_not_look_at_places(self) -> None:
         """Rollouts in another order, groups renumbered: each token keeps its value. A choice is keyed by (seed, version, prompt, rollout,
-        token), and ties are broken by such a key too, never by where a token stands (section 4)."""
+        token), and ties are broken by such a key too, never by where a token stands."""
         batch = self.wide_batch()
         orders = [np.arange(len(batch))[::-1], np.random.default_rng(0).permutation(len(batch))]
         for order in orders:

@@ -28,7 +28,7 @@ class PersistenceRules(TrainerSuite):
         Snapshot.of(1, dict(weights)).verify()
 
     def test_published_weights_do_not_change(self) -> None:
-        """A snapshot is immutable: later updates do not show in arrays handed out before (architecture section 4)."""
+        """A snapshot is immutable: later updates do not show in arrays handed out before."""
         backend = self.ready()
         snapshot = Snapshot.of(1, dict(backend.iter_weights()))
         backend.update(self.batch(), self.objective())
@@ -78,7 +78,7 @@ class PersistenceRules(TrainerSuite):
                 assert tensor.checksum == theirs[name].checksum, f"update {number} after loading: tensor {name!r} differs"
 
     def test_two_runs_are_equal(self) -> None:
-        """The same updates from the same start give the same bits (section 2, staleness 0)."""
+        """The same updates from the same start give the same bits (staleness 0)."""
         results = []
         for _ in range(2):
             backend = self.ready()

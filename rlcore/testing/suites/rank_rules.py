@@ -111,7 +111,7 @@ class RankRules(TrainerSuite):
 
     def test_two_ranks_are_one(self) -> None:
         """Where layout "data" is declared: two processes with a share each (one of them empty in the second step) take the steps that one
-        rank takes on the whole: same figures, same weights; both get all arrays and find the saved model whole (section 4)."""
+        rank takes on the whole: same figures, same weights; both get all arrays and find the saved model whole."""
         backend = self.make(self.context())
         if "data" not in backend.capabilities.layouts:
             return

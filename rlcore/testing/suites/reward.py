@@ -1,4 +1,4 @@
-"""What every reward must do (CONTRACTS sections 1, 5 and 6)."""
+"""What every reward must do."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import math
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Finish, RewardInput, Score
+from rlcore.host.functions import FunctionReward
+from rlcore.host.registry import Registry
+from rlcore.host.targets import disagreement
+from rlcore.testing.overdue import OverdueError, within
 
 __all__ = ["HOSTILE", "DeclaredColumns", "RewardSuite"]
 
@@ -58,12 +65,20 @@ class DeclaredColumns(Mapping[str, Any]):
 
 
 class RewardSuite(ABC):
-    """Subclass as ``class TestMine(RewardSuite)`` and say how to make the reward, one honest and one wrong item."""
+    """Subclass as ``class TestMine(RewardSuite)`` and say how to make the reward, one honest and one wrong item, and
+    which spec it has, if any.
 
+    A call that takes longer than the deadline fails its test.
+    """
+
+    spec: ClassVar[RewardSpec | None] = None
+    """What the package registers; then class, options and this suite are held against it."""
     gives_accuracy: ClassVar[bool] = True
     """As the spec declares."""
     options: ClassVar[Any] = None
     """The options that ``make`` uses, where the reward has a model of them."""
+    deadline: ClassVar[float] = 10.0
+    """Seconds for one call, of a reward without a spec."""
 
     @abstractmethod
     def make(self) -> Reward:
@@ -83,19 +98,54 @@ class RewardSuite(ABC):
         reward.open()
         return reward
 
+    def scored(self, reward: Reward, item: RewardInput) -> Score:
+        """The verdict of ``reward`` on one item, within the deadline."""
+        with self._within(f"score of the text {item.text[:40]!r}"):
+            return reward.score(item)
+
+    def _within(self, what: str) -> AbstractContextManager[None]:
+        return within(self.spec.deadline if self.spec else self.deadline, what)
+
+    def test_class_and_spec_agree(self) -> None:
+        """The spec names this reward and its options, and says the same of both as the class and the suite do; without a spec nothing is
+        compared."""
+        if self.spec is None:
+            return
+        registry = Registry([])
+        name = registry.add(PluginKind.REWARD, self.spec)
+        try:
+            target, model = registry.load(PluginKind.REWARD, name), registry.options_model(PluginKind.REWARD, name)
+        except PluginError as error:
+            raise AssertionError(str(error)) from error
+        reward = self.make()
+        called = f"spec {name!r}"
+        if isinstance(target, type):
+            assert isinstance(reward, target), f"make() gives a {type(reward).__name__}, the target of the {called} is {target.__name__}"
+        problem = "" if isinstance(reward, FunctionReward) else disagreement(PluginKind.REWARD, self.spec, reward)
+        assert not problem, f"{called}: {problem}"
+        said = self.gives_accuracy, self.spec.gives_accuracy
+        assert said[0] is said[1], f"gives_accuracy is {said[0]} in the suite and {said[1]} in the {called}"
+        wanted = model.__name__ if model else "nothing"
+        given = "nothing" if self.options is None else type(self.options).__name__
+        assert isinstance(self.options, model or type(None)), f"options of the suite is {given}, config of the {called} names {wanted}"
+        option = self.spec.full_value_option
+        assert not option or (model and option in model.model_fields), (
+            f"full_value_option of the {called} is no option of {wanted}: {option}"
+        )
+
     def test_honest_answer_beats_wrong_answer(self) -> None:
-        """A right answer is worth more than a wrong one, and both are verdicts (section 1, Score)."""
+        """A right answer is worth more than a wrong one, and both are verdicts."""
         reward = self.opened()
-        right, wrong = reward.score(self.honest()), reward.score(self.wrong())
+        right, wrong = self.scored(reward, self.honest()), self.scored(reward, self.wrong())
         for score in (right, wrong):
             assert score.outcome.judged, f"a plain item was not judged: {score.outcome} ({score.reason})"
             assert score.in_statistics and score.in_loss, "a verdict must count in statistics and in the loss"  # noqa: PT018
         assert right.value > wrong.value, f"the right answer earns {right.value}, the wrong one {wrong.value}"
 
     def test_accuracy_as_declared(self) -> None:
-        """A reward that declares accuracy gives 1 for right and less for wrong: group filters read it (section 1)."""
+        """A reward that declares accuracy gives 1 for right and less for wrong: group filters read it."""
         reward = self.opened()
-        right, wrong = reward.score(self.honest()), reward.score(self.wrong())
+        right, wrong = self.scored(reward, self.honest()), self.scored(reward, self.wrong())
         if self.gives_accuracy:
             assert right.accuracy == 1.0, f"accuracy of the right answer is {right.accuracy}"
             assert wrong.accuracy is not None, "accuracy of the wrong answer is missing"
@@ -104,12 +154,14 @@ class RewardSuite(ABC):
             assert right.accuracy is None, "the spec says that this reward gives no accuracy"
 
     def test_never_raises_on_hostile_text(self) -> None:
-        """What the text did wrong is a verdict, never an exception, and its value is finite (section 6, Reward)."""
+        """What the text did wrong is a verdict, never an exception, and its value is finite."""
         reward = self.opened()
         for name, text in HOSTILE.items():
             for finish in (Finish.STOP, Finish.LENGTH):
                 try:
-                    score = reward.score(replace(self.honest(), text=text, finish=finish))
+                    score = self.scored(reward, replace(self.honest(), text=text, finish=finish))
+                except OverdueError:
+                    raise
                 except Exception as error:
                     raise AssertionError(f"the text {name!r} ({finish}) made the reward raise {type(error).__name__}: {error}") from error
                 self._check(score, name)
@@ -117,33 +169,33 @@ class RewardSuite(ABC):
     def test_hostile_text_earns_nothing(self) -> None:
         """None of the hostile texts, nor the echoed prompt, earns what the right answer earns."""
         reward = self.opened()
-        best = reward.score(self.honest()).value
+        best = self.scored(reward, self.honest()).value
         echo = "\n".join(message.content for message in self.honest().messages)
         for name in ("empty", "white space", "unclosed box", "lone surrogate"):
-            value = reward.score(replace(self.honest(), text=HOSTILE[name])).value
+            value = self.scored(reward, replace(self.honest(), text=HOSTILE[name])).value
             assert value < best, f"the text {name!r} earns as much as the right answer ({value})"
-        assert reward.score(replace(self.honest(), text=echo)).value < best, "the prompt, echoed, earns as much as the right answer"
+        assert self.scored(reward, replace(self.honest(), text=echo)).value < best, "the prompt, echoed, earns as much as the right answer"
 
     def test_deterministic_and_stateless(self) -> None:
-        """The same item gets the same score, whatever was scored in between and by whichever worker (section 7)."""
+        """The same item gets the same score, whatever was scored in between and by whichever worker."""
         reward = self.opened()
         items = [
             self.honest(),
             self.wrong(),
             *(replace(self.honest(), text=HOSTILE[name]) for name in ("empty", "formula", "many answers")),
         ]
-        before = [reward.score(item) for item in items]
-        after = [reward.score(item) for item in reversed(items)][::-1]
+        before = [self.scored(reward, item) for item in items]
+        after = [self.scored(reward, item) for item in reversed(items)][::-1]
         assert before == after, "a second scoring in another order gave other scores: state leaks between items"
-        assert [self.opened().score(item) for item in items] == before, "a fresh reward gives other scores"
+        assert [self.scored(self.opened(), item) for item in items] == before, "a fresh reward gives other scores"
 
     def test_reads_declared_columns_only(self) -> None:
-        """``requires`` names every column that is read: the core ships no other to the workers (section 1, RewardInput)."""
+        """``requires`` names every column that is read: the core ships no other to the workers."""
         reward = self.opened()
         for item in (self.honest(), self.wrong()):
             columns = DeclaredColumns(item.columns, reward.requires)
             try:
-                reward.score(replace(item, columns=columns))
+                self.scored(reward, replace(item, columns=columns))
             except KeyError as error:
                 raise AssertionError(f"the reward reads column {error}, requires is {reward.requires}") from error
             assert not columns.undeclared, f"the reward reads {columns.undeclared}, requires is {reward.requires}"
@@ -152,12 +204,14 @@ class RewardSuite(ABC):
         """The columns belong to the data set: scoring leaves them as they were."""
         item = self.honest()
         before = pickle.dumps(dict(item.columns))
-        self.opened().score(item)
+        self.scored(self.opened(), item)
         assert pickle.dumps(dict(item.columns)) == before, "scoring changed the columns of the row"
 
     def test_check_accepts_the_honest_row(self) -> None:
         """``check`` gives a reason only where a row cannot be judged, and never raises for a declared row."""
-        reason = self.opened().check(self.honest().columns)
+        reward = self.opened()
+        with self._within("check"):
+            reason = reward.check(self.honest().columns)
         assert reason is None, f"check refuses a row whose honest answer is right: {reason}"
 
     def test_notice_is_one_line(self) -> None:
@@ -170,24 +224,25 @@ class RewardSuite(ABC):
         """``score_group`` gives one score an item, in order; equal to scoring one by one unless ``group_level``."""
         reward = self.opened()
         items = [self.wrong(), self.honest(), self.wrong()]
-        scores = reward.score_group(items)
+        with self._within("score_group"):
+            scores = reward.score_group(items)
         assert len(scores) == len(items), f"{len(items)} items, {len(scores)} scores"
         for score in scores:
             self._check(score, "of the group")
         if not reward.group_level:
-            assert scores == [reward.score(item) for item in items], "score_group differs from score, and group_level is False"
+            assert scores == [self.scored(reward, item) for item in items], "score_group differs from score, and group_level is False"
 
     def test_travels_to_a_worker(self) -> None:
-        """Options and scores cross a process: both pickle, and come back equal (section 1)."""
+        """Options and scores cross a process: both pickle, and come back equal."""
         assert pickle.loads(pickle.dumps(self.options)) == self.options, "the options change by pickling"
-        score = self.opened().score(self.honest())
+        score = self.scored(self.opened(), self.honest())
         assert pickle.loads(pickle.dumps(score)) == score, "a score changes by pickling"
 
     def test_close_after_open(self) -> None:
         """A worker opens, scores and closes; a reward can be opened again in another worker."""
         for _ in range(2):
             reward = self.opened()
-            reward.score(self.honest())
+            self.scored(reward, self.honest())
             reward.close()
 
     def _check(self, score: object, name: str) -> None:

@@ -15,7 +15,7 @@ class StreamingRules(EngineSuite):
     """Work in flight: progress, cancellation, draws that do not depend on the batch."""
 
     def test_streams(self) -> None:
-        """One poll makes progress without running to the end, and a later short request overtakes long ones (section 6)."""
+        """One poll makes progress without running to the end, and a later short request overtakes long ones."""
         engine = self.make()
         engine.submit(self.requests(8))
         early = {completion.request_id for completion in engine.poll(0.0)}
@@ -48,7 +48,7 @@ class StreamingRules(EngineSuite):
         assert engine.poll(0.0) == [], "cancelling finished requests brought them back"
 
     def test_noise_does_not_depend_on_batching(self) -> None:
-        """Where ``counter_noise`` is declared: alone, one prompt a forward, reversed, among others, the same draws (section 2)."""
+        """Where ``counter_noise`` is declared: alone, one prompt a forward, reversed, among others, the same draws."""
         engine = self.make()
         if not self.draws_alike(engine):
             return

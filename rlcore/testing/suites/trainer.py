@@ -16,6 +16,7 @@ import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.specs import TrainingBackendSpec
 from rlcore.testing.records import make_rollout, make_train_batch
 
 __all__ = ["TrainerSuite"]
@@ -26,6 +27,8 @@ LENGTHS = (4, 1, 7, 3, 6, 2)
 class TrainerSuite(ABC):
     """How a suite makes a trainer and a batch for it."""
 
+    spec: ClassVar[TrainingBackendSpec | None] = None
+    """What the plugin registers, to hold the class against; None leaves that unchecked."""
     vocabulary: ClassVar[int]
     """V of the model; with more than some hundreds set ``checks_temperature`` to False."""
     checks_temperature: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""What every training backend must do (CONTRACTS sections 2, 4 and 6; architecture promise 2)."""
+"""What every training backend must do."""
 
 from __future__ import annotations
 

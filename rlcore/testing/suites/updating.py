@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Need, TrainingBackend, TrainingCapabilities, Which
+from rlcore.contracts.interfaces import Need, TrainingBackend, Which
+from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.suites.trainer import TrainerSuite
 
 __all__ = ["UpdateRules"]
@@ -28,8 +29,13 @@ class UpdateRules(TrainerSuite):
         assert isinstance(capabilities, TrainingCapabilities), "capabilities must be a TrainingCapabilities, on the class"
         assert self.dtype in capabilities.dtypes, f"dtype {self.dtype} is tested and not declared"
 
+    def test_the_spec_declares_the_capabilities_of_the_class(self) -> None:
+        """A plan is checked against the spec's, before the class is imported."""
+        declared = type(self.make(self.context())).capabilities
+        assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
+
     def test_logprobs_are_those_of_the_probe(self) -> None:
-        """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe`` (section 4)."""
+        """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe``."""
         backend, batch = self.ready(), self.batch()
         logprobs = backend.logprobs(batch, Which.POLICY)
         assert logprobs.shape == batch.advantages.shape, (
@@ -56,7 +62,7 @@ class UpdateRules(TrainerSuite):
         assert off <= 2 * self.tolerance, f"a log probability at temperature 0.5 is off by {off:.2g} nats"
 
     def test_each_rollout_is_scored_at_its_own_temperature(self) -> None:
-        """A batch of two temperatures, whatever the cut: each rollout as in a batch of its own temperature alone (section 4)."""
+        """A batch of two temperatures, whatever the cut: each rollout as in a batch of its own temperature alone."""
         low, high, mixed = self.batch(LOW), self.batch(HIGH), self.batch(MIXED)
         backend = self.ready()
         cold, hot = backend.logprobs(low, Which.POLICY), backend.logprobs(high, Which.POLICY)
@@ -144,7 +150,7 @@ class UpdateRules(TrainerSuite):
         self.assert_same((turned_norm, turned), (norm, np.concatenate(parts)), "the reversed batch")
 
     def test_masked_rollouts_do_not_train(self) -> None:
-        """A rollout with ``in_loss`` False moves nothing, whatever its advantages (section 5)."""
+        """A rollout with ``in_loss`` False moves nothing, whatever its advantages."""
         batch = self.off_policy(self.batch())
         masked = np.repeat(~batch.in_loss, batch.lengths)
         other = replace(batch, advantages=np.where(masked, np.float32(1e3), batch.advantages))
@@ -157,7 +163,7 @@ class UpdateRules(TrainerSuite):
         assert metrics["grad_norm"] == 0.0, f"no advantage anywhere, and a gradient of norm {metrics['grad_norm']}"
 
     def test_reference_stays(self) -> None:
-        """The reference is the model before the first update, and stays it (section 4)."""
+        """The reference is the model before the first update, and stays it."""
         backend, batch = self.ready(needs=frozenset({Need.REFERENCE})), self.batch()
         start = backend.logprobs(batch, Which.POLICY)
         for _ in range(2):

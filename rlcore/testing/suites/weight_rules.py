@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from rlcore.contracts.errors import RunError, WeightsError
-from rlcore.contracts.interfaces import InferenceBackend, InFlight
+from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish
 from rlcore.testing.suites.engine import EngineSuite
 
@@ -29,7 +30,7 @@ class WeightRules(EngineSuite):
             assert (completion.versions == 0).all(), f"versions {completion.versions.tolist()} before any update"
 
     def test_update_serves_the_new_weights(self) -> None:
-        """It returns the snapshot's version, and tokens, log probabilities and score are of the new weights from then on (section 2)."""
+        """It returns the snapshot's version, and tokens, log probabilities and score are of the new weights from then on."""
         engine = self.make()
         before = engine.score(self.fixed_sequence())
         for version in (1, 5):
@@ -84,7 +85,7 @@ class WeightRules(EngineSuite):
                 assert np.array_equal(completion.token_ids, first[name].token_ids), "the first weights, loaded again, draw differently"
 
     def test_update_with_requests_in_flight(self) -> None:
-        """Running requests finish on the old weights, resume on the new ones, or come back ABORTED, as declared (section 6)."""
+        """Running requests finish on the old weights, resume on the new ones, or come back ABORTED, as declared."""
         engine = self.make()
         requests = self.requests(8)
         engine.submit(requests)
@@ -122,7 +123,7 @@ class WeightRules(EngineSuite):
             assert (completion.versions == 0).all(), f"an aborted request has versions {completion.versions.tolist()}"
 
     def test_refuses_a_damaged_snapshot(self) -> None:
-        """A flipped bit is a WeightsError; the old weights stay (architecture section 4, weights)."""
+        """A flipped bit is a WeightsError; the old weights stay."""
         self._refused(self._damaged, "a tensor that differs from its checksum")
 
     def test_refuses_a_snapshot_that_is_not_whole(self) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from rlcore.cli.outcome import json_line, show_outcome
@@ -54,3 +56,15 @@ def test_a_run_that_trained_nothing_has_no_shares_to_show() -> None:
 
 def test_the_json_holds_the_shares() -> None:
     assert json.loads(json_line(summary(shares=SHARES)))["shares"] == SHARES
+
+
+@pytest.mark.parametrize("name", ["x", "my runs/it's $HOME", "a;b", "é #1", "-x"])
+def test_the_commands_to_type_next_survive_the_shell(name: str) -> None:
+    run = Path("runs") / name
+    commands = [line for line in shown(summary(run=run, checkpoint=run / "checkpoints/step-4")) if line.startswith("  rlcore ")]
+    words = [
+        ["rlcore", "train", f"{run}/run.toml", "-m", f"{run}/checkpoints/step-4/model"],
+        ["rlcore", "show", "config", f"{run}/run.toml"],
+    ]
+    assert [shlex.split(command, comments=True) for command in commands] == words
+    assert [command.partition("    #")[0].strip() for command in commands] == list(map(shlex.join, words))

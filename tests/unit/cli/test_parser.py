@@ -114,6 +114,6 @@ def test_help_shows_the_sections_the_defaults_and_the_options_of_the_plugins(cap
     assert end.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "-tbs, --train-batch-size INT prompts per update, over all trainers [32]" in text
-    assert "[algorithm.options] of rlcore" in text
+    assert "options of loss clipped of rlcore" in text
     assert "--clip-eps-low NUMBER" in text
     assert "--train_batch_size" not in text

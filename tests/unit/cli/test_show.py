@@ -16,6 +16,7 @@ from rlcore.cli.typed_command import run_command
 from rlcore.contracts.specs import PluginKind
 from rlcore.describe import describe
 from rlcore.host.registry import Registry
+from rlcore.testing import RunTester
 from rlcore.testing.plugin_folder import PluginFolder
 
 ACME = """
@@ -310,3 +311,11 @@ def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str
     assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "1.0")
     assert {"kind": "algo", "name": "acme"} in acme["offers"]
     assert rows["rlcore"]["offers"]
+
+
+def test_the_capabilities_of_a_backend_are_facts_of_their_own(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    lines = tester.run("show", "inference", "fake").assert_ok().lines
+    assert {"layouts: single, tensor", "sleeps: yes", "in flight: finish", "devices: cpu"} <= set(lines)
+    shown = tester.run("show", "training", "fake-pipeline", "--json").assert_ok().stdout
+    assert json.loads(shown)["properties"]["dtypes"] == ["float32", "float64"]

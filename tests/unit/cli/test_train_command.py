@@ -39,12 +39,19 @@ def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) 
     tester.run("train", *shlex.split(ONE_MACHINE), "--dry-run").assert_refused("-tMbs 8 is more than -tbs 2", "type -tMbs 2 or -tbs 8")
 
 
+def test_an_example_with_zero_is_refused_for_the_trainer_that_is_installed(tester: RunTester) -> None:
+    for dry in ((), ("--dry-run",)):
+        tester.run("train", *shlex.split(ZERO_BUBBLE), *dry).assert_refused(
+            "-zero 2: training backend torch does not offer the layout zero (it offers data, single); type -zero 0"
+        )
+
+
 @pytest.mark.parametrize(
     ("line", "absent", "same"),
     [
         (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm",), "-tbs 8"),
         (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
-        (ZERO_BUBBLE, ("rlcore-plugin-vllm",), "-tbs 32"),
+        (f"{ZERO_BUBBLE} -zero 0", ("rlcore-plugin-vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )
@@ -59,7 +66,7 @@ def test_the_published_examples_say_what_is_missing(line: str, absent: tuple[str
 
 def test_without_ray_the_examples_say_so(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.config.chosen.find_spec", lambda name: None if name == "ray" else object())
-    outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "--dry-run", "--json").assert_ok()
+    outcome = tester.run("train", *shlex.split(ZERO_BUBBLE), "-zero", "0", "--dry-run", "--json").assert_ok()
     missing = {item["what"]: item["command"] for item in outcome.json["missing"]}
     assert "plugins/runtimes/ray" in missing["runtime ray needs the module ray, which is not installed"]
 
@@ -93,18 +100,20 @@ def test_a_data_set_that_is_not_here_is_missing_only_for_a_dry_run(tester: RunTe
     tester.run("train", run, "-d", "nowhere.jsonl").assert_refused("nowhere.jsonl is not found here")
 
 
-def test_a_data_set_beside_the_file_is_pointed_out(tester: RunTester) -> None:
+def test_a_data_set_beside_the_file_is_the_one_that_is_meant(tester: RunTester) -> None:
     tester.fake_run()
     tester.write("sub/run.toml", '[data]\ndataset = "rows.jsonl"\n')
     tester.fake_data("sub/rows.jsonl")
-    tester.run("train", "run.toml", "sub/run.toml").assert_refused("write sub/rows.jsonl")
+    found = tester.run("train", "run.toml", "sub/run.toml", "--dry-run", "--json").assert_ok().json
+    assert (found["config"]["data"]["dataset"][0]["path"], found["missing"]) == ("sub/rows.jsonl", [])
 
 
 def test_it_trains_with_the_fakes(tester: RunTester) -> None:
     outcome = tester.run("train", tester.fake_run(), "--json").assert_ok()
     assert outcome.json["steps"] == 3
     assert any(path.name == "run.toml" and path.parts[0] == "runs" for path in outcome.written)
-    assert "inference.inference_batch_size = 3 (train_batch_size)" in outcome.stderr
+    assert "settings follow from the others; rlcore show config" in outcome.stderr
+    assert "inference.inference_batch_size = 3 (train_batch_size)" not in outcome.stderr
 
 
 def test_a_dry_run_names_every_part_with_its_distribution(tester: RunTester) -> None:
@@ -238,7 +247,7 @@ def test_a_flag_that_two_plugins_declare_is_one_sentence_with_both(tester: RunTe
     tester.plugins.install("many", RUNTIME)
     run = tester.fake_run(log={"trackers": ["fake", "many"]})
     tester.run("train", run, "--after", "3").assert_refused(
-        "--after is an option of [log.options.fake] of rlcore-plugin-fakes and of [log.options.many] of rlcore-plugin-many",
+        "--after is an option of tracker fake of rlcore-plugin-fakes and of tracker many of rlcore-plugin-many",
         "type --log.options.fake.after or --log.options.many.after",
     )
     done = tester.run("train", run, "--log.options.many.after", "3", "--dry-run", "--json").assert_ok()

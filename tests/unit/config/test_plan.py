@@ -13,7 +13,7 @@ import pytest
 from rlcore.config import Missing, Origin, Plan, RunConfig, Typed, plan_run, to_toml
 from rlcore.config.chosen import preferred_runtime, training_name
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec
+from rlcore.contracts.specs import RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities
 from rlcore.host.install import install_line
 from rlcore.host.registry import Registry
 from rlcore.testing import PluginFolder
@@ -238,7 +238,8 @@ def test_auto_takes_the_runtime_that_is_installed_for_several(registry: Registry
 def test_auto_takes_the_training_backend_whose_spec_says_that_it_can(sizes: dict[str, Any], chosen: tuple[str, str]) -> None:
     registry = Registry([])
     for name, pipeline, preference in (("liked", False, 2), ("other", False, 0), ("pipes", True, 1), ("never", True, -1)):
-        spec = TrainingBackendSpec(name=name, target="builtins:object", summary="s", pipeline=pipeline, preference=preference)
+        offered = TrainingCapabilities(layouts=frozenset({"single", *["pipeline"] * pipeline}))
+        spec = TrainingBackendSpec(name=name, target="builtins:object", summary="s", capabilities=offered, preference=preference)
         registry.add("training", spec)
     assert training_name(RunConfig.model_validate({"training": sizes}), registry) == chosen
 

@@ -16,7 +16,9 @@ from rlcore.host.registry import Registry
 from rlcore.testing import PluginFolder
 
 SOURCE = """
-from rlcore.api import AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, hookimpl
+from rlcore.api import (
+    AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
+)
 rlcore_api = "1.0"
 
 @hookimpl
@@ -34,6 +36,14 @@ def rlcore_register_advantage_estimators():
         AdvantageSpec(name="takes_kl", target=target, summary="", accepts_kl=True),
         AdvantageSpec(name="alone", target=target, summary="", group_baseline=False),
         AdvantageSpec(name="each_token", target=target, summary="", accepts_kl=True, per="token"),
+    ]
+
+@hookimpl
+def rlcore_register_training_backends():
+    zero = TrainingCapabilities(layouts=frozenset({"single", "zero"}))
+    return [
+        TrainingBackendSpec(name="small", target="json:load", summary="", capabilities=TrainingCapabilities(), preference=-1),
+        TrainingBackendSpec(name="sharded", target="json:load", summary="", capabilities=zero, preference=-1),
     ]
 
 @hookimpl
@@ -94,6 +104,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"max_new_tokens": 3, "soft_over_length_punishment": True}, (), "at least 1"),
     ({"train_batch_size": 8, "data_actor_buffer_size_limit": 7}, (), "type -cbsl 8"),
     ({"kl_in": "reward", "kl_coeff": 0.1}, (), "group_norm does not"),
+    ({"training.name": "small", "zero_stage": 1}, (), "zero_stage = 1 (Python): training backend small does not offer the layout zero"),
+    ({"training.name": "small", "zero_stage": 1, "runtime": "ray"}, (), "it offers single); type -zero 0"),
+    ({"training.name": "small", "num_trainers": 3, "tensor_parallel_size": 2}, (), "type -tp 1"),
+    ({"training.name": "sharded", "zero_stage": 1, "runtime": "local"}, (), "type --runtime ray or -zero 0"),
     ({"num_trainers": 3, "tensor_parallel_size": 2, "runtime": "ray"}, (), "type -t 4"),
     ({"top_p": 0.9, "old_logprobs": "rollout"}, (), "top_p = 0.9"),
     ({"top_k": 5, "old_logprobs": "rollout"}, (), "top_k = 5"),
@@ -154,6 +168,7 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"kl_in": "reward", "kl_coeff": 0.1, "estimator": "takes_kl"}, ()),
     ({"kl_in": "reward"}, ()),
     ({"num_trainers": 4, "tensor_parallel_size": 2, "runtime": "ray"}, ()),
+    ({"training.name": "sharded", "zero_stage": 1, "runtime": "ray"}, ()),
     ({"top_p": 0.9, "old_logprobs": "trainer"}, ()),
     ({"top_p": 0.9}, ()),
     ({"mismatch_correction": "truncated"}, ()),

@@ -65,3 +65,11 @@ def test_without_a_report_it_is_logged(folder: PluginFolder, caplog: pytest.LogC
     with caplog.at_level(logging.WARNING, logger="rlcore"):
         folder.discover().observers().step_finished(1, {})
     assert "observer rlcore-plugin-bad is switched off for the rest of the run" in caplog.text
+
+
+def test_what_a_hook_prints_goes_to_standard_error(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    source = GOOD.replace("seen.append((step, dict(metrics)))", "print('step', step)")
+    folder.install("loud", source)
+    folder.discover().observers().step_finished(3, {})
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "step 3\n")

@@ -11,8 +11,9 @@ import pytest
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, TrainingCapabilities, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, Which
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer

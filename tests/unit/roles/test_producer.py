@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import RunError, WeightsError
-from rlcore.contracts.interfaces import InferenceContext, InFlight
+from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, Produced, Producer

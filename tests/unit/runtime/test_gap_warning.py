@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rlcore.config.layers import replaced
 from rlcore.entry import make_plan
 from rlcore.runtime.progress import Silent
 from rlcore.runtime.training_run import TrainingRun, mean_gap_tolerance
@@ -23,11 +25,14 @@ class Notes(Silent):
         self.said.append(text)
 
 
-def notes(tmp_path: Path, *updates: dict[str, float], **sections: Any) -> list[str]:
-    """What a run says of updates with these figures; nothing of it is built."""
+def notes(tmp_path: Path, *updates: dict[str, float], coarse: str = "", **sections: Any) -> list[str]:
+    """What a run says of updates with these figures; nothing of it is built. ``coarse``: a section whose backend, unlike the fakes,
+    computes in bfloat16."""
     tester = RunTester(tmp_path).with_fakes()
     with tester.plugins:
         plan = make_plan(tester.fake_run(**sections))
+    if coarse:
+        plan = replace(plan, config=replaced(plan.config, f"{coarse}.dtype", "bfloat16"))
     heard = Notes()
     run = TrainingRun(plan, heard)
     for figures in updates:
@@ -46,8 +51,8 @@ def test_a_gap_beyond_rounding_is_warned_of_once(gap: float, warned: bool, tmp_p
 def test_a_coarse_dtype_at_either_end_allows_more(section: str, tmp_path: Path) -> None:
     allowed = mean_gap_tolerance("bfloat16")
     inside, beyond = ({**FRESH, "sampler_gap": gap} for gap in (0.9 * allowed, 1.1 * allowed))
-    assert notes(tmp_path / "inside", inside, **{section: {"dtype": "bfloat16"}}) == []
-    assert len(notes(tmp_path / "beyond", beyond, **{section: {"dtype": "bfloat16"}})) == 1
+    assert notes(tmp_path / "inside", inside, coarse=section) == []
+    assert len(notes(tmp_path / "beyond", beyond, coarse=section)) == 1
 
 
 @pytest.mark.parametrize(

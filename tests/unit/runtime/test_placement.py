@@ -1,32 +1,13 @@
-"""Colocated placement: an engine that cannot sleep is refused; a sequential feed sleeps between a batch and the next need."""
+"""Colocated placement: a sequential feed sleeps between a batch and the next need."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
-from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.interfaces import InferenceCapabilities, InFlight
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.runtime.backends import check_sleeps
 from rlcore.runtime.feed import SequentialFeed
-from rlcore.testing import FakeInference
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
-
-
-class Sleepless(FakeInference):
-    """Keeps its device."""
-
-    capabilities = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=False)
-
-
-def test_an_engine_that_never_sleeps_is_refused_where_devices_are_shared() -> None:
-    check_sleeps(FakeInference, "colocated", "fake")
-    check_sleeps(Sleepless, "split", "sleepless")
-    with pytest.raises(ConfigError, match=r"inference backend sleepless never gives its device back .*type --placement split, or another"):
-        check_sleeps(Sleepless, "colocated", "sleepless")
 
 
 @dataclass

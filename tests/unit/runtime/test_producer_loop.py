@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import RewardBudgetError, WeightsError
-from rlcore.contracts.interfaces import InferenceContext, InFlight
+from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer

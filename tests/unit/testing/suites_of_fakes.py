@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 
-from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, InFlight, TrainingBackend, TrainingContext
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, RewardInput
 from rlcore.testing import (
     AdvantageSuite,
@@ -26,14 +27,17 @@ from rlcore.testing import (
     LossSuite,
     RewardSuite,
     TrainingBackendSuite,
+    fake_plugin,
     write_fake_model,
 )
+from rlcore.testing.fake_plugin import rlcore_register_rewards
 from rlcore.testing.judging import FakeRewardOptions
 
 CHARACTERS = "abcdefgh"
 
 
 class FakeRewardSuite(RewardSuite):
+    spec = rlcore_register_rewards()[0]
     options = FakeRewardOptions(correct=2.0)
 
     def make(self) -> FakeReward:
@@ -57,6 +61,7 @@ class FakeLossSuite(LossSuite):
 
 
 class FakeEngineSuite(InferenceBackendSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_inference_backends() if spec.name == "fake")
     stop_ids = frozenset({0})
     vocabulary = len(FakeTokenizer(CHARACTERS))
     tolerance = 1e-6
@@ -86,6 +91,7 @@ class FakeEngineSuite(InferenceBackendSuite):
 
 
 class FakeTrainerSuite(TrainingBackendSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_training_backends() if spec.name == "fake")
     vocabulary = len(FakeTokenizer(CHARACTERS))
     tolerance = 1e-5
     optimizer = "adam"

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlcore.contracts.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingContext
+from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Group, Message, Prompt, Request, RewardInput, Rollout, Sampling, Segment
 from rlcore.learning import BatchSettings, assemble_batch, assemble_rewards, run_estimator
 from rlcore.testing import (

@@ -9,8 +9,9 @@ import pytest
 from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
 from zoo_backends import HandsOutOnRankZero
 
-from rlcore.contracts.interfaces import InferenceContext, InFlight, TrainingBackend, TrainingContext
+from rlcore.contracts.interfaces import InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.testing import (
     AdvantageSuite,
     FakeInference,
@@ -20,6 +21,7 @@ from rlcore.testing import (
     LossSuite,
     RewardSuite,
     TrainingBackendSuite,
+    fake_plugin,
     write_fake_model,
 )
 
@@ -53,6 +55,8 @@ class TestAdamTrainer(FakeTrainerSuite):
 
 
 class TestPipelineTrainer(FakeTrainerSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_training_backends() if spec.name == "fake-pipeline")
+
     def make(self, context: TrainingContext) -> TrainingBackend:
         return FakePipeline(context)
 

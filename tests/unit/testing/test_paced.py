@@ -11,8 +11,9 @@ import pytest
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceContext, InFlight, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing import (
     FakePolicy,

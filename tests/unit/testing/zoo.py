@@ -9,6 +9,8 @@ from suites_of_fakes import FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, 
 from zoo_backends import (
     AbortsInSilence,
     AveragesOverRanks,
+    ClaimsPipelines,
+    ClaimsToScoreNothing,
     ClimbsTheLoss,
     DrawsNoise,
     DriftsElsewhere,
@@ -95,7 +97,8 @@ from zoo_methods import (
     WritesAroundTheFlag,
 )
 
-from rlcore.contracts.interfaces import InFlight, Reward
+from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.specs import InFlight
 from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
 
 
@@ -181,6 +184,7 @@ ZOO = [
     _loss(NeedsOldInSilence, "test_shape_and_type", r"Need\.OLD to its needs"),
     _loss(TurnsNoneIntoNan, "test_prepare_reads_what_is_declared", r"Need\.OLD to its needs"),
     _loss(NeedsReferenceInSilence, "test_prepare_reads_what_is_declared", r"Need\.REFERENCE to its needs"),
+    _engine(ClaimsToScoreNothing, "test_the_spec_declares_the_capabilities_of_the_class"),
     _engine(RunsToTheEnd, "test_streams"),
     _engine(LogprobsBeforeTemperature, "test_logprobs_are_at_the_sampling_temperature"),
     _engine(SharesNoise, "test_noise_does_not_depend_on_batching"),
@@ -202,6 +206,7 @@ ZOO = [
     _fault("behind", "test_update_serves_the_new_weights"),
     _fault("loses", "test_every_request_is_answered_once"),
     _fault("repeats", "test_every_request_is_answered_once"),
+    _trainer(ClaimsPipelines, "test_the_spec_declares_the_capabilities_of_the_class"),
     _trainer(NormalisesPerForward, "test_gradient_does_not_depend_on_the_cut"),
     _trainer(TrainsMasked, "test_masked_rollouts_do_not_train"),
     _trainer(ClimbsTheLoss, "test_update_lowers_the_objective"),

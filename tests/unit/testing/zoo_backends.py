@@ -143,6 +143,12 @@ class FaultyEngineSuite(FakeEngineSuite):
         return FaultyInference(engine.context, FaultyInferenceOptions(fault=self.fault))  # type: ignore[arg-type]
 
 
+class ClaimsToScoreNothing(FakeInference):
+    """Declares otherwise than the spec of its plugin."""
+
+    capabilities = replace(FakeInference.capabilities, scores=False)
+
+
 class KeepsTheSnapshot(FakeInference):
     """Serves views of the arrays that it was lent."""
 
@@ -155,6 +161,12 @@ class KeepsTheSnapshot(FakeInference):
 
 
 # --- training ----------------------------------------------------------------------------------------------------------
+
+
+class ClaimsPipelines(FakeTraining):
+    """Declares otherwise than the spec of its plugin."""
+
+    capabilities = replace(FakeTraining.capabilities, layouts=frozenset({"single", "pipeline"}))
 
 
 class NormalisesPerForward(FakeTraining):

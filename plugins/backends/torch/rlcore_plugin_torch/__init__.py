@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.api import TrainingBackendSpec, hookimpl
+from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
 
 rlcore_api = "1.0"
+
+CAPABILITIES = TrainingCapabilities(
+    layouts=frozenset({"single", "data"}),
+    dtypes=frozenset({"float32", "bfloat16", "float64"}),
+    devices=frozenset({"cpu", "cuda"}),
+)
+"""What the spec, the class and its refusals go by."""
 
 
 @hookimpl
@@ -19,6 +26,7 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
             config="rlcore_plugin_torch.options:TorchOptions",
             summary="AdamW on a Hugging Face causal language model, data-parallel ranks, CPU or CUDA, fp32 or bf16",
             requires_module="torch",
+            capabilities=CAPABILITIES,
             preference=10,
         )
     ]

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, RunError, Tensor, TrainBatch, TrainingBackend, TrainingCapabilities, TrainingContext, Which
-from rlcore_plugin_torch.loading import DTYPES, check_context, load_model, pick_device
+from rlcore.api import Need, Objective, RunError, Tensor, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore_plugin_torch import CAPABILITIES
+from rlcore_plugin_torch.loading import check_context, load_model, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
@@ -36,7 +37,7 @@ class TorchBackend(TrainingBackend):
     is what every one clips and steps on.
     """
 
-    capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}), dtypes=frozenset(DTYPES), devices=frozenset({"cpu", "cuda"}))
+    capabilities = CAPABILITIES
 
     def __init__(self, context: TrainingContext | None = None, options: TorchOptions | None = None) -> None:
         self.options = options or TorchOptions()

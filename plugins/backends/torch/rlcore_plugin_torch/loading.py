@@ -7,33 +7,32 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from rlcore.api import ConfigError, TrainingContext
+from rlcore_plugin_torch import CAPABILITIES
 
-__all__ = ["DTYPES", "check_context", "load_model", "pick_device"]
-
-DTYPES = ("float32", "bfloat16", "float64")
+__all__ = ["check_context", "load_model", "pick_device"]
 
 
 def check_context(context: TrainingContext) -> None:
-    """ConfigError for a layout or a dtype that this backend does not have."""
-    sizes = {"tensor_parallel_size": context.tensor_parallel, "pipeline_parallel_size": context.pipeline_parallel}
-    for name, size in sizes.items():
-        if size != 1:
+    """ConfigError for a layout or a dtype that this backend does not offer."""
+    asked = (
+        ("tensor", "tensor_parallel_size", context.tensor_parallel, 1),
+        ("pipeline", "pipeline_parallel_size", context.pipeline_parallel, 1),
+        ("zero", "zero_stage", context.zero_stage, 0),
+    )
+    for layout, setting, value, most in asked:
+        if value > most and layout not in CAPABILITIES.layouts:
             raise ConfigError(
-                f"training.{name} {size}: each rank of the torch backend holds the whole model; use 1, or --trainer colossalai"
+                f"training.{setting} {value}: each rank of the torch backend holds the whole model and the whole optimizer; use {most}"
             )
-    if context.zero_stage:
-        raise ConfigError(
-            f"training.zero_stage {context.zero_stage}: each rank of the torch backend holds the whole optimizer; use 0, or "
-            "--trainer colossalai"
-        )
-    if context.dtype not in DTYPES:
-        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {' or '.join(DTYPES)}")
+    if context.dtype not in CAPABILITIES.dtypes:
+        offered = " or ".join(sorted(CAPABILITIES.dtypes))
+        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {offered}")
 
 
 def pick_device(name: str, rank: int = 0) -> torch.device:
     """``auto``: CUDA where there is one; of several that this process sees, the ranks take turns. ConfigError for one that is not here."""
     kind = name.split(":")[0]
-    if kind not in ("auto", "cpu", "cuda"):
+    if kind != "auto" and kind not in CAPABILITIES.devices:
         raise ConfigError(f"training.device {name!r} is not served by the torch backend; use cpu, cuda or auto")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"training.device {name!r}: torch finds no CUDA device here; use cpu or auto")

@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
+from rlcore_plugin_torch import rlcore_register_training_backends
 from rlcore_plugin_torch.backend import TorchBackend
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -50,6 +51,7 @@ def tiny_qwen2() -> Path:
 
 
 class TestTorch(TrainingBackendSuite):
+    spec = rlcore_register_training_backends()[0]
     vocabulary = VOCABULARY
     dtype = DTYPE
     device = DEVICE

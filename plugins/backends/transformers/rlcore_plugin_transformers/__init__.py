@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlcore.api import InferenceBackendSpec, hookimpl
+from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, hookimpl
 
 rlcore_api = "1.0"
+
+CAPABILITIES = InferenceCapabilities(
+    in_flight=InFlight.RESUME,
+    sleeps=True,
+    scores=True,
+    counter_noise=True,
+    dtypes=frozenset({"float32", "bfloat16"}),
+    devices=frozenset({"cpu", "cuda"}),
+)
+"""What the spec, the class and its refusals go by."""
 
 
 @hookimpl
@@ -19,6 +29,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             config="rlcore_plugin_transformers.options:TransformersOptions",
             summary="streaming decode loop on a Hugging Face causal language model, CPU or CUDA, fp32 or bf16",
             requires_module="transformers",
+            capabilities=CAPABILITIES,
             aliases=("hf",),
         )
     ]

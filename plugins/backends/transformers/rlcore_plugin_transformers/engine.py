@@ -15,17 +15,16 @@ from rlcore.api import (
     Completion,
     Finish,
     InferenceBackend,
-    InferenceCapabilities,
     InferenceContext,
-    InFlight,
     Request,
     RunError,
     Sampling,
     Snapshot,
 )
+from rlcore_plugin_transformers import CAPABILITIES
 from rlcore_plugin_transformers.cache import RowCache
 from rlcore_plugin_transformers.checks import check_decoding, check_request
-from rlcore_plugin_transformers.loading import DTYPES, load_model, pick_device
+from rlcore_plugin_transformers.loading import load_model, pick_device
 from rlcore_plugin_transformers.options import TransformersOptions
 from rlcore_plugin_transformers.prompts import Waiting, left_padded
 from rlcore_plugin_transformers.residence import Residence
@@ -44,14 +43,7 @@ class TransformersBackend(InferenceBackend):
     ``sleep`` frees weights, keys and values; from then on it serves nothing until ``wake`` and ``update``.
     """
 
-    capabilities = InferenceCapabilities(
-        in_flight=InFlight.RESUME,
-        sleeps=True,
-        scores=True,
-        counter_noise=True,
-        dtypes=frozenset(DTYPES),
-        devices=frozenset({"cpu", "cuda"}),
-    )
+    capabilities = CAPABILITIES
 
     def __init__(self, context: InferenceContext, options: TransformersOptions | None = None) -> None:
         options = options or TransformersOptions()

@@ -14,12 +14,11 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from transformers.utils import logging
 
 from rlcore.api import ConfigError, InferenceContext
+from rlcore_plugin_transformers import CAPABILITIES
 from rlcore_plugin_transformers.attention import use_decode_attention
 from rlcore_plugin_transformers.options import TransformersOptions
 
-__all__ = ["DTYPES", "load_model", "pick_device"]
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+__all__ = ["load_model", "pick_device"]
 
 
 def pick_device(name: str) -> torch.device:
@@ -32,7 +31,7 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"inference.device {name!r} is no device of torch; use cpu, cuda or auto") from error
-    if device.type not in ("cpu", "cuda"):
+    if device.type not in CAPABILITIES.devices:
         raise ConfigError(f"inference.device {name!r} is not served by the transformers backend; use cpu, cuda or auto")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"inference.device {name!r}: torch finds no CUDA device here; use cpu or auto")
@@ -45,12 +44,12 @@ def pick_device(name: str) -> torch.device:
 
 def load_model(context: InferenceContext, options: TransformersOptions, device: torch.device) -> PreTrainedModel:
     """The model in evaluation mode on ``device``; ConfigError where it cannot be read whole or is not of a kind that is served."""
-    if context.dtype not in DTYPES:
-        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the transformers backend; use {' or '.join(DTYPES)}")
-    if context.tensor_parallel != 1:
+    if context.dtype not in CAPABILITIES.dtypes:
+        offered = " or ".join(sorted(CAPABILITIES.dtypes))
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the transformers backend; use {offered}")
+    if context.tensor_parallel != 1 and "tensor" not in CAPABILITIES.layouts:
         raise ConfigError(
-            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: the transformers backend runs on one device; "
-            "use 1, or --backend vllm"
+            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: the transformers backend runs on one device; use 1"
         )
     model, report = _read(context, options)
     absent = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
@@ -82,7 +81,7 @@ def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreT
         with _quiet(context.model):
             model, report = AutoModelForCausalLM.from_pretrained(
                 context.model,
-                dtype=DTYPES[context.dtype],
+                dtype=getattr(torch, context.dtype),
                 attn_implementation=options.attention,
                 output_loading_info=True,
                 trust_remote_code=context.trust_remote_code,

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
+from rlcore_plugin_transformers import rlcore_register_inference_backends
 from rlcore_plugin_transformers.engine import TransformersBackend
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -57,6 +58,7 @@ def folder_of(name: str) -> Path:
 
 
 class TestTied(InferenceBackendSuite):
+    spec = rlcore_register_inference_backends()[0]
     name = "qwen2"
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)

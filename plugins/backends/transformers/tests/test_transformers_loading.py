@@ -121,7 +121,7 @@ def test_a_model_that_needs_code_of_its_own_is_refused_and_nobody_is_asked(tmp_p
         ({"model": "/no/such/folder/anywhere"}, "cannot be loaded"),
         ({"device": "warp"}, "no device of torch"),
         ({"device": "meta"}, "not served"),
-        ({"dtype": "float16"}, "float32 or bfloat16"),
+        ({"dtype": "float16"}, "use bfloat16 or float32"),
         ({"tensor_parallel": 2}, "one device"),
     ],
 )

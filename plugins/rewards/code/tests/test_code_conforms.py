@@ -18,6 +18,7 @@ def item(program):
 
 
 class TestCode(RewardSuite):
+    (spec,) = rlcore_register_rewards()
     options = CodeOptions(wall_seconds=20)
 
     @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rlcore_plugin_math import rlcore_register_rewards
 from rlcore_plugin_math.options import BoxedOptions, ThinkAnswerOptions
 from rlcore_plugin_math.rewards import BoxedReward, ThinkAnswerReward
 
@@ -13,9 +14,15 @@ def item(text: str) -> RewardInput:
     return RewardInput(messages=(Message(role="user", content="1 + 2?"),), columns={"gt_answer": "3", "id": "x"}, text=text)
 
 
+SPECS = {spec.name: spec for spec in rlcore_register_rewards()}
+
+
 class TestBoxed(RewardSuite):
+    spec = SPECS["boxed"]
+    options = BoxedOptions()
+
     def make(self) -> Reward:
-        return BoxedReward(BoxedOptions())
+        return BoxedReward(self.options)
 
     def honest(self) -> RewardInput:
         return item("so \\boxed{3}")
@@ -25,8 +32,11 @@ class TestBoxed(RewardSuite):
 
 
 class TestThinkAnswerTags(RewardSuite):
+    spec = SPECS["think_answer_tags"]
+    options = ThinkAnswerOptions()
+
     def make(self) -> Reward:
-        return ThinkAnswerReward(ThinkAnswerOptions())
+        return ThinkAnswerReward(self.options)
 
     def honest(self) -> RewardInput:
         return item("<think>a</think><answer>3</answer>")

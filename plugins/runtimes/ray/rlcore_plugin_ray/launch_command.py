@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -89,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
     print(f"{out}: {machines.nodes} x {machines.gpus} GPUs and {machines.cpus} cores, at most {job.time}", flush=True)
     if args.submit:
         return _submit(out)
-    print(f"submit it with: sbatch {out}")
+    print(f"submit it with: sbatch {shlex.quote(str(out))}")
     return 0
 
 

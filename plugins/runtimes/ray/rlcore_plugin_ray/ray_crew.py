@@ -69,7 +69,7 @@ class RayCrew(Crew):
         self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints
         schedule = schedule_settings(plan, len(self._texts.training))
-        self.horizon = schedule.horizon
+        self.horizon, self.prompts = schedule.horizon, schedule.prompts
         shipment = Shipment.of(plan, self.fingerprints)
         self._inbox = DriverInbox()
         self._version = 0

@@ -264,4 +264,5 @@ def test_submit_hands_the_file_to_sbatch_and_passes_its_exit_code_on(tmp_path: P
 
 def test_help_names_its_own_flags_and_those_of_train(tester: RunTester) -> None:
     text = tester.run("launch", "--help").assert_ok().stdout
-    assert all(flag in text for flag in ("--gpus-per-node", "--container", "--submit", "--max-staleness", "--placement"))
+    assert all(flag in text for flag in ("--gpus-per-node", "--container", "--submit", "--max-staleness", "--help-all"))
+    assert "--placement" in tester.run("launch", "--help-all").assert_ok().stdout

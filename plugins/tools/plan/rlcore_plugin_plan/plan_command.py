@@ -20,7 +20,7 @@ _MOST_DEVICES = 100_000
 _TEXT = """\
 Say how to split devices between producers and trainers, how far generation should run ahead, and what that gains over synchronous
 training. Nothing is started: the coordinator of a run is driven by a virtual clock, with lengths and speeds that a workload describes.
-The defaults are a 7B model on H100-class devices, an assumption (docs/planning.md); measure your own speeds and say them.
+The defaults are a 7B model on H100-class devices, an assumption; measure your own speeds and say them.
 """
 _PRODUCERS = "simulate so many producers, each of --producer-devices devices [the best number]"
 _TRAINERS = "and so many trainers, counted as rlcore train counts them: one a device, so a multiple of --trainer-devices [the best number]"

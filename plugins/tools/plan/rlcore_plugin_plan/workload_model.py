@@ -1,6 +1,6 @@
 """What is simulated: lengths, speeds, sizes and failures, as a typed model that a TOML file and flags fill.
 
-The defaults are a 7B model on H100-class devices; ``docs/planning.md`` says where every figure is from, or that it is a guess. Nothing
+The defaults are a 7B model on H100-class devices, and several of them are guesses: measure your own. Nothing
 here knows how many devices there are, or how they are split: that is a ``Scenario``.
 """
 
@@ -129,9 +129,9 @@ class FaultSection(Section):
 
 
 class OverheadSection(Section):
-    """[overheads]: seconds that the runtime itself takes, round guesses; benchmarks/simulation.py measures those of a machine.
+    """[overheads]: seconds that the runtime itself takes, round guesses.
 
-    On this project's machine of 2 cores it measured 28 ms (lease), 19 ms (deliver) and 16 ms (handover).
+    On a machine of 2 cores 28 ms (lease), 19 ms (deliver) and 16 ms (handover) were measured.
     """
 
     lease_seconds: NonNegative = setting(0.002, help="from asking for prompts to generating them")

@@ -66,13 +66,13 @@ def _sketch(folder: Path, seed: int, args: argparse.Namespace) -> Plan:
     """The plan of a folder that is not made yet, so that a wrong flag is refused before anything is written."""
     with TemporaryDirectory(prefix="rlcore-") as aside:
         file = Path(aside) / "run.toml"
-        file.write_text(run_toml(folder, seed), encoding="utf-8")
+        file.write_text(run_toml(folder, seed, aside=True), encoding="utf-8")
         named = (str(file), str(folder / "run.toml"))
         try:
             plan = plan_of([file], args)
         except UsageError as error:
             raise UsageError(str(error).replace(*named)) from error
-    own = (str(folder / "base"), str(folder / "train.jsonl"), str(folder / "heldout.jsonl"))
+    own = tuple(str(folder.absolute() / name) for name in ("base", "train.jsonl", "heldout.jsonl"))
     return replace(
         plan,
         missing=tuple(_with_extra(item) for item in plan.missing if not any(path in item.what for path in own)),

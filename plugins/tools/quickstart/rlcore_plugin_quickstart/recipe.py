@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 __all__ = ["N_HELDOUT", "N_TRAIN", "RECIPE_VERSION", "run_toml"]
@@ -61,8 +62,9 @@ eval_temperature = 0.0      # greedy
 """
 
 
-def run_toml(folder: Path, seed: int) -> str:
-    """The file's text; ``folder`` as the user typed it, for paths in a configuration are seen from where a command is typed."""
-    paths = {name: folder / name for name in ("runs", "base")} | {name: folder / f"{name}.jsonl" for name in ("train", "heldout")}
+def run_toml(folder: Path, seed: int, *, aside: bool = False) -> str:
+    """The text of ``folder/run.toml``. ``aside``: its paths are absolute, for the file is to be read elsewhere."""
+    here = folder.absolute() if aside else Path()
+    paths = {name: here / name for name in ("runs", "base")} | {name: here / f"{name}.jsonl" for name in ("train", "heldout")}
     quoted = {name: json.dumps(path.as_posix(), ensure_ascii=False) for name, path in paths.items()}
-    return _TEMPLATE.format(toml=(folder / "run.toml").as_posix(), seed=seed, **quoted)
+    return _TEMPLATE.format(toml=shlex.quote((folder / "run.toml").as_posix()), seed=seed, **quoted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rlcore_plugin_quickstart.recipe import run_toml
 from rlcore_plugin_quickstart.task import Split
 
 from rlcore.api import UsageError
+from rlcore.api.settings import file_layer
 from rlcore.testing import Registry, load_eval
 
 
@@ -48,8 +50,9 @@ def test_what_is_written() -> None:
     assert len(load_eval(folder / "train.jsonl", [], Registry.discover())) == 2048
     assert len(load_eval(folder / "heldout.jsonl", [], Registry.discover())) == 200
     values = tomllib.loads((folder / "run.toml").read_text(encoding="utf-8"))
-    assert values["data"]["dataset"] == "deep/qs/train.jsonl"
-    assert values["eval"]["eval_dataset"] == {"sort": "deep/qs/heldout.jsonl"}
+    assert values["data"]["dataset"] == "train.jsonl", "seen from the folder"
+    assert file_layer(folder / "run.toml").data["data"]["dataset"] == "deep/qs/train.jsonl"
+    assert values["eval"]["eval_dataset"] == {"sort": "heldout.jsonl"}
 
 
 def test_it_is_used_again_also_with_an_edited_configuration_and_runs_in_it() -> None:
@@ -113,5 +116,7 @@ def test_each_seed_has_a_folder_of_its_own() -> None:
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/"), min_size=1, max_size=20))
 def test_the_configuration_survives_any_folder_name(name: str) -> None:
     text = run_toml(Path(name), 7)
-    assert tomllib.loads(text)["model"]["model"] == (Path(name) / "base").as_posix()
+    assert tomllib.loads(run_toml(Path(name), 7, aside=True))["model"]["model"] == (Path(name).absolute() / "base").as_posix()
+    commands = [line.partition("rlcore")[2] for line in text.splitlines() if line.startswith("#") and "rlcore" in line]
+    assert [shlex.split(command)[-1] for command in commands] == [(Path(name) / "run.toml").as_posix()] * 2
     assert tomllib.loads(text)["run"]["seed"] == 7

@@ -1,0 +1,49 @@
+"""Settings that are paths. In a TOML file a path is seen from the file's folder, on the command line and in Python from where it is typed.
+
+A text that may be a name (of the hub, of a data source, of a plugin) is a path if it begins with ``./``, ``../``, ``/`` or ``~``, or if it
+is there; any other stays as it was written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+
+from rlcore.config.model import PathKind
+from rlcore.config.settings import alternatives, bare, whole_type
+
+__all__ = ["as_read", "seen_from"]
+
+
+def seen_from(folder: str, text: str, kind: PathKind) -> str:
+    """The text of a setting whose paths are relative to ``folder``, as it reads from the working directory ("" for ``folder``)."""
+    path, colon, name = text.rpartition(":") if kind is PathKind.CODE else (text, "", "")
+    if not path or (kind is PathKind.CODE and not path.endswith(".py")):
+        return text
+    # os.path, unlike Path, keeps "./", and raises for no text that is no path
+    there = os.path.join(folder, os.path.expanduser(path.removeprefix("./") if folder else path))  # noqa: PTH111, PTH118
+    certain = kind is PathKind.ALWAYS or path in (".", "..") or path.startswith(("./", "../", "/", "~"))
+    return f"{there}{colon}{name}" if certain or os.path.exists(there) else text  # noqa: PTH110
+
+
+def as_read(value: Any, annotation: Any, move: Callable[[str, PathKind], str]) -> Any:
+    """A value, not validated yet, of a setting of that type (or a whole configuration): every path in it is moved, and "none" is None where
+    the setting may be none."""
+    if value == "none" and type(None) in alternatives(annotation):
+        return None
+    for shape in alternatives(annotation):
+        inner, parts = bare(shape), get_args(bare(shape))
+        kind = next((item for item in getattr(shape, "__metadata__", ()) if isinstance(item, PathKind)), None)
+        if kind is not None and isinstance(value, str):
+            return move(value, kind)
+        if get_origin(inner) is tuple and isinstance(value, list):
+            return [as_read(item, parts[0], move) for item in value]
+        if get_origin(inner) is dict and isinstance(value, Mapping):
+            return {key: as_read(item, parts[1], move) for key, item in value.items()}
+        if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, Mapping):
+            fields = inner.model_fields
+            return {key: as_read(item, whole_type(fields[key]), move) if key in fields else item for key, item in value.items()}
+    return value

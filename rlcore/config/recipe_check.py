@@ -1,0 +1,46 @@
+"""Whether what a recipe names is there: its parts, the options that it sets, the settings of the core."""
+
+from __future__ import annotations
+
+from rlcore.config.settings import core_settings
+from rlcore.contracts.errors import PluginError
+from rlcore.contracts.specs import AlgorithmSpec, PluginKind
+from rlcore.host.blame import closest
+from rlcore.host.catalogue import NotInstalledError
+from rlcore.host.registry import Registry
+
+__all__ = ["check_recipe"]
+
+_TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_options")
+
+
+def check_recipe(registry: Registry, name: str) -> None:
+    """Raise PluginError, naming the recipe's distribution, if the recipe names what does not exist. What is merely not installed may do."""
+    recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
+    assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
+    options = _options(registry, recipe, label)
+    for path in recipe.defaults:
+        table, _, key = path.rpartition(".")
+        if table in _TABLES and options is not None and key not in options:
+            parts = f"its estimator {recipe.estimator} nor its loss {recipe.loss}"
+            raise PluginError(f"{label} sets the option {key}, which neither {parts} has{closest(key, options)}")
+        if not table.endswith("options") and path not in core_settings():
+            raise PluginError(f"{label} sets {path}, which is no setting of rlcore{closest(path, core_settings())}")
+
+
+def _options(registry: Registry, recipe: AlgorithmSpec, label: str) -> set[str] | None:
+    """The options of estimator and loss; None if one of them is not installed, or is broken itself."""
+    options: set[str] = set()
+    known = True
+    for kind, part in ((PluginKind.ESTIMATOR, recipe.estimator), (PluginKind.LOSS, recipe.loss)):
+        try:
+            model = registry.options_model(kind, part)
+        except NotInstalledError:
+            known = False
+        except PluginError as error:
+            if not registry.has(kind, part):
+                raise PluginError(f"{label}: {error}") from error
+            known = False
+        else:
+            options |= set(model.model_fields) if model else set()
+    return options if known else None

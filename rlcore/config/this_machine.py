@@ -1,0 +1,69 @@
+"""What this machine lacks for a plan, seen before anything starts: devices that were asked for by name, folders that cannot be made."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rlcore.config.layers import get_path
+from rlcore.config.plan import Plan
+from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.specs import RuntimeSpec
+
+__all__ = ["checked_here"]
+
+_FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_save_dir", "-esd"), ("log.rollout_save_dir", "-rsd"))
+_OTHER_NODES = ("dxg", "nvhost-gpu", "nvgpu", "kfd")
+"""Device files of GPUs that torch calls cuda and that have no file /dev/nvidia0."""
+
+
+def checked_here(plan: Plan) -> Plan:
+    """The plan, with a remark on each device that this machine lacks and that other machines of the run may have.
+
+    ConfigError for a device that processes on this machine would need, and for a folder of the run that cannot be made. Writes nothing.
+    """
+    run = plan.config.run
+    for path, flag in _FOLDERS:
+        if folder := get_path(plan.config, path):
+            _check_folder(plan, path, flag, Path(folder, run.project if path == "run.run_dir" else ""))
+    runtime = plan.registry.spec("runtime", run.runtime) if plan.registry.has("runtime", run.runtime) else None
+    if not isinstance(runtime, RuntimeSpec):
+        return plan
+    remarks = []
+    for section, role in (("inference", "producers"), ("training", "trainers")):
+        if lacking := _lacking_device(str(get_path(plan.config, f"{section}.device"))):
+            said = f"{plan.cite(f'{section}.device')}: {lacking}"
+            if runtime.reach != "cluster":
+                raise ConfigError(f"{said}; type --{section}-device auto or cpu")
+            remarks.append(f"{said}, so the machines of the {role} must be others")
+    return replace(plan, notes=(*plan.notes, *remarks))
+
+
+def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
+    nearest = next((place for place in (folder, *folder.parents) if os.access(place, os.F_OK)), Path())
+    if not nearest.is_dir():
+        raise ConfigError(f"{plan.cite(path)}: the folder cannot be made, for {nearest} is a file; name another one with {flag}")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ConfigError(f"{plan.cite(path)}: {nearest} cannot be written; name another folder with {flag}")
+
+
+def _lacking_device(device: str) -> str:
+    """Half a sentence if this machine surely lacks the device, "" if it has it, or if only the backend could tell."""
+    kind, _, number = device.partition(":")
+    count = _cuda_devices() if kind == "cuda" else None
+    if count is None or (count and not number.isdigit()) or (number.isdigit() and int(number) < count):
+        return ""
+    return f"this machine has {count} CUDA devices, the last is cuda:{count - 1}" if count else "this machine has no CUDA device"
+
+
+def _cuda_devices(dev: Path = Path("/dev")) -> int | None:
+    """How many CUDA devices a process may find here at most; None if device files do not tell. No driver is asked: that takes long, and
+    a process that has asked cannot be forked."""
+    if sys.platform != "linux" or any((dev / name).exists() for name in _OTHER_NODES):
+        return None
+    count, visible = len(list(dev.glob("nvidia[0-9]*"))), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return count
+    return min(count, len([name for name in visible.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]))

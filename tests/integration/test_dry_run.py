@@ -1,0 +1,136 @@
+"""``rlcore train --dry-run`` on real backends: it tells what ``train`` would refuse, opens no network and loads no model."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rlcore_plugin_quickstart.assets import prepare
+
+from rlcore.host.registry import Registry
+from rlcore.testing import RunTester
+
+SLEEPLESS = """
+from dataclasses import replace
+from rlcore.api import InferenceBackendSpec, hookimpl
+from rlcore.testing.fake_plugin import FAKE_INFERENCE
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_inference_backends():
+    target, offered = "rlcore.testing.fake_inference:FakeInference", replace(FAKE_INFERENCE, sleeps=False)
+    return [InferenceBackendSpec(name="sleepless", target=target, summary="Keeps its device.", capabilities=offered)]
+"""
+OFFLINE = """
+import socket, sys
+
+def refused(*arguments):
+    raise AssertionError(f"opened a socket: {arguments}")
+
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refused
+from rlcore.cli import main
+print(main(sys.argv[1:]))
+print(sorted({"torch", "transformers", "ray", "datasets"} & set(sys.modules)))
+"""
+NO_CUDA = "this machine has no CUDA device"
+
+REFUSED = {
+    "zero": (
+        "-zero 2 --runtime ray",
+        "-zero 2: training backend torch does not offer the layout zero (it offers data, single); type -zero 0",
+    ),
+    "zero-local": ("-zero 2", "training backend torch does not offer the layout zero (it offers data, single); type -zero 0"),
+    "tensor": ("-t 2 -tp 2", "-tp 2: training backend torch does not offer the layout tensor (it offers data, single); type -tp 1"),
+    "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
+    "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
+    "float16": (
+        "--training-dtype float16",
+        "--training-dtype float16: training backend torch does not offer it; type --training-dtype bfloat16 or float32",
+    ),
+    "float16-engine": ("--inference-dtype float16", "type --inference-dtype bfloat16 or float32"),
+    "no-device": (
+        "--training-device gpu",
+        "--training-device gpu: training backend torch does not offer it; type --training-device auto or cpu or cuda",
+    ),
+    "cuda": ("--training-device cuda", f"--training-device cuda: {NO_CUDA}; type --training-device auto or cpu"),
+    "cuda-engine": ("--inference-device cuda:1", f"--inference-device cuda:1: {NO_CUDA}; type --inference-device auto or cpu"),
+    "folder": ("--run-dir run.toml/runs", "--run-dir run.toml/runs: the folder cannot be made, for run.toml is a file"),
+    "sleepless": (
+        "-b sleepless --placement colocated --max-staleness 0",
+        "--placement colocated lets generation and training take turns on one device, and inference backend sleepless never gives its",
+    ),
+}
+FINE = ["", "--training-dtype bfloat16", "--placement colocated", "--training-device cpu --inference-device cpu", "-zero 0 -tp 1 -ptp 1"]
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepare(tmp_path_factory.mktemp("assets") / "demo", 0, lambda line: None).folder
+
+
+@pytest.fixture
+def tester(quickstart: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunTester:
+    """The run of the quickstart, as on a machine without a GPU."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    tester = RunTester(tmp_path, in_process=True)
+    tester.plugins.install("sleepless", SLEEPLESS)
+    shutil.copytree(quickstart, tmp_path, dirs_exist_ok=True)
+    return tester
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_dry_run_and_train_refuse_the_same_in_the_same_sentence(name: str, tester: RunTester) -> None:
+    flags, said = REFUSED[name]
+    dry = tester.run("train", "run.toml", *flags.split(), "--dry-run").assert_refused(said)
+    assert tester.run("train", "run.toml", *flags.split()).assert_refused(said).stderr == dry.stderr
+
+
+@pytest.mark.parametrize("flags", FINE)
+def test_what_a_dry_run_lets_pass_is_trained(flags: str, tester: RunTester) -> None:
+    done = tester.run("train", "run.toml", *flags.split(), "--dry-run").assert_ok()
+    assert "nothing is missing" in done.stdout
+    assert not done.written
+    tester.run("train", "run.toml", *flags.split(), "--max-steps", "1", "-ei", "0").assert_ok()
+
+
+def test_a_device_that_other_machines_may_have_is_a_remark(tester: RunTester) -> None:
+    done = tester.run("train", "run.toml", "--runtime", "ray", "--training-device", "cuda", "--dry-run").assert_ok()
+    assert f"  --training-device cuda: {NO_CUDA}, so the machines of the trainers must be others" in done.lines
+
+
+def test_a_configuration_for_another_machine_can_be_shown_and_launched(tester: RunTester) -> None:
+    typed = ["run.toml", "--training-device", "cuda", "--run-dir", "run.toml/runs"]
+    tester.run("show", "config", *typed).assert_ok()
+    tester.run("launch", "slurm", *typed, "-t", "2", "--nodes", "1", "--gpus-per-node", "4", "--time", "1:00:00", "--dry-run").assert_ok()
+
+
+def test_a_backend_that_is_merely_not_installed_is_a_remark(tester: RunTester) -> None:
+    for flags in (["-b", "vllm"], ["-b", "vllm", "-ptp", "2", "--inference-dtype", "float16"]):
+        done = tester.run("train", "run.toml", *flags, "--dry-run").assert_ok()
+        assert "missing: train would refuse to start" in done.stdout
+        assert "inference backend vllm is not installed" in done.stdout
+
+
+def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTester) -> None:
+    program = tester.write("offline.py", OFFLINE)
+    for flags in ([], ["-m", "org/model"], ["-d", "hf:org/data"], ["--runtime", "ray", "-t", "2", "--master-address", "10.0.0.1"]):
+        done = subprocess.run(
+            [sys.executable, str(program), "train", "run.toml", *flags, "--dry-run"],
+            cwd=tester.folder,
+            env=tester.plugins.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines()[-2:] == ["0", "[]"], done.stdout
+
+
+def test_every_backend_that_is_installed_declares_its_capabilities() -> None:
+    registry = Registry.discover()
+    assert registry.names("training")
+    for kind in ("inference", "training"):
+        for name in registry.names(kind):
+            assert registry.load(kind, name).capabilities == registry.spec(kind, name).capabilities, (kind, name)  # type: ignore[attr-defined]

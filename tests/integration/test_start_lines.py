@@ -1,0 +1,50 @@
+"""What a run says before its first update: a line each for derived settings, a short last batch and prompts that are left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlcore.testing import RunTester
+
+
+def start_of(tester: RunTester, *words: str) -> list[str]:
+    lines = tester.run("train", *words).assert_ok().lines
+    return lines[: next(number for number, line in enumerate(lines) if line.startswith("run folder:"))]
+
+
+@pytest.fixture
+def tester(tmp_path: Path) -> RunTester:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    config = {"run": {"num_episodes": 1}, "training": {"train_batch_size": 3}, "data": {"max_prompt_tokens": 3, "overlong": "drop"}}
+    tester.fake_run(**config, eval={"eval_dataset": {"say": "train.jsonl"}, "eval_interval": 9})
+    texts = ("abcabc", "b", "abcdefabcdef", "a", "c", "d")
+    tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in texts])
+    return tester
+
+
+def test_three_lines_tell_what_was_derived_what_is_short_and_what_was_cut(tester: RunTester) -> None:
+    derived, short, cut = start_of(tester, "run.toml")
+    assert derived.endswith(" settings follow from the others; rlcore show config, with the same files and flags, says how")
+    assert short == "the last of 2 updates is short, 1 in place of 3 prompts: -tbs 3 does not divide 4 prompts"
+    assert cut.count("2 prompts are longer than 3 tokens and are left out (--overlong drop)") == 2
+    assert cut.startswith("train: ")
+
+
+def test_show_config_has_the_derived_settings_and_why(tester: RunTester) -> None:
+    count = int(start_of(tester, "run.toml")[0].split()[0])
+    lines = tester.run("show", "config", "run.toml").assert_ok().lines
+    assert len([line for line in lines if "   auto: " in line]) == count
+    assert any(line.split()[:2] == ["inference.inference_batch_size", "3"] and line.endswith("auto: train_batch_size") for line in lines)
+
+
+@pytest.mark.parametrize("flags", [("-tbs", "4"), ("--max-steps", "1"), ("--dynamic-batching", "--filter-range", "-1", "2")], ids=" ".join)
+def test_a_last_batch_that_is_whole_or_not_known_is_not_told(flags: tuple[str, ...], tester: RunTester) -> None:
+    assert not [line for line in start_of(tester, "run.toml", *flags) if line.startswith("the last of")]
+
+
+def test_what_a_person_chose_and_should_read_is_still_told(tester: RunTester) -> None:
+    lines = start_of(tester, "run.toml", "--skip-threshold", "3")
+    assert len(lines) == 4
+    assert lines[1].startswith("--skip-threshold 3 and clipping cannot act")

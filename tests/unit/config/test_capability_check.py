@@ -1,0 +1,87 @@
+"""What a run asks of its backends is held against what they declare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlcore.config import RunConfig
+from rlcore.config.capability_check import unoffered
+from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingBackendSpec, TrainingCapabilities
+
+SINGLE = frozenset({"single"})
+
+
+def refused(offered: InferenceCapabilities | TrainingCapabilities, **sections: dict[str, Any]) -> str:
+    return unoffered(offered, "mine", RunConfig.model_validate(sections), lambda path: f"<{path}>") or ""
+
+
+def trainer(*layouts: str, dtypes: tuple[str, ...] = ("float32",)) -> TrainingCapabilities:
+    return TrainingCapabilities(layouts=SINGLE | set(layouts), dtypes=frozenset(dtypes))
+
+
+def test_data_parallel_ranks_need_the_layout() -> None:
+    assert not refused(trainer("data"), training={"num_trainers": 4})
+    assert refused(trainer(), training={"num_trainers": 4}) == (
+        "<training.num_trainers> asks for 4 data-parallel ranks, and training backend mine does not offer the layout data "
+        "(it offers single); type -t 1"
+    )
+
+
+def test_ranks_that_hold_one_replica_together_are_not_data_parallel() -> None:
+    sizes = {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}
+    assert not refused(trainer("tensor", "pipeline"), training={"num_trainers": 4, **sizes})
+    assert "asks for 2 data-parallel ranks" in refused(trainer("tensor", "pipeline"), training={"num_trainers": 8, **sizes})
+    assert refused(trainer("tensor", "pipeline"), training={"num_trainers": 8, **sizes}).endswith("; type -t 4")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "layout", "advice"),
+    [
+        ("tensor_parallel_size", 2, "tensor", "-tp 1"),
+        ("pipeline_parallel_size", 2, "pipeline", "-pp 1"),
+        ("zero_stage", 1, "zero", "-zero 0"),
+    ],
+)
+def test_a_layout_that_the_trainer_does_not_offer_is_named_with_its_flag(setting: str, value: int, layout: str, advice: str) -> None:
+    asked = {"num_trainers": 2, setting: value}
+    assert not refused(trainer("data", layout), training=asked)
+    said = refused(trainer("data"), training=asked)
+    assert said == f"<training.{setting}>: training backend mine does not offer the layout {layout} (it offers data, single); type {advice}"
+
+
+def test_an_engine_on_one_device_is_not_split_over_two() -> None:
+    asked = {"producer_tensor_parallel_size": 2}
+    assert not refused(InferenceCapabilities(in_flight=InFlight.FINISH, layouts=SINGLE | {"tensor"}), inference=asked)
+    assert refused(InferenceCapabilities(in_flight=InFlight.FINISH), inference=asked).endswith(
+        "layout tensor (it offers single); type -ptp 1"
+    )
+
+
+def test_the_dtypes_that_are_advised_are_those_that_the_configuration_takes() -> None:
+    said = refused(trainer(dtypes=("float64", "float32", "bfloat16")), training={"dtype": "float16"})
+    assert said == "<training.dtype>: training backend mine does not offer it; type --training-dtype bfloat16 or float32"
+    assert refused(trainer(dtypes=("float64",))).endswith("does not offer it; name another backend")
+
+
+def test_a_device_of_a_kind_that_is_not_offered_is_refused_whatever_its_number() -> None:
+    assert not refused(trainer(), training={"device": "cpu:1"})
+    assert refused(trainer(), training={"device": "gpu:1"}).endswith("type --training-device auto or cpu")
+    assert refused(InferenceCapabilities(in_flight=InFlight.FINISH), inference={"device": "cuda"}).startswith(
+        "<inference.device>: inference "
+    )
+
+
+def test_an_engine_that_never_sleeps_is_refused_where_devices_are_shared() -> None:
+    sleepless, sleeper = (InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=sleeps) for sleeps in (False, True))
+    assert not refused(sleeper, run={"placement": "colocated"})
+    assert not refused(sleepless, run={"placement": "split"})
+    said = refused(sleepless, run={"placement": "colocated"})
+    assert "inference backend mine never gives its device back" in said
+    assert said.endswith("type --placement split, or name another --backend")
+
+
+def test_a_spec_takes_no_other_record_for_its_capabilities() -> None:
+    with pytest.raises(ValueError, match=r"capabilities is .*, it must be a TrainingCapabilities"):
+        TrainingBackendSpec(name="mine", target="a:b", summary="s", capabilities={"layouts": ["single"]})  # type: ignore[arg-type]
