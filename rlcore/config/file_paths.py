@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from rlcore.config.model import PathKind
 from rlcore.config.settings import alternatives, bare, whole_type
 
-__all__ = ["as_read", "seen_from"]
+__all__ = ["relocated", "seen_from"]
 
 
 def seen_from(folder: str, text: str, kind: PathKind) -> str:
@@ -29,10 +29,10 @@ def seen_from(folder: str, text: str, kind: PathKind) -> str:
     return f"{there}{colon}{name}" if certain or os.path.exists(there) else text  # noqa: PTH110
 
 
-def as_read(value: Any, annotation: Any, move: Callable[[str, PathKind], str]) -> Any:
-    """A value, not validated yet, of a setting of that type (or a whole configuration): every path in it is moved, and "none" is None where
-    the setting may be none."""
-    if value == "none" and type(None) in alternatives(annotation):
+def relocated(value: Any, annotation: Any, move: Callable[[str, PathKind], str], *, none: str | None = None) -> Any:
+    """A value, not validated yet, of a setting of that type (or a whole configuration): every path in it is moved, and the text ``none`` is
+    None if the setting may be none."""
+    if none is not None and value == none and type(None) in alternatives(annotation):
         return None
     for shape in alternatives(annotation):
         inner, parts = bare(shape), get_args(bare(shape))
@@ -40,10 +40,12 @@ def as_read(value: Any, annotation: Any, move: Callable[[str, PathKind], str]) -
         if kind is not None and isinstance(value, str):
             return move(value, kind)
         if get_origin(inner) is tuple and isinstance(value, list):
-            return [as_read(item, parts[0], move) for item in value]
+            return [relocated(item, parts[0], move, none=none) for item in value]
         if get_origin(inner) is dict and isinstance(value, Mapping):
-            return {key: as_read(item, parts[1], move) for key, item in value.items()}
+            return {key: relocated(item, parts[1], move, none=none) for key, item in value.items()}
         if isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, Mapping):
             fields = inner.model_fields
-            return {key: as_read(item, whole_type(fields[key]), move) if key in fields else item for key, item in value.items()}
+            return {
+                key: relocated(item, whole_type(fields[key]), move, none=none) if key in fields else item for key, item in value.items()
+            }
     return value

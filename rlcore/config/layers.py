@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
-from rlcore.config.file_paths import as_read, seen_from
+from rlcore.config.file_paths import relocated, seen_from
 from rlcore.config.model import RunConfig
 from rlcore.config.settings import Setting, core_settings
 from rlcore.config.toml_text import line_of, read_toml
@@ -112,7 +112,7 @@ def file_layer(path: Path) -> Layer:
     """The settings of one TOML file; "none" reads as None where a setting may be none, and paths are seen from the file's folder."""
     data, text = read_toml(path)
     folder = "" if path.parent.resolve() == Path.cwd() else str(path.parent)
-    return Layer(name="file", detail=str(path), data=as_read(data, RunConfig, partial(seen_from, folder)), text=text)
+    return Layer(name="file", detail=str(path), data=relocated(data, RunConfig, partial(seen_from, folder), none="none"), text=text)
 
 
 def python_layer(overrides: Mapping[str, Any], detail: str = "Python") -> Layer:

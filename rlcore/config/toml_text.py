@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from rlcore.config.file_paths import as_read, seen_from
+from rlcore.config.file_paths import relocated, seen_from
 from rlcore.config.model import RunConfig, RunSection
 from rlcore.contracts.errors import ConfigError
 
@@ -102,7 +102,7 @@ def to_toml(config: RunConfig, spelled: Collection[str] = ()) -> str:
     """TOML that loads back equal, wherever the file is: paths are absolute, and the default of ``run_dir``, which is seen from where a
     command is typed, is left out. TOML has no null: settings that are None are left out, or written "none" where ``spelled`` names
     their path (a None that overrides a recipe has to be)."""
-    plain = as_read(config.plain(), RunConfig, partial(seen_from, str(Path.cwd())))
+    plain = relocated(config.plain(), RunConfig, partial(seen_from, str(Path.cwd())))
     if config.run.run_dir == RunSection().run_dir:
         del plain["run"]["run_dir"]
     return tomli_w.dumps(_without_none(plain, "", spelled))
