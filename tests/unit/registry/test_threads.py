@@ -86,3 +86,22 @@ def test_a_local_run_and_its_rewards_have_their_threads_set_whatever_the_environ
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == list(variables(8).values())
     assert (tmp_path / "reward.threads").read_text().split() == list(variables(1).values())
+
+
+def test_a_worker_of_another_process_has_its_threads_set_when_it_opens_its_plan(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    program = f"""
+import os
+import rlcore.host.threads
+from rlcore.api.runtime import Shipment
+from rlcore.testing import make_plan
+rlcore.host.threads.cores = lambda: 12
+Shipment.of(make_plan({tester.fake_run()!r}, num_inferencer=3), {{}}).open("producer-0")
+print(*(os.environ.get(name) for name in {_NAMES!r}))
+"""
+    environment = {name: value for name, value in tester.plugins.environment.items() if name not in _NAMES}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == list(variables(3).values())
