@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.data_source import source_of
 from rlcore.config.layers import get_path, spoken
-from rlcore.config.model import DataSource
-from rlcore.contracts.specs import PluginKind
+from rlcore.contracts.specs import LABELS, PluginKind
 
 __all__ = ["plan_json", "show_plan"]
 
@@ -61,21 +59,8 @@ def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
 
 
 def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    config = plan.config
-    data = [*config.data.sources, *(DataSource(path=path) for path in config.eval.eval_dataset.values())]
-    wanted = [
-        ("runtime", PluginKind.RUNTIME, config.run.runtime),
-        ("algorithm", PluginKind.ALGORITHM, config.algorithm.name),
-        ("estimator", PluginKind.ESTIMATOR, config.algorithm.estimator),
-        ("loss", PluginKind.LOSS, config.algorithm.loss),
-        ("inference", PluginKind.INFERENCE, config.inference.name),
-        ("training", PluginKind.TRAINING, config.training.name),
-        ("transfer", PluginKind.TRANSFER, config.weights.transport),
-        *(("data source", PluginKind.DATA, name) for name in dict.fromkeys(source_of(source, plan.registry) for source in data)),
-        *(("reward", PluginKind.REWARD, entry.name) for entry in config.rewards),
-        *(("tracker", PluginKind.TRACKER, name) for name in config.log.trackers),
-    ]
-    for label, kind, name in wanted:
+    for kind, name in plan.plugins():
+        label = LABELS[kind] if kind in (PluginKind.ALGORITHM, PluginKind.DATA) else str(kind)
         if name == "auto":
             yield label, "auto" if kind is PluginKind.TRANSFER else "the recipe's", "not installed"
         elif plan.registry.has(kind, name):

@@ -337,6 +337,11 @@ class RunConfig(Section):
     eval: EvalSection = Field(default_factory=EvalSection)
     log: LogSection = Field(default_factory=LogSection)
 
+    @property
+    def data_sets(self) -> tuple[DataSource, ...]:
+        """What is read: the data sets to train on, then those of the evaluation tasks."""
+        return (*self.data.sources, *(DataSource(path=path) for path in self.eval.eval_dataset.values()))
+
     def plain(self) -> Mapping[str, Any]:
         """Nested plain values, as TOML holds them: numbers that are not finite, which options of plugins may be, are kept."""
         return self.model_dump(mode="json")

@@ -64,6 +64,22 @@ class Plan:
         """A setting and its value as the user knows them."""
         return self.origins[path].cite(path, get_path(self.config, path))
 
+    def plugins(self) -> list[tuple[PluginKind, str]]:
+        """(kind, name) of every plugin that the configuration names, each data source once."""
+        config = self.config
+        return [
+            (PluginKind.RUNTIME, config.run.runtime),
+            (PluginKind.ALGORITHM, config.algorithm.name),
+            (PluginKind.ESTIMATOR, config.algorithm.estimator),
+            (PluginKind.LOSS, config.algorithm.loss),
+            (PluginKind.INFERENCE, config.inference.name),
+            (PluginKind.TRAINING, config.training.name),
+            (PluginKind.TRANSFER, config.weights.transport),
+            *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
+            *((PluginKind.REWARD, reward.name) for reward in config.rewards),
+            *((PluginKind.TRACKER, name) for name in config.log.trackers),
+        ]
+
     def to_toml(self) -> str:
         """The resolved configuration as TOML that plans the same run. What somebody set to none is written out, or a recipe's value
         would come back."""
@@ -100,7 +116,8 @@ def plan_run(
     if require:
         check_required(facts)
     check_rules(facts)
-    _check_plugins(config, registry)
+    if problems := registry.check_run(config):
+        raise ConfigError("; ".join(problems))
     _check_targets(config, chosen, registry)
     model_notes, model_missing = _check_model(config, chosen)
     missing = [
@@ -158,12 +175,6 @@ def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
     return replace(draft, owners={**draft.owners, **autos})
 
 
-def _check_plugins(config: RunConfig, registry: Registry) -> None:
-    problems = registry.check_run(config)
-    if problems:
-        raise ConfigError("; ".join(problems))
-
-
 def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
     """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
     held_out = [source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()]
@@ -199,8 +210,7 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
 
 
 def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
-    sources = [*config.data.sources, *(DataSource(path=path) for path in config.eval.eval_dataset.values())]
-    paths = [source.path for source in sources if is_file(source, registry)]
+    paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
     return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
 

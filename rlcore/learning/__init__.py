@@ -1,4 +1,4 @@
-"""The mathematics of one update: advantages, weights, losses, log probabilities, and how a batch is cut.
+"""The mathematics of one update: advantages, weights, losses, and how a batch is cut.
 
 Public for plugins: ``from rlcore.learning import ClippedSurrogate``. Names are imported on first use, so that importing this package,
 or its numpy half (``advantages``, ``aggregation``, ``assemble``, ``shaping``), loads no torch. Nothing here knows a model, a process
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
     from rlcore.learning.objective import PolicyObjective
-    from rlcore.learning.projection import token_logprobs
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 _HOME = {
@@ -62,7 +61,6 @@ _HOME = {
     "run_estimator": "assemble",
     "soft_overlong": "shaping",
     "split": "assemble",
-    "token_logprobs": "projection",
     "token_weights": "aggregation",
 }
 
@@ -97,7 +95,6 @@ __all__ = [
     "run_estimator",
     "soft_overlong",
     "split",
-    "token_logprobs",
     "token_weights",
 ]
 

@@ -10,8 +10,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.data_source import source_of
-from rlcore.config.model import DataSource
 from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
 from rlcore.contracts.snapshots import Snapshot
@@ -162,26 +160,8 @@ def check_reach(plan: Plan, hosts: int) -> None:
 
 def used_plugins(plan: Plan) -> Iterable[tuple[PluginKind, str]]:
     """(kind, name) of every plugin that takes part in the run, the sandboxes that options of rewards name included."""
-    config = plan.config
-    return [
-        (PluginKind.RUNTIME, config.run.runtime),
-        (PluginKind.INFERENCE, config.inference.name),
-        (PluginKind.TRAINING, config.training.name),
-        (PluginKind.ALGORITHM, config.algorithm.name),
-        (PluginKind.ESTIMATOR, config.algorithm.estimator),
-        (PluginKind.LOSS, config.algorithm.loss),
-        (PluginKind.TRANSFER, config.weights.transport),
-        *((PluginKind.DATA, name) for name in _data_sources(plan)),
-        *((PluginKind.REWARD, reward.name) for reward in config.rewards),
-        *((PluginKind.TRACKER, tracker) for tracker in config.log.trackers),
-        *((PluginKind.SANDBOX, name) for name in dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))),
-    ]
-
-
-def _data_sources(plan: Plan) -> list[str]:
-    """The names of the data sources that read the run's data sets, each once."""
-    held_out = [DataSource(path=path) for path in plan.config.eval.eval_dataset.values()]
-    return list(dict.fromkeys(source_of(source, plan.registry) for source in (*plan.config.data.sources, *held_out)))
+    sandboxes = dict.fromkeys(asked.backend for _, asked in sandboxes_in(plan.reward_options))
+    return [*plan.plugins(), *((PluginKind.SANDBOX, name) for name in sandboxes)]
 
 
 def _sampling(plan: Plan) -> Sampling:

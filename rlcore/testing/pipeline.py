@@ -20,7 +20,7 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.snapshots import Tensor
-from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches, token_logprobs
+from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches
 from rlcore.testing.fake_plugin import PIPELINE_TRAINING
 from rlcore.testing.policy import FakePolicy
 
@@ -148,7 +148,12 @@ class FakePipeline(TrainingBackend):
 
     def _project(self, hidden: torch.Tensor, micro: MicroBatch, last: LastStage, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
         chosen = hidden.flatten(0, 1)[micro.select]
-        return token_logprobs(chosen, last.head, None, micro.targets, micro.temperature, entropy=entropy)
+        divisor = micro.temperature
+        if isinstance(divisor, torch.Tensor):
+            divisor = divisor.to(chosen.dtype)[:, None]
+        log_p = (chosen @ last.head.t() / divisor).log_softmax(-1)
+        logprobs = log_p.gather(1, micro.targets[:, None]).squeeze(1)
+        return logprobs, -(log_p.exp() * log_p).sum(-1) if entropy else None
 
     def _step(self) -> dict[str, float]:
         for parameter in self.parameters:

@@ -13,7 +13,8 @@ import torch
 from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError, TrainBatch
-from rlcore.learning import MicroBatch, collate, token_logprobs
+from rlcore.learning import MicroBatch, collate
+from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch
 
 __all__ = ["CausalPolicy"]

@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
-
-from rlcore.learning import token_logprobs
+from rlcore_plugin_torch.projection import token_logprobs
 
 TOKENS, HIDDEN, VOCABULARY = 512, 64, 65_536
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from rlcore.learning import token_logprobs
-from rlcore.learning.projection import default_chunk
+from rlcore_plugin_torch.projection import default_chunk, token_logprobs
 
 
 def inputs(n: int = 7, hidden: int = 5, vocabulary: int = 11, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
