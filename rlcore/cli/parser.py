@@ -141,7 +141,9 @@ class Parser(argparse.ArgumentParser):
             owners = " and of ".join(setting.owner for setting in settings)
             return f"{flag} is an option of {owners}; type {' or '.join(setting.long for setting in settings)}"
         known = [item for item in self._option_string_actions if item.startswith("--") == flag.startswith("--")]
-        return f"{flag} is not an option of {self.prog}{closest(flag, known)}; type {self.prog} --help for the list"
+        other = flag[1:] if flag.startswith("--") else f"-{flag}"  # a dash too many, or one too few
+        likely = f", did you mean {other!r}" if other in self._option_string_actions else closest(flag, known)
+        return f"{flag} is not an option of {self.prog}{likely}; type {self.prog} --help for the list"
 
     def values_of(self, flag: str, action: argparse.Action, rest: list[str]) -> list[str]:
         """Take the values of an option out of the words behind it; UsageError if one is missing."""

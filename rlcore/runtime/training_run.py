@@ -87,11 +87,18 @@ class TrainingRun:
         ]
 
     def _short_batch(self) -> str:
-        """A sentence if the prompts run out in the middle of the last batch."""
+        """A sentence if the prompts run out before ``max_steps``, or in the middle of the last batch."""
         batch, run = self._config.training.train_batch_size, self._config.run
         total = run.num_episodes * self._crew.prompts
         updates, last = ceil(total / batch), total % batch
-        if not last or self._config.algorithm.dynamic_batching or (run.max_steps is not None and run.max_steps < updates):
+        wanted = updates if run.max_steps is None else run.max_steps
+        if self._config.algorithm.dynamic_batching or wanted < updates:
+            return ""
+        if wanted > updates:
+            episodes = ceil(wanted * batch / self._crew.prompts)
+            what = f"--max-steps {wanted} cannot be reached: {total} prompts are {updates} updates of -tbs {batch}"
+            return f"{what}; type -e {episodes} for more"
+        if not last:
             return ""
         return f"the last of {updates} updates is short, {last} in place of {batch} prompts: -tbs {batch} does not divide {total} prompts"
 

@@ -17,7 +17,7 @@ def start_of(tester: RunTester, *words: str) -> list[str]:
 @pytest.fixture
 def tester(tmp_path: Path) -> RunTester:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
-    config = {"run": {"num_episodes": 1}, "training": {"train_batch_size": 3}, "data": {"max_prompt_tokens": 3, "overlong": "drop"}}
+    config = {"run": {"num_episodes": 1, "max_steps": 2}, "training": {"train_batch_size": 3}, "data": {"max_prompt_tokens": 3, "overlong": "drop"}}
     tester.fake_run(**config, eval={"eval_dataset": {"say": "train.jsonl"}, "eval_interval": 9})
     texts = ("abcabc", "b", "abcdefabcdef", "a", "c", "d")
     tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in texts])
@@ -42,6 +42,12 @@ def test_show_config_has_the_derived_settings_and_why(tester: RunTester) -> None
 @pytest.mark.parametrize("flags", [("-tbs", "4"), ("--max-steps", "1"), ("--dynamic-batching", "--filter-range", "-1", "2")], ids=" ".join)
 def test_a_last_batch_that_is_whole_or_not_known_is_not_told(flags: tuple[str, ...], tester: RunTester) -> None:
     assert not [line for line in start_of(tester, "run.toml", *flags) if line.startswith("the last of")]
+
+
+def test_updates_that_the_data_cannot_give_are_told_with_what_to_type(tester: RunTester) -> None:
+    said = "--max-steps 3 cannot be reached: 4 prompts are 2 updates of -tbs 3; type -e 3 for more"
+    assert said in start_of(tester, "run.toml", "--max-steps", "3")
+    assert not [line for line in start_of(tester, "run.toml", "--max-steps", "3", "-e", "3") if "cannot be reached" in line]
 
 
 def test_what_a_person_chose_and_should_read_is_still_told(tester: RunTester) -> None:

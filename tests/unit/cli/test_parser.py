@@ -84,6 +84,8 @@ def test_none_stands_for_a_pair() -> None:
     ("typed", "said"),
     [
         (["-tbz", "4"], "-tbz is not an option of rlcore train, did you mean '-tbs'"),
+        (["--lr", "4"], "--lr is not an option of rlcore train, did you mean '-lr'"),
+        (["-max-steps", "4"], "-max-steps is not an option of rlcore train, did you mean '--max-steps'"),
         (["-t4"], "-t4 is not an option"),
         (["--train-batch", "4"], "--train-batch is not an option"),
         (["--train-batch-siz", "4"], "'--train-batch-size'"),

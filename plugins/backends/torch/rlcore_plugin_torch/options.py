@@ -14,7 +14,7 @@ class TorchOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none leaves them as they are")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none: as rlcore divides the cores")
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
     share_prompts: Literal["auto", "on", "off"] = Field(
         default="auto",

@@ -14,7 +14,7 @@ class TransformersOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; None leaves torch's own setting")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none: as rlcore divides the cores")
     attention: Literal["sdpa", "eager"] = Field(
         default="sdpa", description="attention of the model; eager for models that cap attention logits"
     )
