@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,8 @@ def start_of(tester: RunTester, *words: str) -> list[str]:
 @pytest.fixture
 def tester(tmp_path: Path) -> RunTester:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
-    config = {"run": {"num_episodes": 1, "max_steps": 2}, "training": {"train_batch_size": 3}, "data": {"max_prompt_tokens": 3, "overlong": "drop"}}
+    run, data = {"num_episodes": 1, "max_steps": 2}, {"max_prompt_tokens": 3, "overlong": "drop"}
+    config: dict[str, dict[str, Any]] = {"run": run, "training": {"train_batch_size": 3}, "data": data}
     tester.fake_run(**config, eval={"eval_dataset": {"say": "train.jsonl"}, "eval_interval": 9})
     texts = ("abcabc", "b", "abcdefabcdef", "a", "c", "d")
     tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": text}, "gt_answer": "a"} for text in texts])
