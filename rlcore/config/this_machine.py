@@ -42,9 +42,10 @@ def checked_here(plan: Plan) -> Plan:
 
 
 def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
-    nearest = next((place for place in (folder, *folder.parents) if os.access(place, os.F_OK)), Path())
+    nearest = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), Path())
     if not nearest.is_dir():
-        raise ConfigError(f"{plan.cite(path)}: the folder cannot be made, for {nearest} is a file; name another one with {flag}")
+        what = "file" if nearest.exists() else "link to nothing"
+        raise ConfigError(f"{plan.cite(path)}: the folder cannot be made, for {nearest} is a {what}; name another one with {flag}")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise ConfigError(f"{plan.cite(path)}: {nearest} cannot be written; name another folder with {flag}")
 

@@ -90,3 +90,11 @@ def test_a_folder_that_is_there_or_can_be_made_is_left_alone(tester: RunTester) 
     for folder in ("here", "here/there/and/deeper", str(tester.folder / "absolute")):
         assert not tester.run("train", run, "--run-dir", folder, "-sd", folder, "--dry-run").assert_ok().written
     assert not (tester.folder / "absolute").exists()
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_a_folder_below_a_link_to_nothing_is_refused_before_anything_starts(dry: bool, tester: RunTester) -> None:
+    run, link = tester.fake_run(), tester.write("taken", "").with_name("link")
+    link.symlink_to(link.with_name("absent"))
+    done = tester.run("train", run, "--run-dir", "link/deep", *["--dry-run"] * dry)
+    done.assert_refused("--run-dir link/deep: the folder cannot be made, for link is a link to nothing; name another one with --run-dir")
