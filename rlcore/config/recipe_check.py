@@ -19,12 +19,14 @@ def check_recipe(registry: Registry, name: str) -> None:
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
     options = _options(registry, recipe, label)
+    sections = {setting.partition(".")[0] for setting in core_settings()}
     for path in recipe.defaults:
         table, _, key = path.rpartition(".")
         if table in _TABLES and options is not None and key not in options:
             parts = f"its estimator {recipe.estimator} nor its loss {recipe.loss}"
             raise PluginError(f"{label} sets the option {key}, which neither {parts} has{closest(key, options)}")
-        if not table.endswith("options") and path not in core_settings():
+        section = path.partition(".")[0]
+        if (table not in (*_TABLES, f"{section}.options") or section not in sections) and path not in core_settings():
             raise PluginError(f"{label} sets {path}, which is no setting of rlcore{closest(path, core_settings())}")
 
 

@@ -271,8 +271,8 @@ def _junk(hook: str, kind: PluginKind, result: object) -> str:
     wanted = SPEC_OF_KIND[kind]
     if not isinstance(result, list | tuple):
         return f"{hook} returned {_article(result)}, it must return a list of {wanted.__name__}"
-    wrong = next((item for item in result if not isinstance(item, wanted)), None)
-    return "" if wrong is None else f"{hook} returned {_article(wrong)} in its list, every item must be {wanted.__name__}"
+    wrong = [item for item in result if not isinstance(item, wanted)]
+    return f"{hook} returned {_article(wrong[0])} in its list, every item must be {wanted.__name__}" if wrong else ""
 
 
 def _article(value: object) -> str:

@@ -99,6 +99,7 @@ BROKEN = {
         "",
         "RewardSpec 'x': deadline is nan, it must be a number of seconds above 0",
     ),
+    "none_in_list": (hooks(rewards="None"), "", "rlcore_register_rewards returned a NoneType in its list, every item must be RewardSpec"),
     "recipe_loss": (
         hooks(algorithms='AlgorithmSpec(name="x", summary="s", estimator="group_norm", loss="cliped")'),
         "",
@@ -120,6 +121,14 @@ BROKEN = {
         ),
         "",
         "algorithm 'x' of rlcore-plugin-acme sets algorithm.kl_coef, which is no setting of rlcore, did you mean 'algorithm.kl_coeff'",
+    ),
+    "recipe_table": (
+        hooks(
+            algorithms='AlgorithmSpec(name="x", summary="s", estimator="group_norm", loss="clipped",'
+            ' defaults={"algoritm.options.clip_eps_high": (0.3, "s")})'
+        ),
+        "",
+        "algorithm 'x' of rlcore-plugin-acme sets algoritm.options.clip_eps_high, which is no setting of rlcore",
     ),
 }
 ONLY_STRICT = {
