@@ -25,9 +25,8 @@ def build_algorithm(plan: Plan) -> Algorithm:
     config, settings = plan.config, plan.config.algorithm
     loss: Loss = plan.registry.make(PluginKind.LOSS, settings.loss, options=plan.loss_options)
     estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
-    if not loss.needs <= set(Need):
-        unknown = ", ".join(sorted(map(str, set(loss.needs) - set(Need))))
-        raise PluginError(f"loss {settings.loss!r} needs {unknown}, which rlcore does not know; it knows {', '.join(Need)}")
+    if not (isinstance(loss.needs, frozenset | set) and loss.needs <= set(Need)):
+        raise PluginError(f"loss {settings.loss!r} needs {loss.needs!r}; needs must be a frozenset of {', '.join(Need)}")
     in_loss = settings.kl_in == "loss"
     return Algorithm(
         estimator_name=settings.estimator,

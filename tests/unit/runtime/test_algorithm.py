@@ -95,3 +95,13 @@ def test_the_batch_is_shaped_by_the_settings() -> None:
     assert made.batch.overlong is not None
     assert (made.batch.overlong.cache_length, made.batch.overlong.correct_score) == (8, 10.0)
     assert built().batch.overlong is None
+
+
+@pytest.mark.parametrize("needs", ["'old'", "(Need.OLD,)", "{'odl'}"])
+def test_needs_that_are_no_set_of_need_are_blamed_on_the_loss(tmp_path: Path, needs: str) -> None:
+    path = tmp_path / "needy.py"
+    path.write_text(
+        f"from rlcore.api import Loss, Need\n\nclass Needy(Loss):\n    needs = {needs}\n\n    def per_token(self, logprobs, batch):\n        ...\n"
+    )
+    with pytest.raises(PluginError, match=r"needy.py:Needy' needs .*; needs must be a frozenset of old, reference, entropy$"):
+        built(loss=f"{path}:Needy")
