@@ -14,7 +14,7 @@ RUNS = 11
 def cpu_seconds() -> float:
     """User and system time of one process that prints the help."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-m", "rlcore.cli", "--help"], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, "-m", "rlcore", "--help"], stdout=subprocess.DEVNULL, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

@@ -43,47 +43,39 @@ class ShowCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """One sub-command a kind of plugin, and ``config``."""
-        _add_kinds(parser)
+        parser.description = "explain one plugin, or where each setting of a run comes from"
+
+        def parser_of(**settings: Any) -> argparse.ArgumentParser:
+            plain = settings.get("prefix_chars") == _NO_OPTIONS
+            return argparse.ArgumentParser(**settings) if plain else type(parser)(**settings)
+
+        kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=parser_of)  # type: ignore[call-overload]
+        for kind, meaning in _HELP.items():
+            own = kinds.add_parser(str(kind), help=meaning, description=meaning)
+            own.add_argument("name", nargs="?", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
+            own.add_argument("--json", action="store_true", help="print one JSON object")
+        meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
+        # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
+        config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars=_NO_OPTIONS)
+        config.add_argument("rest", nargs="*")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print it; PluginError if the name is unknown."""
-        return _run(args)
+        if args.what == "config":
+            from rlcore.cli import show_config
 
+            return show_config.run(args.rest, args.registry)
 
-def _add_kinds(show: Parser) -> None:
-    show.description = "explain one plugin, or where each setting of a run comes from"
+        if args.name is None:
+            raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
+        from rlcore.describe import describe
 
-    def parser_of(**settings: Any) -> argparse.ArgumentParser:
-        plain = settings.get("prefix_chars") == _NO_OPTIONS
-        return argparse.ArgumentParser(**settings) if plain else type(show)(**settings)
-
-    kinds = show.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=parser_of)  # type: ignore[call-overload]
-    for kind, meaning in _HELP.items():
-        parser = kinds.add_parser(str(kind), help=meaning, description=meaning)
-        parser.add_argument("name", nargs="?", metavar="NAME", help="a name from `rlcore plugins`, ./my.py:NAME or package.module:NAME")
-        parser.add_argument("--json", action="store_true", help="print one JSON object")
-    meaning = "the resolved run configuration and the origin of each value; takes what `rlcore train` takes"
-    # no prefix character: every argument, also one that starts with '-', is left to the configuration's own parser
-    config = kinds.add_parser("config", help=meaning, add_help=False, prefix_chars=_NO_OPTIONS)
-    config.add_argument("rest", nargs="*")
-
-
-def _run(args: argparse.Namespace) -> int:
-    if args.what == "config":
-        from rlcore.cli import show_config
-
-        return show_config.run(args.rest, args.registry)
-
-    if args.name is None:
-        raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
-    from rlcore.describe import describe
-
-    described = describe(args.registry, PluginKind(args.what), args.name)
-    if args.json:
-        print(json.dumps(described, indent=2, ensure_ascii=False))
-    else:
-        _print(described)
-    return 0
+        described = describe(args.registry, PluginKind(args.what), args.name)
+        if args.json:
+            print(json.dumps(described, indent=2, ensure_ascii=False))
+        else:
+            _print(described)
+        return 0
 
 
 def _print(described: dict[str, Any]) -> None:

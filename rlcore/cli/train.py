@@ -6,12 +6,13 @@ import argparse
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
-from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file
+from rlcore.config.layers import replaced
 from rlcore.config.model import DataSource
 from rlcore.config.this_machine import checked_here
 from rlcore.contracts.errors import UsageError
@@ -105,7 +106,7 @@ def check_data(plan: Plan) -> None:
 
     here = [source for source in plan.config.data.sources if _is_here(source, plan.registry)]
     if here:
-        load_prompts(_with_data(plan.config, tuple(here)), specs, plan.registry)
+        load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry)
     for path in plan.config.eval.eval_dataset.values():
         if _is_here(DataSource(path=path), plan.registry):
             load_eval(path, specs, plan.registry)
@@ -113,7 +114,3 @@ def check_data(plan: Plan) -> None:
 
 def _is_here(source: DataSource, registry: Registry) -> bool:
     return is_file(source, registry) and Path(source.path).exists()
-
-
-def _with_data(config: RunConfig, sources: tuple[Any, ...]) -> RunConfig:
-    return config.model_copy(update={"data": config.data.model_copy(update={"dataset": sources})})

@@ -33,16 +33,8 @@ def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
     return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}; tokens_per_forward bounds a forward too"
 
 
-def _cache_length(config: RunConfig) -> tuple[int, str]:
-    return min(1024, config.sampling.max_new_tokens // 4), "min(1024, max_new_tokens / 4)"
-
-
 def _buffer(config: RunConfig) -> tuple[int, str]:
     return (config.schedule.max_staleness + 1) * config.training.train_batch_size, "(max_staleness + 1) x train_batch_size"
-
-
-def _reward_workers(config: RunConfig) -> tuple[int, str]:
-    return max(1, cores() - 1), f"{cores()} cores - 1, at least 1"
 
 
 def _one_step(config: RunConfig) -> bool:
@@ -85,11 +77,11 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("inference.inference_microbatch_size", lambda config: (config.inference.inference_batch_size, "inference_batch_size")),
     ("training.train_minibatch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
     ("training.train_microbatch_size", _rollouts_per_forward),
-    ("algorithm.cache_length", _cache_length),
+    ("algorithm.cache_length", lambda config: (min(1024, config.sampling.max_new_tokens // 4), "min(1024, max_new_tokens / 4)")),
     ("algorithm.old_logprobs", _old_logprobs),
     ("algorithm.mismatch_range", _mismatch_range),
     ("schedule.data_actor_buffer_size_limit", _buffer),
-    ("schedule.reward_workers", _reward_workers),
+    ("schedule.reward_workers", lambda config: (max(1, cores() - 1), f"{cores()} cores - 1, at least 1")),
 )
 """In this order: a later one may read an earlier one's value."""
 

@@ -129,7 +129,23 @@ def plan_run(
     ]
     derived = [str(item) for item in (*resolved, *deadlines)]
     notes = [*derived, *options.notes, *remarks(facts), *model_notes, *registry.notes]
-    return replace(_plan(config, registry, facts.draft, options, notes, missing), derived=tuple(derived))
+    instances = options.instances
+    return Plan(
+        config=config,
+        origins=_origins(config, facts.draft),
+        notes=tuple(dict.fromkeys(notes)),
+        missing=tuple(dict.fromkeys(missing)),
+        registry=registry,
+        derived=tuple(derived),
+        runtime_options=instances.get("run.runtime"),
+        transfer_options=instances.get("weights.transport"),
+        tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
+        inference_options=instances.get("inference.name"),
+        training_options=instances.get("training.name"),
+        loss_options=instances.get("algorithm.loss"),
+        estimator_options=instances.get("algorithm.estimator"),
+        reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
+    )
 
 
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
@@ -213,25 +229,6 @@ def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
     paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
     return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
-
-
-def _plan(config: RunConfig, registry: Registry, draft: Draft, options: Options, notes: Sequence[str], missing: Sequence[Missing]) -> Plan:
-    instances = options.instances
-    return Plan(
-        config=config,
-        origins=_origins(config, draft),
-        notes=tuple(dict.fromkeys(notes)),
-        missing=tuple(dict.fromkeys(missing)),
-        registry=registry,
-        runtime_options=instances.get("run.runtime"),
-        transfer_options=instances.get("weights.transport"),
-        tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
-        inference_options=instances.get("inference.name"),
-        training_options=instances.get("training.name"),
-        loss_options=instances.get("algorithm.loss"),
-        estimator_options=instances.get("algorithm.estimator"),
-        reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
-    )
 
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:

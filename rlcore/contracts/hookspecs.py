@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
+from rlcore.contracts.specs import LABELS, REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind, Spec
+
 if TYPE_CHECKING:
-    from rlcore.contracts import specs
     from rlcore.contracts.interfaces import RunInfo
     from rlcore.contracts.types import Group
 
@@ -24,64 +25,18 @@ hookimpl = pluggy.HookimplMarker("rlcore")
 # --- registering -------------------------------------------------------------------------------------------------------
 
 
-@hookspec
-def rlcore_register_rewards() -> Sequence[specs.RewardSpec]:  # type: ignore[empty-body]
-    """Offer rewards. Since 1.0."""
+def _registering(kind: PluginKind) -> Any:
+    """The specification of the hook by which a plugin offers things of a kind."""
+
+    def register() -> Sequence[Spec]:  # type: ignore[empty-body]
+        pass
+
+    register.__doc__ = f"Return a list of {SPEC_OF_KIND[kind].__name__}, one for each {LABELS[kind]} that the plugin offers. Since 1.0."
+    return hookspec(register)
 
 
-@hookspec
-def rlcore_register_inference_backends() -> Sequence[specs.InferenceBackendSpec]:  # type: ignore[empty-body]
-    """Offer inference backends. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_training_backends() -> Sequence[specs.TrainingBackendSpec]:  # type: ignore[empty-body]
-    """Offer training backends. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_advantage_estimators() -> Sequence[specs.AdvantageSpec]:  # type: ignore[empty-body]
-    """Offer advantage estimators. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_losses() -> Sequence[specs.LossSpec]:  # type: ignore[empty-body]
-    """Offer losses. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_algorithms() -> Sequence[specs.AlgorithmSpec]:  # type: ignore[empty-body]
-    """Offer recipes: estimator + loss + defaults. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_trackers() -> Sequence[specs.TrackerSpec]:  # type: ignore[empty-body]
-    """Offer trackers of metrics. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_runtimes() -> Sequence[specs.RuntimeSpec]:  # type: ignore[empty-body]
-    """Offer runtimes: where the roles of a run live. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_weight_transfers() -> Sequence[specs.WeightTransferSpec]:  # type: ignore[empty-body]
-    """Offer weight transfers: how weights travel from the trainer to the engines. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_sandboxes() -> Sequence[specs.SandboxSpec]:  # type: ignore[empty-body]
-    """Offer sandboxes, which run programs that nobody trusts. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_commands() -> Sequence[specs.CommandSpec]:  # type: ignore[empty-body]
-    """Offer commands of the command line. Since 1.0."""
-
-
-@hookspec
-def rlcore_register_data_sources() -> Sequence[specs.DataSourceSpec]:  # type: ignore[empty-body]
-    """Offer data sources: readers of data sets. Since 1.0."""
+globals().update({hook: _registering(kind) for hook, kind in REGISTERING_HOOKS.items()})
+"""``rlcore_register_rewards``, ``rlcore_register_losses``, …: one for each kind of plugin, named and paired with its spec in ``specs``."""
 
 
 # --- checking ----------------------------------------------------------------------------------------------------------

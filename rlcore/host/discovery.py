@@ -229,7 +229,7 @@ def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[st
         else f"{module.__name__}.{name} is not a hook of rlcore{closest(name, specified)}"
         for name, value in sorted(vars(module).items())
         if name.startswith("rlcore_") or (name.startswith("register_") and f"rlcore_{name}" in specified)
-        if inspect.isfunction(value) and _own(module, value) and not hasattr(value, "rlcore_impl")
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and not hasattr(value, "rlcore_impl")
     ]
     try:
         manager.register(module)
@@ -239,10 +239,6 @@ def _hook_problems(module: ModuleType, manager: pluggy.PluginManager) -> list[st
         if not caller.has_spec() and not all(implementation.optionalhook for implementation in caller.get_hookimpls()):
             problems.append(f"{module.__name__}.{caller.name} is not a hook of rlcore{closest(caller.name, specified)}")
     return problems
-
-
-def _own(module: ModuleType, function: object) -> bool:
-    return getattr(function, "__module__", None) == module.__name__
 
 
 def _collect(manager: pluggy.PluginManager, kinds: Collection[PluginKind]) -> tuple[list[tuple[PluginKind, Spec]], list[str]]:

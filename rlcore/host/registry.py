@@ -169,9 +169,7 @@ class Registry:
 
         PluginError, naming plugin, distribution, kind and target, if it cannot be imported, does not exist, or is neither.
         """
-        kind = PluginKind(kind)
-        offer = self._offer(kind, name)
-        label = _label(kind, name, offer)
+        kind, offer, label = self._named(kind, name)
         if offer.adopted is not None and offer.adopted.target is not None:
             return offer.adopted.target
         if not offer.spec.target:
@@ -181,18 +179,19 @@ class Registry:
         if by_class and (problem := misfit(kind, target)):
             raise PluginError(f"{label}: its target {offer.spec.target!r} {problem}")
         if isinstance(target, type):
-            self._check_class(kind, name, offer, target)
+            self._check_class(kind, name, target)
         return target
 
-    def _check_class(self, kind: PluginKind, name: str, offer: _Offer, target: type) -> None:
+    def _check_class(self, kind: PluginKind, name: str, target: type) -> None:
         """Raise PluginError if a class says something else than its spec."""
+        _, offer, label = self._named(kind, name)
         if problem := disagreement(kind, offer.spec, target):
-            raise PluginError(f"{_label(kind, name, offer)}: {problem}")
+            raise PluginError(f"{label}: {problem}")
         own = getattr(target, "Options", None)
         if isinstance(own, type) and issubclass(own, BaseModel) and own is not (named := self.options_model(kind, name)):
             said = f"{named.__module__}:{named.__qualname__}" if named else "nothing"
             raise PluginError(
-                f"{_label(kind, name, offer)}: Options of its class is {own.__module__}:{own.__qualname__}, and config of its spec names "
+                f"{label}: Options of its class is {own.__module__}:{own.__qualname__}, and config of its spec names "
                 f"{said}; they must agree"
             )
 
@@ -204,9 +203,8 @@ class Registry:
         PluginError as of ``load``, and if the call raises something that is no ``RlcoreError``, or returns something else than its kind
         promises. ``guard`` gets first what the call raises. A defect of rlcore itself is not hidden.
         """
-        kind = PluginKind(kind)
-        offer, target = self._offer(kind, name), self.load(kind, name)
-        label, given = _label(kind, name, offer), arguments if options is None else (*arguments, options)
+        (kind, offer, label), target = self._named(kind, name), self.load(kind, name)
+        given = arguments if options is None else (*arguments, options)
         try:
             with guard or nullcontext(), nullcontext() if kind is PluginKind.RUNTIME else set_aside():  # a runtime says what it starts
                 made = target(*given)
@@ -225,17 +223,14 @@ class Registry:
 
     def missing_target(self, kind: PluginKind | str, name: str) -> str:
         """A sentence if the target is not there, "" if it is, or if only an import could tell. Imports nothing."""
-        kind = PluginKind(kind)
-        offer = self._offer(kind, name)
+        _, offer, label = self._named(kind, name)
         if offer.adopted is not None or not offer.spec.target:
             return ""
-        return missing_target(offer.spec.target, f"{_label(kind, name, offer)}: its target {offer.spec.target!r}")
+        return missing_target(offer.spec.target, f"{label}: its target {offer.spec.target!r}")
 
     def options_model(self, kind: PluginKind | str, name: str) -> type[BaseModel] | None:
         """The pydantic model of its options, None where it has none; PluginError where it is not a strict, frozen model."""
-        kind = PluginKind(kind)
-        offer = self._offer(kind, name)
-        label = _label(kind, name, offer)
+        _, offer, label = self._named(kind, name)
         if offer.adopted is not None:
             model, called = offer.adopted.options, f"{name if is_reference(name) else offer.spec.target}.Options"
         else:
@@ -261,11 +256,10 @@ class Registry:
         The target is always a class, made with or without options like any other. An instance of its options travels by
         ``cloudpickle``, not by plain pickle.
         """
-        kind = PluginKind(kind)
-        offer = self._offer(kind, name)
+        _, offer, label = self._named(kind, name)
         if offer.adopted is None or offer.adopted.target is None:
             return None
-        return shipped(offer.adopted.target, offer.adopted.module, _label(kind, name, offer))
+        return shipped(offer.adopted.target, offer.adopted.module, label)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels as what was added by hand; what is installed is discovered anew where it arrives."""
@@ -283,8 +277,7 @@ class Registry:
 
     def attest(self, kind: PluginKind | str, name: str) -> Attestation:
         """What this process resolves the name to."""
-        kind = PluginKind(kind)
-        offer = self._offer(kind, name)
+        kind, offer, _ = self._named(kind, name)
         return Attestation(
             kind=kind,
             name=name,
@@ -374,6 +367,12 @@ class Registry:
 
     # --- looking up ----------------------------------------------------------------------------------------------------
 
+    def _named(self, kind: PluginKind | str, name: str) -> tuple[PluginKind, _Offer, str]:
+        """The kind, the offer behind the name, and what a sentence calls it."""
+        kind = PluginKind(kind)
+        offer = self._offer(kind, name)
+        return kind, offer, f"{LABELS[kind]} {name!r} of {offer.owner}"
+
     def _offer(self, kind: PluginKind, name: str) -> _Offer:
         by_hand = self._by_hand.get((kind, name)) or self._by_hand.get((kind, name.lower()))
         if by_hand is not None:
@@ -420,10 +419,6 @@ def _arrived(added: Iterable[tuple[PluginKind, str, _Offer, bytes | None]]) -> R
             offer = replace(offer, adopted=replace(offer.adopted, target=target, options=options))
         registry._by_hand[kind, name] = offer
     return registry
-
-
-def _label(kind: PluginKind, name: str, offer: _Offer) -> str:
-    return f"{LABELS[kind]} {name!r} of {offer.owner}"
 
 
 def _renamed(spec: Spec, name: str) -> Spec:

@@ -6,7 +6,7 @@ Plain Python: whom it talks to is behind ``LinksLike``, so that it runs in tests
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rlcore.contracts.errors import RunError
@@ -71,48 +71,39 @@ class _Failed:
     error: BaseException
 
 
+@dataclass(eq=False)
 class ProducerLoop:
-    """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for."""
+    """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
 
-    def __init__(
-        self,
-        producer: Producer,
-        jobs: JobMaker,
-        links: LinksLike,
-        receiver: Receiver,
-        mail: Mailbox,
-        in_flight: int,
-        account: TimeAccount,
-        *,
-        in_waves: bool = False,
-    ) -> None:
-        """``in_waves``: ask for leases only when nothing is under way (staleness 0), so that how many depends on no timing."""
-        self._producer = producer
-        self._jobs = jobs
-        self._links = links
-        self._receiver = receiver
-        self._mail = mail
-        self._in_flight = in_flight
-        self._account = account
-        self._in_waves = in_waves
-        self._held_back: list[Lease] = []
-        self._asked = False
-        self._ended = False
-        self._stopping = False
-        self._wanted: list[Evaluate] = []
-        self._evaluation: Evaluate | None = None
-        self._evaluated: list[Produced] = []
-        self._sleep: Sleep | None = None
-        self.pulse = Pulse()
-        """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
-        self.on_version: Callable[[int], None] = lambda version: None
-        """Told every version that is served from now on, verified."""
+    ``in_waves``: ask for leases only when nothing is under way (staleness 0), so that how many depends on no timing.
+    """
+
+    producer: Producer
+    jobs: JobMaker
+    links: LinksLike
+    receiver: Receiver
+    mail: Mailbox
+    in_flight: int
+    account: TimeAccount
+    in_waves: bool = field(default=False, kw_only=True)
+    pulse: Pulse = field(default_factory=Pulse, init=False)
+    """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
+    on_version: Callable[[int], None] = field(default=lambda version: None, init=False)
+    """Told every version that is served from now on, verified."""
+    _held_back: list[Lease] = field(default_factory=list, init=False)
+    _asked: bool = field(default=False, init=False)
+    _ended: bool = field(default=False, init=False)
+    _stopping: bool = field(default=False, init=False)
+    _wanted: list[Evaluate] = field(default_factory=list, init=False)
+    _evaluation: Evaluate | None = field(default=None, init=False)
+    _evaluated: list[Produced] = field(default_factory=list, init=False)
+    _sleep: Sleep | None = field(default=None, init=False)
 
     def run(self) -> None:
         """Work until ``Stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
             patience = _EAGER_SECONDS if self._asked else _POLL_SECONDS
-            self._collect(self._producer.step(patience))
+            self._collect(self.producer.step(patience))
 
     def _take_work(self) -> bool:
         """Read the mail, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
@@ -125,14 +116,14 @@ class ProducerLoop:
             self._start_leased()
             self._start_evaluation()
             self._ask_for_leases()
-            if not self._producer.idle:
+            if not self.producer.idle:
                 return True
             self._fall_asleep()
-            with self._account.span(self._waits_for()), self.pulse.resting():
-                self._mail.wait()
+            with self.account.span(self._waits_for()), self.pulse.resting():
+                self.mail.wait()
 
     def _read_mail(self) -> None:
-        for letter in self._mail.take():
+        for letter in self.mail.take():
             if isinstance(letter, _Leased):
                 self._asked, self._ended = False, not letter.leases
                 self._held_back += letter.leases
@@ -148,48 +139,48 @@ class ProducerLoop:
     def _load_newer(self) -> None:
         if self._evaluation is not None:
             return  # made by one version from its first token to its last
-        snapshot = newer_weights(self._receiver, self._producer.version)
+        snapshot = newer_weights(self.receiver, self.producer.version)
         if snapshot is None:
             return
-        self._producer.load(snapshot)
-        with blaming(self._receiver.who, f"releasing version {snapshot.version}"):
-            self._receiver.release(snapshot.version)
-        self._links.serving(self._producer.name, snapshot.version)
+        self.producer.load(snapshot)
+        with blaming(self.receiver.who, f"releasing version {snapshot.version}"):
+            self.receiver.release(snapshot.version)
+        self.links.serving(self.producer.name, snapshot.version)
         self.on_version(snapshot.version)
 
     def _start_leased(self) -> None:
-        if self._held_back and not self._producer.asleep:
+        if self._held_back and not self.producer.asleep:
             leases, self._held_back = self._held_back, []
-            self._producer.accept([self._jobs.job(lease) for lease in leases])
+            self.producer.accept([self.jobs.job(lease) for lease in leases])
 
     def _start_evaluation(self) -> None:
-        if self._evaluation is not None or not self._wanted or self._producer.asleep:
+        if self._evaluation is not None or not self._wanted or self.producer.asleep:
             return
-        if self._producer.version < self._wanted[0].version:
+        if self.producer.version < self._wanted[0].version:
             return
         self._evaluation = self._wanted.pop(0)
-        self._evaluation.started(self._producer.version)
-        self._producer.booking = "evaluation"
-        self._producer.accept(self._evaluation.jobs)
+        self._evaluation.started(self.producer.version)
+        self.producer.booking = "evaluation"
+        self.producer.accept(self._evaluation.jobs)
         self._finish_evaluation()
 
     def _ask_for_leases(self) -> None:
-        free = self._in_flight - self._producer.busy
-        if self._asked or self._ended or free <= 0 or self._producer.version < 0 or self._producer.asleep:
+        free = self.in_flight - self.producer.busy
+        if self._asked or self._ended or free <= 0 or self.producer.version < 0 or self.producer.asleep:
             return
-        if self._in_waves and not self._producer.idle:
+        if self.in_waves and not self.producer.idle:
             return
         self._asked = True
-        self._links.lease(self._producer.name, free, self._producer.version, self._post(lambda leases: _Leased(tuple(leases))))
+        self.links.lease(self.producer.name, free, self.producer.version, self._post(lambda leases: _Leased(tuple(leases))))
 
     def _fall_asleep(self) -> None:
         if self._sleep is not None:
-            self._producer.sleep()
+            self.producer.sleep()
             asleep, self._sleep = self._sleep, None
             asleep.then()
 
     def _waits_for(self) -> str:
-        if self._producer.version < 0 or self._producer.asleep:
+        if self.producer.version < 0 or self.producer.asleep:
             return "waiting for weights"
         return "waiting for data" if self._ended else "back-pressure"
 
@@ -197,7 +188,7 @@ class ProducerLoop:
         """What makes a letter of an answer."""
 
         def answered(value: Any, error: BaseException | None) -> None:
-            self._mail.put(letter(value) if error is None else _Failed(error))
+            self.mail.put(letter(value) if error is None else _Failed(error))
 
         return answered
 
@@ -207,17 +198,17 @@ class ProducerLoop:
         self._finish_evaluation()
         if not made:
             return
-        groups = [group_of(produced, self._jobs.lease(produced.job.key)) for produced in made]
+        groups = [group_of(produced, self.jobs.lease(produced.job.key)) for produced in made]
         arrivals = [self._arrival(produced.job.key, group) for produced, group in zip(made, groups, strict=True)]
-        self._links.deliver(self._producer.name, arrivals, groups, self._delivered)
+        self.links.deliver(self.producer.name, arrivals, groups, self._delivered)
 
     def _delivered(self, kept: Any, error: BaseException | None) -> None:
         if error is not None:
-            self._mail.put(_Failed(error))
+            self.mail.put(_Failed(error))
 
     def _arrival(self, lease_id: int, group: Group) -> Arrival:
-        delivery = delivery_of(lease_id, group, self._jobs.lease(lease_id), self._jobs.filter_by)
-        self._jobs.close(lease_id)
+        delivery = delivery_of(lease_id, group, self.jobs.lease(lease_id), self.jobs.filter_by)
+        self.jobs.close(lease_id)
         return Arrival(
             delivery=delivery,
             prompt_id=group.prompt_id,
@@ -229,14 +220,14 @@ class ProducerLoop:
         """Why its prompt fails, should it: it cannot where it was judged and has an accuracy."""
         if not delivery.failed and delivery.accuracy is not None:
             return ""
-        return str(failure_of(group, "" if delivery.failed else self._jobs.filter_by)["reason"])
+        return str(failure_of(group, "" if delivery.failed else self.jobs.filter_by)["reason"])
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation
         if evaluation is None or len(self._evaluated) < len(evaluation.jobs):
             return
         if len(self._evaluated) > len(evaluation.jobs):
-            raise RunError(f"producer {self._producer.name} made more results of an evaluation than were asked for")
+            raise RunError(f"producer {self.producer.name} made more results of an evaluation than were asked for")
         results, self._evaluated = self._evaluated, []
-        self._evaluation, self._producer.booking = None, None
-        evaluation.then(self._producer.version, results)
+        self._evaluation, self.producer.booking = None, None
+        evaluation.then(self.producer.version, results)
