@@ -101,7 +101,7 @@ def test_the_batch_is_shaped_by_the_settings() -> None:
 def test_needs_that_are_no_set_of_need_are_blamed_on_the_loss(tmp_path: Path, needs: str) -> None:
     path = tmp_path / "needy.py"
     path.write_text(
-        f"from rlcore.api import Loss, Need\n\nclass Needy(Loss):\n    needs = {needs}\n\n    def per_token(self, logprobs, batch):\n        ...\n"
+        f"from rlcore.api import Loss, Need\n\nclass Needy(Loss):\n    needs = {needs}\n\n    def per_token(self, logprobs, batch): ...\n"
     )
     with pytest.raises(PluginError, match=r"needy.py:Needy' needs .*; needs must be a frozenset of old, reference, entropy$"):
         built(loss=f"{path}:Needy")
