@@ -88,7 +88,7 @@ class ProducerLoop:
     in_waves: bool = field(default=False, kw_only=True)
     pulse: Pulse = field(default_factory=Pulse, init=False)
     """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
-    on_version: Callable[[int], None] = field(default=lambda version: None, init=False)
+    on_version: Callable[[int], None] = field(default=lambda version: None, kw_only=True)
     """Told every version that is served from now on, verified."""
     _held_back: list[Lease] = field(default_factory=list, init=False)
     _asked: bool = field(default=False, init=False)
