@@ -76,8 +76,7 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:
-    from rlcore.cli.display import RunConsole, display_on
-    from rlcore.cli.outcome import json_line, show_outcome
+    from rlcore.cli.display import RunConsole, display_on, json_line, show_outcome
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlcore.cli.outcome import json_line, show_outcome
+from rlcore.cli.display import json_line, show_outcome
 from rlcore.runtime import Summary
 
 
