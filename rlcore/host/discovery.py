@@ -181,7 +181,9 @@ def _import(row: PluginRow, kinds: Collection[PluginKind]) -> Plugin:
         return Plugin(row=row)
     try:
         module = importlib.import_module(row.module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit too, and what extensions in Rust raise
         return Plugin(row=replace(row, problems=(f"importing {row.module} raised {reason(error)}",)))
     return _examine(row, module, kinds)
 
@@ -251,7 +253,9 @@ def _collect(manager: pluggy.PluginManager, kinds: Collection[PluginKind]) -> tu
             continue
         try:
             results = caller()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             problems.append(f"{hook} raised {reason(error)}")
             continue
         problem = "" if results else f"{hook} returned None, it must return a list of {SPEC_OF_KIND[kind].__name__}"

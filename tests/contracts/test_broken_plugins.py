@@ -51,6 +51,7 @@ class Broken:
 ZOO = {
     "syntax": Broken("def broken(:\n", ("SyntaxError", "__init__.py, line 1")),
     "missing_module": Broken("import no_such_module\n", ("ModuleNotFoundError", "no_such_module", "line 1")),
+    "panics": Broken("raise BaseException('panic')\n", ("BaseException: panic", "line 1")),
     "exits": Broken("import sys\nsys.exit('no licence')\n", ("SystemExit: no licence", "line 2")),
     "misspelt": Broken(
         f"{HEAD}@hookimpl\ndef rlcore_register_reward():\n    return []\n",
@@ -70,6 +71,7 @@ ZOO = {
     "no_api": Broken("x = 1\n", ("does not say which API", 'rlcore_api = "1.0"')),
     "junk_api": Broken("rlcore_api = 1\n", ("rlcore_api is 1", "major.minor")),
     "raises": Broken(_rewards("raise KeyError('x')"), ("rlcore_register_rewards raised KeyError", "line 6")),
+    "panics_in_hook": Broken(_rewards("raise BaseException('panic')"), ("rlcore_register_rewards raised BaseException: panic",)),
     "exits_in_hook": Broken(_rewards("raise SystemExit(1)"), ("rlcore_register_rewards raised SystemExit",)),
     "returns_none": Broken(_rewards("pass"), ("returned None, it must return a list of RewardSpec",)),
     "returns_dict": Broken(_rewards("return {}"), ("returned a dict, it must return a list of RewardSpec",)),

@@ -169,6 +169,11 @@ def test_weights_that_cannot_be_read_are_blamed_on_their_file(content: Any, word
         tester.run("train", "run.toml", *flags).assert_refused("tiny/model.safetensors", *words)
 
 
+def test_weights_of_another_shape_than_the_configuration_says_are_named(tester: RunTester) -> None:
+    edit(tester.folder / "tiny" / "config.json", intermediate_size=64)
+    tester.run("train", "run.toml").assert_refused("config.json", "tensor 'model.layers.0.mlp.", "another shape")
+
+
 def test_a_shard_that_is_absent_is_named(tester: RunTester) -> None:
     folder = tester.folder / "tiny"
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")

@@ -54,7 +54,12 @@ def load_model(
     transformers_logging.disable_progress_bar()
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=attention, output_loading_info=True, trust_remote_code=trust_remote_code
+            path,
+            dtype=dtype,
+            attn_implementation=attention,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below, with the tensor's name
+            trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         if not trust_remote_code and "trust_remote_code" in str(error):
@@ -66,7 +71,8 @@ def load_model(
         raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error
     absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])
     if absent:
-        raise ConfigError(f"model {path!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
+        what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
+        raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
     # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
     model = model.to(device).eval()
     _check_finite(model, path)

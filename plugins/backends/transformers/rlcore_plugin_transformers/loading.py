@@ -54,7 +54,10 @@ def load_model(context: InferenceContext, options: TransformersOptions, device: 
     model, report = _read(context, options)
     absent = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
     if absent:
-        raise ConfigError(f"model {context.model!r} is not whole: tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)")
+        what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
+        raise ConfigError(
+            f"model {context.model!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again"
+        )
     _check_served(model, context, options)
     if options.attention == "sdpa" and device.type == "cpu":
         use_decode_attention(model)
@@ -84,6 +87,7 @@ def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreT
                 dtype=getattr(torch, context.dtype),
                 attn_implementation=options.attention,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused by the caller, with the tensor's name
                 trust_remote_code=context.trust_remote_code,
             )
     except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:

@@ -90,7 +90,7 @@ def test_a_checkpoint_that_is_not_whole_is_refused_by_tensor(tmp_path, backend):
     tensors = load_file(file)
     del tensors["model.layers.0.mlp.up_proj.weight"]
     save_file(tensors, file, metadata={"format": "pt"})
-    with pytest.raises(ConfigError, match=r"not whole: tensor 'model\.layers\.0\.mlp\.up_proj\.weight'"):
+    with pytest.raises(ConfigError, match=r"config.json describes: tensor 'model\.layers\.0\.mlp\.up_proj\.weight'"):
         backend(path)
 
 
