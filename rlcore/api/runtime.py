@@ -29,11 +29,10 @@ from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
-from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.evaluator import Evaluation, EvaluationRequests, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
-from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import Batch
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
@@ -53,12 +52,11 @@ from rlcore.runtime.parts import (
     used_plugins,
 )
 from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Sleep, Stop
-from rlcore.runtime.profiling import profiled
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.runtime.timing import Timing
+from rlcore.runtime.timing import Timing, profiled
 from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
 
 __all__ = [

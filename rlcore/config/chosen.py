@@ -186,13 +186,9 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
-    return Part(kind=kind, path=path, name=name, options_path=_options_path(path, spec), spec=spec, owner=owner, model=model)
-
-
-def _options_path(path: str, spec: Spec) -> str:
-    """Where the options of the plugin stand that ``path`` names: beside it, or in a table named like the tracker."""
-    head = path.rpartition(".")[0]
-    return f"log.options.{spec.name}" if head == "log.trackers" else f"{head}.options"
+    head = path.rpartition(".")[0]  # options stand beside the name, or in a table named like the tracker
+    options_path = f"log.options.{spec.name}" if head == "log.trackers" else f"{head}.options"
+    return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 
 
 def _engine(part: Part) -> list[Missing]:

@@ -443,8 +443,7 @@ RULES: tuple[Rule, ...] = (
 def check_rules(facts: Facts) -> None:
     """ConfigError with the first rule that is broken."""
     for rule in RULES:
-        sentence = rule(facts)
-        if sentence:
+        if sentence := rule(facts):
             raise ConfigError(sentence)
 
 

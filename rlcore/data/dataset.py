@@ -76,11 +76,8 @@ def resized(prompts: Sequence[Prompt], ratio: float) -> list[Prompt]:
     count = max(1, round(len(prompts) * ratio))
     if count <= len(prompts):
         return [prompts[place * len(prompts) // count] for place in range(count)]
-    return [_copy(prompts[place % len(prompts)], place // len(prompts) + 1) for place in range(count)]
-
-
-def _copy(prompt: Prompt, number: int) -> Prompt:
-    return prompt if number == 1 else replace(prompt, prompt_id=f"{prompt.prompt_id}#{number}")
+    copies = ((prompts[place % len(prompts)], place // len(prompts) + 1) for place in range(len(prompts), count))
+    return [*prompts, *(replace(prompt, prompt_id=f"{prompt.prompt_id}#{number}") for prompt, number in copies)]
 
 
 def _check_unique(prompts: Sequence[Prompt]) -> None:

@@ -26,7 +26,8 @@ def cut_shares(batch: TrainBatch, size: int, *, everything: bool = False) -> lis
     place = {group: number for number, group in enumerate(groups)}
     of_row = np.array([place[group] for group in batch.group.tolist()], np.int64)
     forwarded = (batch.lengths > 0) & (batch.in_loss | everything)
-    tokens = np.where(forwarded, [_tokens(batch, row) for row in range(len(batch))], 0).astype(np.int64)
+    lengths = [sum(len(segment.context_ids) + len(segment.token_ids) for segment in rollout.segments) for rollout in batch.rollouts]
+    tokens = np.where(forwarded, lengths, 0).astype(np.int64)
     weights = np.bincount(of_row, tokens, minlength=len(groups)).astype(np.int64)
     loads = np.zeros(size, np.int64)
     owner = np.zeros(len(groups), np.int64)
@@ -53,7 +54,3 @@ def joined(batch: TrainBatch, shares: Sequence[np.ndarray], parts: Sequence[np.n
             )
         whole[index] = part
     return whole
-
-
-def _tokens(batch: TrainBatch, row: int) -> int:
-    return sum(len(segment.context_ids) + len(segment.token_ids) for segment in batch.rollouts[row].segments)

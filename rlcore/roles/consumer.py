@@ -87,8 +87,8 @@ class Consumer:
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
         with blaming(f"loss {algorithm.loss_name!r}", "preparing the batch"):
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
-        parts = [part for epoch in range(algorithm.epochs_per_batch) for part in self._parts(batch, epoch)]
-        metrics = [self._step(part) for part in parts if part.in_loss.any()]
+        epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
+        metrics = [self._step(part) for parts in epochs for part in parts if part.in_loss.any()]
         return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
 
     def snapshot(self, version: int, probe_ids: np.ndarray | None, tolerance: float) -> Snapshot:
@@ -168,9 +168,6 @@ class Consumer:
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
-
-    def _parts(self, batch: TrainBatch, epoch: int) -> list[TrainBatch]:
-        return split(batch, self._algorithm.batch, updates=self._algorithm.updates_per_batch, epoch=epoch)
 
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
         """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""

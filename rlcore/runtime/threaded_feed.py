@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.roles.evaluator import Evaluation, TaskReport
+from rlcore.roles.evaluator import Evaluation, EvaluationRequests, TaskReport
 from rlcore.roles.producer import GroupJob, Produced
-from rlcore.runtime.evaluation_requests import EvaluationRequests
 from rlcore.runtime.feed import POLL_SECONDS, Batch, Feed
 from rlcore.runtime.parts import newer_weights
-from rlcore.runtime.profiling import profiled
-from rlcore.runtime.timing import waiting_activity
+from rlcore.runtime.timing import profiled, waiting_activity
 
 __all__ = ["ThreadedFeed"]
 

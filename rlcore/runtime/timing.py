@@ -6,14 +6,17 @@ about, and become the figures of a step, the shares of the run, and the rows of 
 
 from __future__ import annotations
 
+import cProfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from rlcore.schedule import IDLE, Admission, Role, TimeAccount, Timeline, WorkerTime
 
-__all__ = ["Category", "Timing", "by_category", "waiting_activity"]
+__all__ = ["Category", "Timing", "by_category", "profiled", "waiting_activity"]
 
 _SPANS_A_WORKER = 5_000
 _SPANS = 300_000
@@ -209,3 +212,20 @@ def _share(part: int, whole: int) -> float:
 def _normalised(seconds: Mapping[Category, float]) -> dict[Category, float]:
     total = sum(seconds.values())
     return {category: spent / total if total > 0 else 0.0 for category, spent in seconds.items()}
+
+
+@contextmanager
+def profiled(path: Path | None) -> Iterator[None]:
+    """Profile the calling thread inside (``--enable-profiling``), and write ``path`` on leaving, a file that ``python -m pstats`` and
+    snakeviz open; nothing where it is None."""
+    if path is None:
+        yield
+        return
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        yield
+    finally:
+        profile.disable()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        profile.dump_stats(path)

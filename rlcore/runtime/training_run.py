@@ -25,10 +25,9 @@ from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
 from rlcore.runtime.parts import used_plugins
-from rlcore.runtime.profiling import profiled
 from rlcore.runtime.progress import Progress, Sample, Summary
 from rlcore.runtime.starvation import refuse_an_empty_run
-from rlcore.runtime.timing import Timing
+from rlcore.runtime.timing import Timing, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 

@@ -17,9 +17,9 @@ from rlcore.testing.run_tester import QUIET
 
 PROGRAM = """
 import sys
-from rlcore.runtime import engine_guard
+from rlcore.runtime import local
 from rlcore.cli import main
-engine_guard._INTERRUPTED_SECONDS, engine_guard._CLOSING_SECONDS = 1.0, 2.0
+local._INTERRUPTED_SECONDS, local._CLOSING_SECONDS = 1.0, 2.0
 {}
 sys.exit(main(sys.argv[1:]))
 """
