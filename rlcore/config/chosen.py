@@ -1,25 +1,36 @@
-"""The plugins that a configuration chooses by name, looked up: specs, owners, option models; and what is not installed."""
+"""The plugins that a configuration chooses by name, looked up: specs, owners, option models; what is not installed, and what a
+backend does not offer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path
-from rlcore.config.model import RunConfig
+from rlcore.config.model import Dtype, RunConfig
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import LABELS, AlgorithmSpec, InferenceBackendSpec, PluginKind, RuntimeSpec, Spec, TrainingBackendSpec
+from rlcore.contracts.specs import (
+    LABELS,
+    AlgorithmSpec,
+    InferenceBackendSpec,
+    InferenceCapabilities,
+    PluginKind,
+    RuntimeSpec,
+    Spec,
+    TrainingBackendSpec,
+    TrainingCapabilities,
+)
 from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 
-__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe"]
+__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe", "unoffered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,3 +211,41 @@ def _engine(part: Part) -> list[Missing]:
         return []
     what = f"{LABELS[part.kind]} {part.name} needs the module {spec.requires_module}, which is not installed"
     return [Missing(what, spec.install or install_line(part.owner if part.owner in RELEASED else f"{part.owner}[engine]"))]
+
+
+# --- what backends offer ------------------------------------------------------------------------------------------------
+
+_Capabilities = InferenceCapabilities | TrainingCapabilities
+_LAYOUTS = (
+    ("inference.producer_tensor_parallel_size", "tensor", "-ptp", 1),
+    ("training.tensor_parallel_size", "tensor", "-tp", 1),
+    ("training.pipeline_parallel_size", "pipeline", "-pp", 1),
+    ("training.zero_stage", "zero", "-zero", 0),
+)
+"""A setting, the layout that values above the last column ask for, and its flag."""
+
+
+def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str]) -> str | None:
+    """A sentence on the first thing that the run asks of the backend ``name`` in vain. ``cite``: a setting, by its path, and its value as
+    the user knows them."""
+    kind = "training" if isinstance(offered, TrainingCapabilities) else "inference"
+    backend, layouts = f"{kind} backend {name}", f"(it offers {', '.join(sorted(offered.layouts))})"
+    for key, choices in (("dtype", offered.dtypes.intersection(get_args(Dtype))), ("device", offered.devices | {"auto"})):
+        if get_path(config, f"{kind}.{key}").partition(":")[0] not in choices:
+            advice = f"type --{kind}-{key} {' or '.join(sorted(choices))}" if choices else "name another backend"
+            return f"{cite(f'{kind}.{key}')}: {backend} does not offer it; {advice}"
+    for path, layout, flag, most in _LAYOUTS:
+        if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
+            return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
+    if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:
+        return (
+            f"{cite('run.placement')} lets generation and training take turns on one device, and {backend} never gives its device back "
+            "(capabilities.sleeps is False); type --placement split, or name another --backend"
+        )
+    ranks = config.training.data_parallel_size
+    if kind == "inference" or ranks == 1 or "data" in offered.layouts:
+        return None
+    return (
+        f"{cite('training.num_trainers')} asks for {ranks} data-parallel ranks, and {backend} does not offer the layout data {layouts}; "
+        f"type -t {config.training.num_trainers // ranks}"
+    )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from rlcore.config import Plan
-from rlcore.config.rules import unoffered
+from rlcore.config.chosen import unoffered
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor

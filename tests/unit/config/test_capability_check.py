@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlcore.config import RunConfig
-from rlcore.config.rules import unoffered
+from rlcore.config.chosen import unoffered
 from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingBackendSpec, TrainingCapabilities
 
 SINGLE = frozenset({"single"})
