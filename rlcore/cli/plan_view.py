@@ -38,8 +38,7 @@ def show_plan(plan: Plan) -> None:
     """Print it."""
     print("plan (nothing was started)\n")
     _print_rows(list(_plugins(plan)))
-    settings = list(_settings(plan))
-    if settings:
+    if settings := list(_settings(plan)):
         print("\nsettings that are not the core's defaults")
         _print_rows(settings)
     print("\nnotes")

@@ -147,8 +147,7 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
     found = _find(PluginKind.ALGORITHM, config.algorithm.name, "algorithm.name", registry, draft)
     if isinstance(found, Missing):
         return None, (found,)
-    spec = found.spec
-    return (spec if isinstance(spec, AlgorithmSpec) else None), ()
+    return (found.spec if isinstance(found.spec, AlgorithmSpec) else None), ()
 
 
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:

@@ -10,14 +10,7 @@ from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import (
-    RUNTIME_SETTINGS,
-    AdvantageSpec,
-    LossSpec,
-    RewardSpec,
-    RuntimeSpec,
-    WeightTransferSpec,
-)
+from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 

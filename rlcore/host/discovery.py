@@ -191,8 +191,7 @@ def _import(row: PluginRow, kinds: Collection[PluginKind]) -> Plugin:
 def _examine(row: PluginRow, module: ModuleType, kinds: Collection[PluginKind]) -> Plugin:
     declared = getattr(module, "rlcore_api", None)
     row = replace(row, api=declared if isinstance(declared, str) else "")
-    problem = api_problem(declared)
-    if problem:
+    if problem := api_problem(declared):
         return Plugin(row=replace(row, problems=(f"{module.__name__}: {problem}",)))
     manager = pluggy.PluginManager("rlcore")
     manager.add_hookspecs(hookspecs)

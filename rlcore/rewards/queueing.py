@@ -62,16 +62,14 @@ class TaskQueue:
     def next_job(self, *, alone: bool = False, suspects: bool = True) -> list[QueuedTask]:
         """The head of the queue: one item where it is a suspect or is wanted ``alone``, else a share that shrinks as the queue does, so
         that workers end together. ``suspects`` False: nothing where the head is one, for a job that others stand before."""
-        size = 1 if alone else max(1, min(_JOB, len(self._waiting) // (2 * self._workers), self._affordable()))
+        affordable = 1 if self._mean is None else int(_JOB_SECONDS / max(self._mean, 1e-6))
+        size = 1 if alone else max(1, min(_JOB, len(self._waiting) // (2 * self._workers), affordable))
         job: list[QueuedTask] = []
         while len(job) < size and (item := self._head()) is not None and not ((job or not suspects) and item.retried):
             job.append(self._waiting.popleft())
             if item.retried:
                 break
         return job
-
-    def _affordable(self) -> int:
-        return 1 if self._mean is None else int(_JOB_SECONDS / max(self._mean, 1e-6))
 
     def _head(self) -> QueuedTask | None:
         while self._waiting and self._waiting[0].closed:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
@@ -293,8 +292,7 @@ def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple
         return ()
     pairs = list(zip(before[0].rows, after[0].rows, strict=True))
     changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
-    return tuple(_sample(first, last) for first, last in (changed or pairs)[:3])
-
-
-def _sample(before: Mapping[str, Any], after: Mapping[str, Any]) -> Sample:
-    return Sample(prompt=before["prompt"][-1]["content"], gold=str(before["gold"]), before=before["prediction"], after=after["prediction"])
+    return tuple(
+        Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=first["prediction"], after=last["prediction"])
+        for first, last in (changed or pairs)[:3]
+    )

@@ -176,10 +176,11 @@ def test_an_observer_that_raises_is_switched_off_and_named_and_the_run_goes_on(t
     tester, config = project(tmp_path)
     tester.plugins.install("watcher", OBSERVER)
     done = tester.run("train", config, "--json").assert_ok()
-    assert done.stdout.count("SEEN step") == 2
-    assert "SEEN started True" in done.stdout
-    assert "SEEN groups 3 0" in done.stdout
-    assert "SEEN finished" not in done.stdout
+    assert done.stderr.count("SEEN step") == 2
+    assert "SEEN started True" in done.stderr
+    assert "SEEN groups 3 0" in done.stderr
+    assert "SEEN finished" not in done.stderr
+    assert "SEEN" not in done.stdout
     assert any("tired" in reason for reason in done.json["switched_off"].values())
 
 
