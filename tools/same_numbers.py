@@ -70,8 +70,11 @@ def _rlcore(checkout: Path, *words: str) -> None:
 
 
 def _trained(checkout: Path, demo: Path, runs: Path, steps: int) -> Path:
-    """The run folder of a run with the code of ``checkout``."""
-    _rlcore(checkout, "train", str(demo / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", "--run-dir", str(runs))
+    """The run folder of a run with the code of ``checkout``. Paths are typed, because
+    older codes look for those of a file in the working folder."""
+    held_out = json.dumps({"sort": str(demo / "heldout.jsonl")})
+    paths = ("-m", str(demo / "base"), "-d", str(demo / "train.jsonl"), "-ed", held_out, "--run-dir", str(runs))
+    _rlcore(checkout, "train", str(demo / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", *paths)
     return next(runs.glob("*/*"))
 
 
