@@ -90,7 +90,7 @@ class TrainingRun:
         total = run.num_episodes * self._crew.prompts
         updates, last = ceil(total / batch), total % batch
         wanted = updates if run.max_steps is None else run.max_steps
-        if self._config.algorithm.dynamic_batching or wanted < updates:
+        if not total or self._config.algorithm.dynamic_batching or wanted < updates:  # a runtime need not count its prompts
             return ""
         if wanted > updates:
             episodes = ceil(wanted * batch / self._crew.prompts)

@@ -115,12 +115,12 @@ def project(tmp_path: Path, *, fault: str = "", call: str = "status", error: str
 
 
 def sentence(done: RunOutcome, code: int) -> str:
-    """The last line of both streams, which must say the same, and never blame the run folder."""
+    """The last line of both streams, without what it says of tracebacks: they must say the same, and never blame the run folder."""
     said = done.stderr.splitlines()[-1]
     assert done.exit_code == code, done
     assert said == f"error: {json.loads(done.stdout.splitlines()[-1])['error']}"
     assert "cannot be written" not in done.stderr
-    return said.removeprefix("error: ")
+    return said.removeprefix("error: ").removesuffix(" (RLCORE_TRACEBACK=1 shows the traceback)")
 
 
 def blamed(words: tuple[str, ...]) -> str:

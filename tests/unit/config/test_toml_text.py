@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from rlcore.config import RunConfig, to_toml
 
 TEXT = st.text(min_size=1, max_size=8).filter(lambda text: text != "none")
+PATH = TEXT.filter(lambda text: not text.startswith(("~", ".")))
+"""A path that is the same from everywhere: others are written absolute, see test_file_paths.py."""
 COUNT = st.integers(1, 2**40)
 SHARE = st.floats(0, 1)
 POSITIVE = st.floats(1e-12, 1e12)
@@ -24,9 +26,9 @@ def section(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 CONFIGS = section(
     run=section(project=TEXT, seed=st.integers(0, 2**60), max_steps=st.none() | COUNT, master_port=st.none() | st.integers(1, 65535)),
-    model=section(model=st.text(max_size=8), tokenizer_path=st.none() | TEXT),
+    model=section(model=PATH, tokenizer_path=st.none() | PATH),
     data=section(
-        dataset=TEXT | st.lists(TEXT | st.fixed_dictionaries({"path": TEXT, "ratio": st.floats(1e-9, 1000.0)}), max_size=3),
+        dataset=PATH | st.lists(PATH | st.fixed_dictionaries({"path": PATH, "ratio": st.floats(1e-9, 1000.0)}), max_size=3),
         system_prompt=st.none() | st.text(max_size=20),
         shuffle=st.booleans(),
     ),
@@ -36,7 +38,7 @@ CONFIGS = section(
     ),
     algorithm=section(filter_range=st.none() | st.tuples(SHARE, SHARE), skip_threshold=st.none() | st.floats(1.01, 1e6), options=OPTIONS),
     rewards=st.lists(st.fixed_dictionaries({"name": TEXT, "weight": st.floats(-9, 9), "options": OPTIONS}), max_size=2),
-    eval=section(eval_dataset=st.dictionaries(TEXT, TEXT, max_size=2)),
+    eval=section(eval_dataset=st.dictionaries(TEXT, PATH, max_size=2)),
     log=section(trackers=st.lists(TEXT, max_size=2)),
 )
 

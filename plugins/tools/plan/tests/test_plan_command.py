@@ -20,6 +20,17 @@ train_batch_size = 8
 [update]
 update_seconds = 0.5
 """
+WIDE = """
+from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_training_backends():
+    offered = TrainingCapabilities(layouts=frozenset({"single", "data", "tensor"}))
+    target = "rlcore.testing.fake_training:FakeTraining"
+    return [TrainingBackendSpec(name="wide", target=target, summary="Ranks of several devices", capabilities=offered)]
+"""
+"""A training backend that has the layout which the flags ask for; nothing loads it."""
 
 
 @pytest.fixture
@@ -65,14 +76,17 @@ def test_a_split_that_was_typed_is_not_searched(tester: RunTester) -> None:
 
 
 def test_trainers_of_several_devices_are_typed_as_they_are_printed(tester: RunTester) -> None:
+    tester.plugins.install("wide", WIDE)
     words = ("plan", "small.toml", "-i", "3", "-t", "4", "--trainer-devices", "2", "--max-staleness", "2", "--updates", "5")
     found = tester.run(*words, "--json").assert_ok().json
     assert (found["devices"], found["zero_bubble"]["trainers"], found["zero_bubble"]["devices_used"]) == (7, 2, 7)
-    typed = json.loads(tester.run("show", "config", *found["flags"].split(), "--json").assert_ok().stdout.splitlines()[-1])
+    typed = json.loads(
+        tester.run("show", "config", *found["flags"].split(), "--trainer", "wide", "--json").assert_ok().stdout.splitlines()[-1]
+    )
     assert (typed["config"]["training"]["num_trainers"], typed["config"]["training"]["tensor_parallel_size"]) == (4, 2)
-    shown = tester.run(*words).assert_ok().stdout
-    assert "2 x 2" in shown
-    assert "-i 3 -t 4 -tp 2 -g 2" in shown
+    table = tester.run(*words).assert_ok().stdout
+    assert "2 x 2" in table
+    assert "-i 3 -t 4 -tp 2 -g 2" in table
 
 
 def test_a_flag_overrides_the_file(tester: RunTester) -> None:
