@@ -40,7 +40,11 @@ def plan_micro_batches(
     for start in range(0, len(groups), prompts):
         chosen = rows[np.isin(batch.group[rows], groups[start : start + prompts])]
         units = [_unit(batch, together) for together in shared_rows(batch, chosen, share_prompts, rollouts)]
-        plan += _fill(units, rollouts, tokens)
+        for held in _fill(units, rollouts, tokens):
+            together = sorted(row for unit in held for row in unit.rollouts)
+            # Units that would share a row once they stand side by side make it wider than was counted: each goes alone.
+            apart = share_prompts > 0 and len(shared_rows(batch, together, share_prompts)) < len(held)
+            plan += [np.array(rows, np.int64) for rows in ((unit.rollouts for unit in held) if apart else (together,))]
     return plan
 
 
@@ -79,7 +83,7 @@ def _unit(batch: TrainBatch, together: tuple[int, ...]) -> _Unit:
     return _Unit(together, 1, len(segments[0].context_ids) + completions)
 
 
-def _fill(units: Sequence[_Unit], rollouts: int, tokens: int) -> list[np.ndarray]:
+def _fill(units: Sequence[_Unit], rollouts: int, tokens: int) -> list[list[_Unit]]:
     bins: list[list[_Unit]] = []
     for unit in sorted(units, key=lambda unit: (-unit.width, unit.rollouts)):
         held = bins[-1] if bins else []
@@ -90,4 +94,4 @@ def _fill(units: Sequence[_Unit], rollouts: int, tokens: int) -> list[np.ndarray
             held.append(unit)
         else:
             bins.append([unit])
-    return [np.array(sorted(row for unit in held for row in unit.rollouts), np.int64) for held in bins]
+    return bins

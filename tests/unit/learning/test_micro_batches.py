@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import Finish, Group, Rollout, RunError, Score, Segment, TrainBatch
@@ -69,6 +69,7 @@ shapes = st.lists(
 
 @settings(max_examples=80, deadline=None)
 @given(shapes, st.integers(1, 8), st.integers(1, 200), st.integers(1, 4), st.sampled_from([0, 30, 100]), st.booleans())
+@example([(1, [(9, False, 2), (14, False, 1)]), (9, [(18, False, 1), (1, False, 2), (7, False, 1)])], 4, 135, 2, 100, True)
 def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int, share: int, everything: bool) -> None:
     batch = make_batch(shape)
     share = min(share, tokens)
