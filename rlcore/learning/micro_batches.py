@@ -42,9 +42,10 @@ def plan_micro_batches(
         units = [_unit(batch, together) for together in shared_rows(batch, chosen, share_prompts, rollouts)]
         for held in _fill(units, rollouts, tokens):
             together = sorted(row for unit in held for row in unit.rollouts)
-            # Units that would share a row once they stand side by side make it wider than was counted: each goes alone.
-            apart = share_prompts > 0 and len(shared_rows(batch, together, share_prompts)) < len(held)
-            plan += [np.array(rows, np.int64) for rows in ((unit.rollouts for unit in held) if apart else (together,))]
+            # Units that share a row only now, side by side, make it wider than was counted: if that is too wide, each goes alone.
+            lines = [_unit(batch, rows) for rows in shared_rows(batch, together, share_prompts)]
+            wide = len(held) > len(lines) and sum(line.height for line in lines) * max(line.width for line in lines) > tokens
+            plan += [np.array(rows, np.int64) for rows in ((unit.rollouts for unit in held) if wide else (together,))]
     return plan
 
 
