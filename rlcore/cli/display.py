@@ -3,7 +3,6 @@ what to type next."""
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
     from rlcore.runtime import Summary
 
-__all__ = ["LinesDisplay", "LiveDisplay", "RunConsole", "SteadyConsole", "display_on", "json_line", "plain_console", "show_outcome"]
+__all__ = ["LinesDisplay", "LiveDisplay", "RunConsole", "SteadyConsole", "display_on", "plain_console", "show_outcome"]
 
 _REFRESH_PER_SECOND = 4
 _FILE_WIDTH = 200
@@ -210,11 +209,6 @@ def show_outcome(summary: Summary, console: Console) -> None:
         config, model = shlex.quote(str(summary.run / "run.toml")), shlex.quote(str(summary.checkpoint / "model"))
         say(f"  rlcore train {config} -m {model}    # train on from here")
         say(f"  rlcore show config {config}    # what was run, and where each value came from")
-
-
-def json_line(summary: Summary) -> str:
-    """The summary as one line of JSON; figures that do not exist are null."""
-    return json.dumps(summary.as_json(), ensure_ascii=False, allow_nan=False)
 
 
 def _time_line(shares: Mapping[str, float]) -> str:

@@ -76,7 +76,7 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:
-    from rlcore.cli.display import RunConsole, display_on, json_line, show_outcome
+    from rlcore.cli.display import RunConsole, display_on, show_outcome
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
@@ -89,7 +89,7 @@ def _train(plan: Plan, *, as_json: bool) -> int:
         summary = run_roles(plan, display_on(console))
     show_outcome(summary, console)
     if as_json:
-        print(json_line(summary))
+        print(json.dumps(summary.as_json(), ensure_ascii=False, allow_nan=False))  # a figure that does not exist is null
     return INTERRUPTED if summary.interrupted else 0
 
 

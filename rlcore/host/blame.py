@@ -10,6 +10,7 @@ import difflib
 import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout
@@ -21,6 +22,9 @@ from rlcore.contracts.errors import RlcoreError, RunError
 
 __all__ = ["SHOW_TRACEBACK", "blaming", "close_part", "closest", "out_of_memory", "reason", "set_aside"]
 
+_ASIDE: list[ExitStack] = []
+"""One for each caller inside ``set_aside``; the first puts standard output back, when the last leaves."""
+_ASIDE_LOCK = threading.Lock()
 SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
 _NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
@@ -88,7 +92,19 @@ def close_part(part: Any, who: str) -> None:
 
 @contextmanager
 def set_aside() -> Iterator[None]:
-    """Inside, what is printed goes to standard error, also by a library in C or by a program that is started."""
+    """Inside, what is printed, by any thread, a library in C or a program that is started, goes to standard error. Threads may overlap."""
+    with _ASIDE_LOCK:
+        _ASIDE.append(ExitStack() if _ASIDE else _redirected())
+    try:
+        yield
+    finally:
+        with _ASIDE_LOCK:
+            if len(_ASIDE) == 1:
+                _ASIDE[0].close()
+            _ASIDE.pop()
+
+
+def _redirected() -> ExitStack:
     with ExitStack() as stack:
         if (own := sys.__stdout__) is not None and sys.stdout is own and sys.stderr is not None:
             own.flush()
@@ -97,4 +113,4 @@ def set_aside() -> Iterator[None]:
             stack.callback(os.dup2, kept, 1)
             os.dup2(2, 1)
         stack.enter_context(redirect_stdout(sys.stderr))
-        yield
+        return stack.pop_all()

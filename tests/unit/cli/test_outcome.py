@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlcore.cli.display import json_line, show_outcome
+from rlcore.cli.display import show_outcome
 from rlcore.runtime import Summary
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_trained_nothing_has_no_shares_to_show() -> None:
 
 
 def test_the_json_holds_the_shares() -> None:
-    assert json.loads(json_line(summary(shares=SHARES)))["shares"] == SHARES
+    assert json.loads(json.dumps(summary(shares=SHARES).as_json()))["shares"] == SHARES
 
 
 @pytest.mark.parametrize("name", ["x", "my runs/it's $HOME", "a;b", "é #1", "-x"])

@@ -1,0 +1,37 @@
+"""What plugins print goes to standard error, and standard output is as before afterwards, also if threads overlap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import os, sys, threading
+from rlcore.host.blame import set_aside
+
+first, second = set_aside(), set_aside()
+entered = threading.Event()
+
+def overlapping():
+    with second:
+        entered.set()
+        left.wait()
+        print("a thread")
+
+left = threading.Event()
+first.__enter__()
+thread = threading.Thread(target=overlapping)
+thread.start()
+entered.wait()
+first.__exit__(None, None, None)  # whoever came first leaves first
+left.set()
+thread.join()
+print("afterwards", flush=True)
+os.system("echo a program")
+"""
+
+
+def test_standard_output_is_put_back_when_the_last_of_several_threads_leaves() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["afterwards", "a program"]
+    assert done.stderr.splitlines() == ["a thread"]
