@@ -19,8 +19,8 @@ import numpy as np
 
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.errors import InfrastructureError
-from rlcore.contracts.snapshots import Snapshot, Tensor
-from rlcore.contracts.specs import InferenceCapabilities, TrainingCapabilities
+from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
+from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
 if TYPE_CHECKING:
@@ -127,9 +127,26 @@ class InferenceBackend(ABC):
         """Drop requests; those in flight are returned by ``poll`` as ``ABORTED`` with the tokens they have; unknown ids are ignored."""
 
     @abstractmethod
-    def update(self, snapshot: Snapshot) -> int:
-        """Swap the weights whole, with requests in flight treated as declared; return the version now served. Keep none of the snapshot's
-        arrays, and no view of them: their memory is used for other weights as soon as this returns."""
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """New weights come. Pause, and treat the requests in flight as ``in_flight`` says, which is what the capabilities declare.
+
+        Raises WeightsError, naming the tensor, if the manifest does not fit the model; the engine goes on with its old weights then. No
+        ``submit`` and no ``poll`` comes before ``finish_update``. An update that is broken off between the two leaves an engine that cannot
+        swap torn: it raises RunError at whatever asks it for tokens until another update has come to its end."""
+
+    @abstractmethod
+    def receive(self, bucket: Bucket) -> None:
+        """Take the tensors of one bucket; buckets come in the order of their index, each once. Keep none of its arrays, and no view of
+        them: their memory is used for other weights as soon as this returns."""
+
+    @abstractmethod
+    def finish_update(self) -> int:
+        """Serve the new weights from here on, whole; return their version. WeightsError, naming the tensor, for one that did not come."""
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        """Join the engine's own transfer, as the trainer's side of it describes in ``info``. Called before the first update that comes by
+        it, and again under a higher ``epoch`` when its membership changed: a collective cannot lose a member, its group is built anew."""
+        raise NotImplementedError(f"{type(self).__name__} takes weights through the memory of the host alone (capabilities.transfers)")
 
     @abstractmethod
     def score(self, token_ids: np.ndarray) -> np.ndarray:
@@ -227,9 +244,8 @@ class TrainingBackend(ABC):
         gradients and the objective's metrics add up over ranks."""
 
     @abstractmethod
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """(Hugging Face name, tensor), complete and one at a time; collective: every rank goes through it, only rank 0 need yield anything.
-        The arrays are read later, while training goes on: nothing may write to them again."""
+    def weight_source(self) -> WeightSource:
+        """The policy's weights as they stand, for whoever sends them to the engines; collective, see ``WeightSource``."""
 
     @abstractmethod
     def probe(self, token_ids: np.ndarray) -> np.ndarray:

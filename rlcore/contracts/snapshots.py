@@ -1,4 +1,5 @@
-"""Weights as plain records: a tensor is bytes with a dtype and a shape, a snapshot is one immutable version of all of them.
+"""Weights as plain records: a tensor is bytes with a dtype and a shape; a trainer is their source, bucket by bucket; an engine takes them
+bucket by bucket; a snapshot is one whole version of them in the memory of a host.
 
 Checksums are XXH3-64 of dtype, shape and bytes: at 30 GB/s on one core they cost less than one copy. They guard against accidents, not
 against an enemy.
@@ -6,8 +7,12 @@ against an enemy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +20,21 @@ import xxhash
 
 from rlcore.contracts.errors import WeightsError
 
-__all__ = ["LateChecksums", "Probe", "Snapshot", "Tensor", "compare_checksums", "probe_tolerance", "tensor_hasher"]
+__all__ = [
+    "Bucket",
+    "LateChecksums",
+    "Probe",
+    "Snapshot",
+    "Tensor",
+    "TensorInfo",
+    "WeightSource",
+    "WeightsKind",
+    "WeightsManifest",
+    "compare_checksums",
+    "grouped",
+    "probe_tolerance",
+    "tensor_hasher",
+]
 
 _TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 # Largest difference in nats of one token. fp32 engines agree to 2e-5, bf16 against fp32 was seen to differ by 0.24.
@@ -39,12 +58,106 @@ class Tensor:
         """uint8[bytes]: the bytes of ``data``, a view where it is contiguous."""
         return np.ascontiguousarray(self.data).reshape(-1).view(np.uint8)
 
+    def copy_to(self, memory: np.ndarray) -> None:
+        """Write its bytes into ``memory`` uint8[bytes]. A backend whose tensors are on a device derives a class that copies from there."""
+        memory[:] = self.flat
+
     @property
     def checksum(self) -> int:
         """XXH3-64 of dtype, shape and bytes. Lets go of the interpreter's lock while it reads."""
         hasher = tensor_hasher(self.dtype, self.shape)
         hasher.update(self.flat.data)
         return hasher.intdigest()
+
+
+class WeightsKind(StrEnum):
+    """What a version consists of."""
+
+    FULL = "full"
+    """Every tensor of the model."""
+    ADAPTER = "adapter"
+    """The matrices of a LoRA adapter alone, over a base that the engine has already."""
+    DELTA = "delta"
+    """What is to be added to the tensors of the version before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInfo:
+    """A tensor before its bytes are there: its Hugging Face name, its dtype as torch writes it ("bfloat16"), its shape."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def carrier(self) -> np.dtype[Any]:
+        """The numpy dtype that carries it: numpy has no bfloat16 and no float8."""
+        if self.dtype == "bfloat16":
+            return np.dtype(np.uint16)
+        return np.dtype(np.uint8 if self.dtype.startswith("float8") else self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return math.prod(self.shape) * self.carrier.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsManifest:
+    """All tensors of a version, in the order in which they travel. ``extra``: what a receiver must know beside them, as text (the
+    configuration of an adapter as JSON)."""
+
+    tensors: tuple[TensorInfo, ...]
+    kind: WeightsKind = WeightsKind.FULL
+    extra: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Some tensors of a version, in host memory or on the engine's device. Buckets of a version are numbered from 0 by ``index``.
+
+    ``checksum``: XXH3-64 over the checksums of its tensors, in order, where they travelled through the memory of a host; None where they
+    did not. ``info``: what the engine needs if the tensors come by its own transfer, as a picklable mapping; ``tensors`` is empty then.
+    """
+
+    version: int
+    index: int
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    checksum: int | None = None
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+class WeightSource(ABC):
+    """The trainer's weights as they stand, which leave it bucket by bucket and never as one whole copy.
+
+    Valid until the next update. Collective: every rank calls ``manifest`` and goes through ``buckets`` with the same ``max_bytes``, and the
+    bytes of a bucket are complete on rank 0 when it is yielded; other ranks may yield empty ones.
+    """
+
+    @abstractmethod
+    def manifest(self) -> WeightsManifest:
+        """What ``buckets`` will yield, in that order, with Hugging Face names."""
+
+    @abstractmethod
+    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+        """The tensors, at most ``max_bytes`` of them at a time, or one that is larger. A tensor may be a view of the weights themselves and
+        is read before the next bucket is asked for."""
+
+
+def grouped(sizes: Sequence[int], max_bytes: int) -> list[range]:
+    """Cut consecutive items of so many bytes each into runs of at most ``max_bytes``, or of one item that is larger."""
+    starts, held = [0], 0
+    for place, size in enumerate(sizes):
+        if place > starts[-1] and held + size > max_bytes:
+            starts.append(place)
+            held = 0
+        held += size
+    return [range(start, stop) for start, stop in pairwise([*starts, len(sizes)]) if stop > start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +230,19 @@ class Snapshot:
 
         Only for tensors that nobody writes to: a change before the sender comes to them is not noticed."""
         return cls(version=version, tensors=dict(tensors), checksums=LateChecksums(tensors), probe=probe)
+
+    def manifest(self) -> WeightsManifest:
+        """Its tensors, in order."""
+        infos = [TensorInfo(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape)) for name, tensor in self.tensors.items()]
+        return WeightsManifest(tensors=tuple(infos))
+
+    def buckets(self, max_bytes: int) -> Iterator[Bucket]:
+        """Its tensors, at most ``max_bytes`` of them at a time, or one that is larger; views, no copies."""
+        names = list(self.tensors)
+        for index, places in enumerate(grouped([self.tensors[name].data.nbytes for name in names], max_bytes)):
+            tensors = {names[place]: self.tensors[names[place]] for place in places}
+            seal = xxhash.xxh3_64_intdigest(np.array([self.checksums[name] for name in tensors], np.uint64).tobytes())
+            yield Bucket(version=self.version, index=index, tensors=tensors, checksum=seal)
 
     def verify(self) -> None:
         """Raise WeightsError, naming the tensor, where anything differs from what the sender sealed."""
