@@ -7,7 +7,7 @@ rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
-weights       Snapshot, Tensor, Probe
+weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
 errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         TrainingContext,
         Which,
     )
-    from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+    from rlcore.contracts.snapshots import Bucket, Probe, Snapshot, Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
     from rlcore.contracts.specs import (
         AdvantageSpec,
         AlgorithmSpec,
@@ -103,6 +103,7 @@ __all__ = [
     "AlgorithmSpec",
     "AsyncReward",
     "AuditCase",
+    "Bucket",
     "CommandSpec",
     "Completion",
     "ConfigError",
@@ -148,6 +149,7 @@ __all__ = [
     "Segment",
     "Snapshot",
     "Tensor",
+    "TensorInfo",
     "Tokenizer",
     "Tracker",
     "TrackerSpec",
@@ -157,8 +159,11 @@ __all__ = [
     "TrainingCapabilities",
     "TrainingContext",
     "UsageError",
+    "WeightSource",
     "WeightTransferSpec",
     "WeightsError",
+    "WeightsKind",
+    "WeightsManifest",
     "Which",
     "hookimpl",
 ]

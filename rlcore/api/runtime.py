@@ -6,7 +6,8 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
   ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: every part of a run, made as its configuration says.
-  ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
+  ``Producer`` generates and has judged, ``Consumer`` trains; ``update_engine`` hands an engine new weights; ``blaming`` names whose part
+  raised.
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
   behind an event loop, ``GroupStore`` holds groups between generation and training, ``JudgeHost`` is a judge that several producers share,
   ``ProducerLoop`` is the life of one producer on a thread of its own.
@@ -29,6 +30,7 @@ from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
+from rlcore.roles.engine_update import update_engine
 from rlcore.roles.evaluator import Evaluation, EvaluationRequests, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
@@ -134,5 +136,6 @@ __all__ = [
     "read_texts",
     "rollout_rows",
     "schedule_settings",
+    "update_engine",
     "used_plugins",
 ]

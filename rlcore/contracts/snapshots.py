@@ -21,6 +21,7 @@ import xxhash
 from rlcore.contracts.errors import WeightsError
 
 __all__ = [
+    "BUCKET_BYTES",
     "Bucket",
     "LateChecksums",
     "Probe",
@@ -35,6 +36,9 @@ __all__ = [
     "probe_tolerance",
     "tensor_hasher",
 ]
+
+BUCKET_BYTES = 256 << 20
+"""Bytes of a bucket, unless somebody says otherwise: a transfer of some tenths of a second, and little beside a model."""
 
 _TOLERANCE = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 # Largest difference in nats of one token. fp32 engines agree to 2e-5, bf16 against fp32 was seen to differ by 0.24.

@@ -45,6 +45,10 @@ RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE)
 Per = Literal["rollout", "token"]
 """What an advantage belongs to."""
 
+Reproducible = Literal["bitwise", "seeded"]
+"""What two runs of one configuration have in common on the CPU: ``bitwise``: every number, to the last bit; ``seeded``: the seeds, while
+numbers may differ by rounding. On other devices no backend promises more than ``seeded``."""
+
 
 class PluginKind(StrEnum):
     """The kinds of thing that a plugin can offer; the value is the word that users type (``rlcore show reward boxed``)."""
@@ -76,7 +80,8 @@ class InferenceCapabilities:
     """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
 
     ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
-    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}.
+    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which
+    it takes weights: ``host``, buckets in host memory; or the names of engine transfers; ``reproducible``: see ``Reproducible``.
     """
 
     in_flight: InFlight
@@ -86,16 +91,25 @@ class InferenceCapabilities:
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
+    transfers: frozenset[str] = frozenset({"host"})
+    reproducible: Reproducible = "seeded"
+
+    def __post_init__(self) -> None:
+        _check_types(self, type(self).__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "zero"}."""
+    "pipeline", "zero"}; ``reproducible``: see ``Reproducible``."""
 
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
+    reproducible: Reproducible = "seeded"
+
+    def __post_init__(self) -> None:
+        _check_types(self, type(self).__name__)
 
 
 _NAME = re.compile(r"[a-z][a-z0-9_+.-]*")
@@ -106,13 +120,33 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
+    "InFlight": ((InFlight,), "an InFlight"),
     "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
     "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
 }
 """Types of fields as they are annotated, what their values are, and that in words."""
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per)}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"Reach": get_args(Reach), "Per": get_args(Per), "Reproducible": get_args(Reproducible)}
 """Fields that take one of a few words, by their annotation."""
+
+
+def _check_types(record: Any, owner: str) -> None:
+    """Refuse values of another type than the field's; a text for a tuple of texts would be read letter by letter."""
+    for known in fields(record):
+        value, label = getattr(record, known.name), f"{owner}: {known.name}"
+        texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
+        if str(known.type).startswith("tuple[str") and not texts:
+            raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
+        if str(known.type) == "frozenset[str]" and not (texts and isinstance(value, frozenset)):
+            raise ValueError(
+                f"{label} is {value!r}, it must be a frozenset of texts such as frozenset({sorted(value) if texts else [value]})"
+            )
+        types, wanted = _TYPES.get(str(known.type), ((), ""))
+        if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
+            raise ValueError(f"{label} is {value!r}, it must be {wanted}")
+        choices = _CHOICES.get(str(known.type))
+        if choices and value not in choices:
+            raise ValueError(f"{label} is {value!r}, it must be one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +163,7 @@ class Spec:
     aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        self._check_types()
+        _check_types(self, f"{type(self).__name__} {self.name!r}")
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
@@ -142,20 +176,6 @@ class Spec:
             needed = label == "target" and not isinstance(self, AlgorithmSpec)
             if (value or needed) and not _TARGET.fullmatch(value):
                 raise ValueError(f"{type(self).__name__} {self.name!r}: {label} {value!r} must read 'package.module:attribute'")
-
-    def _check_types(self) -> None:
-        """Refuse values of another type than the field's; a text for a tuple of texts would be read letter by letter."""
-        for known in fields(self):
-            value, label = getattr(self, known.name), f"{type(self).__name__} {self.name!r}: {known.name}"
-            texts = isinstance(value, Collection) and not isinstance(value, str) and all(isinstance(one, str) for one in value)
-            if str(known.type).startswith("tuple[str") and not texts:
-                raise ValueError(f"{label} is {value!r}, it must be a tuple of texts such as ({str(value)!r},)")
-            types, wanted = _TYPES.get(str(known.type), ((), ""))
-            if wanted and not (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
-                raise ValueError(f"{label} is {value!r}, it must be {wanted}")
-            choices = _CHOICES.get(str(known.type))
-            if choices and value not in choices:
-                raise ValueError(f"{label} is {value!r}, it must be one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,11 @@ import numpy as np
 
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
 from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, Segment
 from rlcore.host.blame import blaming
 from rlcore.roles.conversation import Conversation, Turn, single_turn
+from rlcore.roles.engine_update import update_engine
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["GroupJob", "JudgeLike", "Produced", "Producer"]
@@ -82,15 +83,26 @@ class _Live:
 class Producer:
     """Owns an engine and the conversations that run on it."""
 
-    def __init__(self, name: str, engine: InferenceBackend, tokenizer: Tokenizer, judge: JudgeLike, account: TimeAccount) -> None:
+    def __init__(
+        self,
+        name: str,
+        engine: InferenceBackend,
+        tokenizer: Tokenizer,
+        judge: JudgeLike,
+        account: TimeAccount,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
         self.name = name
         self.version = -1
         self.asleep = False
         """True from ``sleep`` to the next ``load``: the engine has given its device back and serves nothing."""
+        self.torn = False
+        """True from an update that broke off until a whole one has landed: the engine's weights may be half old and half new."""
         self._engine = engine
         self._tokenizer = tokenizer
         self._judge = judge
         self._account = account
+        self._bucket_bytes = bucket_bytes
         self._live: dict[str, _Live] = {}
         self._judging: dict[int, _Open] = {}
         self.booking: str | None = None
@@ -124,13 +136,22 @@ class Producer:
         with self._account.span("weights"), self._blaming(f"loading version {snapshot.version}"):
             if self.asleep:
                 self._engine.wake()
-            served = self._engine.update(snapshot)
+            served = update_engine(self._engine, snapshot, self._bucket_bytes, begun=self._tear)
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
-        self.asleep = False
+        self.asleep = self.torn = False
+
+    def _tear(self) -> None:
+        self.torn = True
+
+    def _refuse_torn(self) -> None:
+        if self.torn:
+            raise RunError(
+                f"an update of the weights of producer {self.name} broke off, so it generates nothing before a whole version has been loaded"
+            )
 
     def waiting(self, activity: str) -> AbstractContextManager[None]:
         """Books the time inside to a wait whose reason only the runtime knows."""
@@ -138,6 +159,7 @@ class Producer:
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         """Start jobs; their prompts are rendered here, once per group."""
+        self._refuse_torn()
         requests = []
         with self._account.span(self.booking or "generation"):
             for job in jobs:
@@ -151,6 +173,7 @@ class Producer:
 
     def step(self, timeout: float) -> list[Produced]:
         """Make progress for at most about ``timeout`` seconds; return the jobs that are generated and judged."""
+        self._refuse_torn()
         if self._live:
             with self._account.span(self.booking or "generation"):
                 for completion in self._poll(timeout):

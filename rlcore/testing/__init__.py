@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.plugin_folder import PluginFolder
     from rlcore.testing.policy import FakePolicy
-    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_eval, load_tokenizer, make_plan
+    from rlcore.testing.real import ChatTokenizer, Judge, Registry, RewardEntry, load_eval, load_tokenizer, make_plan, update_engine
     from rlcore.testing.recipes import assert_option, recipe_numbers
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
@@ -87,6 +87,7 @@ __all__ = [
     "make_rollout",
     "make_train_batch",
     "recipe_numbers",
+    "update_engine",
     "write_fake_model",
 ]
 
@@ -139,6 +140,7 @@ _HOME = {
     "make_rollout": "records",
     "make_train_batch": "records",
     "recipe_numbers": "recipes",
+    "update_engine": "real",
     "write_fake_model": "tokens",
 }
 

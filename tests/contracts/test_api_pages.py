@@ -29,7 +29,8 @@ PAGES = {
         StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         WorkerLostError WorkerTime batch_figures blaming check_reach delivery_of failure_of fingerprints group_of inference_notes
         install_line load_data make_consumer make_engine make_evaluator make_jobs make_judge make_publisher make_receiver
-        make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings used_plugins
+        make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
+        used_plugins
     """,
     "sandbox": "Job Level Limit Limits Ran Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """

@@ -1,0 +1,29 @@
+"""Hands one whole version of the weights to an engine, bucket by bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
+
+__all__ = ["update_engine"]
+
+
+def update_engine(
+    engine: InferenceBackend, snapshot: Snapshot, max_bytes: int = BUCKET_BYTES, *, begun: Callable[[], None] = lambda: None
+) -> int:
+    """Begin, receive every bucket of at most ``max_bytes``, finish; return the version that the engine says it serves.
+
+    ``begun`` is called after ``begin_update``: an error raised later may leave the engine torn. Raises WeightsError, naming the bucket, for
+    one that is missing, repeated, or of another version."""
+    engine.begin_update(snapshot.version, snapshot.manifest(), engine.capabilities.in_flight)
+    begun()
+    for index, bucket in enumerate(snapshot.buckets(max_bytes)):
+        if (bucket.version, bucket.index) != (snapshot.version, index):
+            raise WeightsError(
+                f"bucket {bucket.index} of version {bucket.version} came where bucket {index} of version {snapshot.version} was due"
+            )
+        engine.receive(bucket)
+    return engine.finish_update()
