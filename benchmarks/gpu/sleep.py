@@ -13,6 +13,7 @@ from benchmarks.gpu.device import free, gigabytes, timed
 from benchmarks.gpu.models import SHAPES, TINY, write_model
 from benchmarks.gpu.setting import Outcome, Setting
 from benchmarks.gpu.workload import FULL, TINY_LOAD, Load, batch_of, drain, make_engine, make_trainer, objective, requests, snapshot
+from rlcore.testing import update_engine
 
 __all__ = ["memory_problems", "take_turns"]
 
@@ -66,7 +67,7 @@ def _round(
     with timed(device) as waking:
         engine.wake()
     with timed(device) as updating:
-        engine.update(weights)
+        update_engine(engine, weights)
     measured.seconds = {"sleep": sleeping.seconds, "wake": waking.seconds, "update": updating.seconds}
     sequence = asked[0].token_ids
     measured.gaps.append(float(np.abs(engine.score(sequence) - trainer.probe(sequence)).mean()))

@@ -150,7 +150,7 @@ class Producer:
     def _refuse_torn(self) -> None:
         if self.torn:
             raise RunError(
-                f"an update of the weights of producer {self.name} broke off, so it generates nothing before a whole version has been loaded"
+                f"an update of the weights of producer {self.name} broke off; it generates nothing before a whole version has been loaded"
             )
 
     def waiting(self, activity: str) -> AbstractContextManager[None]:

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
-from rlcore.testing.policy import FakePolicy
+from rlcore.testing.policy import ComingPolicy, FakePolicy
 from rlcore.testing.sampling import draw, noise_stream
 
 __all__ = ["FakeInference", "FakeInferenceOptions"]
@@ -70,6 +70,7 @@ class FakeInference(InferenceBackend):
         self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight)
         self._policy = FakePolicy.load(context.model)
         self._version = 0
+        self._coming: ComingPolicy | None = None
         self._awake = True
         self._fresh = True
         self._waiting: deque[Request] = deque()
@@ -112,11 +113,21 @@ class FakeInference(InferenceBackend):
         for request_id in [request_id for request_id in self._running if request_id in dropped]:
             self._finished.append(self._running.pop(request_id).completion(Finish.ABORTED))
 
-    def update(self, snapshot: Snapshot) -> int:
-        """Swap the weights; WeightsError, the old ones still served, where the snapshot is damaged or does not fit."""
-        snapshot.verify()
-        self._policy = self._policy.replaced(snapshot.tensors)
-        self._version = snapshot.version
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Collect a version beside the one that is served; one that broke off before is forgotten. RunError while it sleeps."""
+        if not self._awake:
+            raise RunError("the fake engine sleeps and takes no weights: call wake() first")
+        self._coming = ComingPolicy(self._policy, version, manifest)
+
+    def receive(self, bucket: Bucket) -> None:
+        """Copy the bucket's tensors."""
+        self._update_under_way().take(bucket)
+
+    def finish_update(self) -> int:
+        """Swap the weights; WeightsError, the old ones still served, if a tensor did not come."""
+        coming, self._coming = self._update_under_way(), None
+        self._policy = coming.whole()
+        self._version = coming.version
         self._fresh = True
         self._on_new_weights()
         return self._version
@@ -127,7 +138,7 @@ class FakeInference(InferenceBackend):
         return self._policy.logprobs(token_ids).astype(np.float32)
 
     def sleep(self) -> None:
-        """Refuse work until ``wake`` and ``update``; RunError with requests in flight."""
+        """Refuse work until ``wake`` and an update; RunError with requests in flight."""
         if self._waiting or self._running:
             raise RunError(f"the fake engine was put to sleep with {len(self._waiting) + len(self._running)} requests in flight")
         self._awake = self._fresh = False
@@ -144,7 +155,12 @@ class FakeInference(InferenceBackend):
 
     def _require_weights(self) -> None:
         if not (self._awake and self._fresh):
-            raise RunError("the fake engine sleeps: call wake() and update(snapshot) first")
+            raise RunError("the fake engine sleeps: call wake() and update its weights first")
+
+    def _update_under_way(self) -> ComingPolicy:
+        if self._coming is None:
+            raise RunError("no update of the fake engine has begun: call begin_update first")
+        return self._coming
 
     def _on_new_weights(self) -> None:
         """What is running keeps its own weights (finish) unless told otherwise."""

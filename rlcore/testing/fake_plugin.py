@@ -24,10 +24,14 @@ from rlcore.contracts.specs import (
 
 rlcore_api = "1.0"
 
-FAKE_INFERENCE = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}))
-FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}))
+FAKE_INFERENCE = InferenceCapabilities(
+    in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
+)
+FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}), reproducible="bitwise")
 PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
-PIPELINE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}))
+PIPELINE_TRAINING = TrainingCapabilities(
+    layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise"
+)
 
 
 @hookimpl

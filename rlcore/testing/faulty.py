@@ -11,7 +11,8 @@ from pydantic import Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import InferenceContext, Objective, TrainingContext
-from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.snapshots import Bucket, Tensor, WeightsManifest
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion
 from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
 from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
@@ -22,9 +23,10 @@ __all__ = ["FaultyInference", "FaultyInferenceOptions", "FaultyTraining", "Fault
 class FaultyInferenceOptions(FakeInferenceOptions):
     """Options of the ``faulty`` inference backend."""
 
-    fault: Literal["stale", "partial", "behind", "loses", "repeats", "dies", "memory", "hangs"] = Field(
+    fault: Literal["stale", "partial", "behind", "torn", "loses", "repeats", "dies", "memory", "hangs"] = Field(
         ...,
         description="stale: keeps the old weights and says new; partial: takes only the first tensor; behind: reports the version before; "
+        "torn: writes in place and dies in its second update, in the second bucket or else at the end; "
         "loses: never answers the first request; repeats: answers the first request twice; dies: raises in the third poll with work; "
         "memory: runs out of memory there; hangs: never comes back from it.",
     )
@@ -38,17 +40,36 @@ class FaultyInference(FakeInference):
         self.fault = options.fault
         self._answered = 0
         self._polls = 0
+        self._updates = 0
 
-    def update(self, snapshot: Snapshot) -> int:
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Count."""
+        super().begin_update(version, manifest, in_flight)
+        self._updates += 1
+
+    def receive(self, bucket: Bucket) -> None:
+        """Take a bucket; ``torn`` serves it at once."""
+        if bucket.index == 1:
+            self._die_torn()
+        super().receive(bucket)
+        if self.fault == "torn":
+            self._policy = self._policy.replaced(dict(self._policy.tensors()) | dict(bucket.tensors))
+
+    def finish_update(self) -> int:
         """Swap the weights, or only say so."""
+        self._die_torn()
         old = self._policy
-        version = super().update(snapshot)
+        version = super().finish_update()
         if self.fault == "stale":
             self._policy = old
         elif self.fault == "partial":
-            first = next(iter(sorted(snapshot.tensors)))
-            self._policy = old.replaced(dict(old.tensors()) | {first: snapshot.tensors[first]})
+            first, tensor = min(self._policy.tensors())
+            self._policy = old.replaced(dict(old.tensors()) | {first: tensor})
         return version - 1 if self.fault == "behind" else version
+
+    def _die_torn(self) -> None:
+        if self.fault == "torn" and self._updates == 2:
+            raise RuntimeError("the faulty engine died between two buckets")
 
     def poll(self, timeout: float) -> list[Completion]:
         """Answer, but not quite."""

@@ -20,14 +20,15 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, Objective, TrainingBackend, TrainingContext, Which
-from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.snapshots import Bucket, Tensor, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.learning.lr_schedule import learning_rate
 from rlcore.testing.fake_plugin import FAKE_TRAINING, PACED_INFERENCE
 from rlcore.testing.lengths import LengthKind, Lengths
-from rlcore.testing.policy import FakePolicy
+from rlcore.testing.policy import ComingPolicy, FakePolicy
 from rlcore.testing.ranks import StarRanks
 
 __all__ = ["PacedInference", "PacedInferenceOptions", "PacedTraining", "PacedTrainingOptions", "response_tokens"]
@@ -100,6 +101,7 @@ class PacedInference(InferenceBackend):
         self.options = options if options is not None else PacedInferenceOptions()
         self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight)
         self._policy = FakePolicy.load(context.model)
+        self._coming: tuple[ComingPolicy, float] | None = None  # the update under way, and when it began
         self._versions: list[tuple[float, int]] = [(-math.inf, 0)]  # since when each version is served
         self._halted = 0.0  # seconds in which weights were taken: the engine's time stood still
         self._waiting: deque[_Asked] = deque()
@@ -150,18 +152,27 @@ class PacedInference(InferenceBackend):
         heapq.heapify(self._running)
         self._after_a_slot(now)
 
-    def update(self, snapshot: Snapshot) -> int:
-        """Swap the weights after ``update_seconds``; WeightsError where the snapshot is damaged or does not fit."""
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Note when the update began; the engine's time stands still from here on."""
         start = self._now()
         self._advance(start)
-        snapshot.verify()
-        self._policy = self._policy.replaced(snapshot.tensors)
+        self._coming = (ComingPolicy(self._policy, version, manifest), start)
+
+    def receive(self, bucket: Bucket) -> None:
+        """Copy the bucket's tensors."""
+        self._under_way()[0].take(bucket)
+
+    def finish_update(self) -> int:
+        """Swap the weights after ``update_seconds``; WeightsError, naming the tensor, if one did not come."""
+        coming, start = self._under_way()
+        self._policy = coming.whole()
+        self._coming = None
         time.sleep(self.options.update_seconds)
         self._halted += self._now() - start
         since = min((running.start for running in self._running), default=start)
         first = max(0, bisect_right(self._versions, since, key=lambda served: served[0]) - 1)  # what no running token needs is dropped
-        self._versions = [*self._versions[first:], (start, snapshot.version)]
-        return snapshot.version
+        self._versions = [*self._versions[first:], (start, coming.version)]
+        return coming.version
 
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T - 1], at temperature 1, on the weights now served."""
@@ -173,6 +184,11 @@ class PacedInference(InferenceBackend):
         self._running.clear()
         self._finished.clear()
         self._withheld.clear()
+
+    def _under_way(self) -> tuple[ComingPolicy, float]:
+        if self._coming is None:
+            raise RunError("no update of the paced engine has begun: call begin_update first")
+        return self._coming
 
     def _now(self) -> float:
         """The engine's time: it stands still while weights are taken."""

@@ -7,16 +7,16 @@ Axes: ``T`` tokens of a sequence, ``V`` vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from rlcore.contracts.errors import ConfigError, WeightsError
-from rlcore.contracts.snapshots import Tensor
+from rlcore.contracts.snapshots import Bucket, Tensor, TensorInfo, WeightsManifest
 
-__all__ = ["FakePolicy", "log_softmax"]
+__all__ = ["ComingPolicy", "FakePolicy", "log_softmax"]
 
 LAST = "last.weight"
 """float32[V, V]: logits given the last token."""
@@ -92,13 +92,20 @@ class FakePolicy:
         for name, array in self.arrays().items():
             yield name, Tensor(dtype="float32", shape=array.shape, data=array)
 
-    def replaced(self, tensors: Mapping[str, Tensor]) -> FakePolicy:
-        """A policy with other weights of the same shapes; WeightsError, naming the tensor, where one is missing or does not fit."""
+    def check(self, tensors: Sequence[TensorInfo]) -> None:
+        """Raise WeightsError, naming the tensor, if one is missing, or of another shape, or no array of float32."""
+        sent = {info.name: info for info in tensors}
         for name, own in self.arrays().items():
-            if name not in tensors:
+            if name not in sent:
                 raise WeightsError(f"the snapshot lacks tensor {name!r}, which the model has")
-            if tensors[name].shape != own.shape:
-                raise WeightsError(f"tensor {name!r} has shape {tensors[name].shape}, the model's is {own.shape}")
+            if tuple(sent[name].shape) != own.shape:
+                raise WeightsError(f"tensor {name!r} has shape {tuple(sent[name].shape)}, the model's is {own.shape}")
+            if sent[name].dtype != "float32":
+                raise WeightsError(f"tensor {name!r} is {sent[name].dtype}, the model takes float32")
+
+    def replaced(self, tensors: Mapping[str, Tensor]) -> FakePolicy:
+        """A policy with other weights of the same shapes; WeightsError, naming the tensor, if one is missing or does not fit."""
+        self.check([TensorInfo(name=name, dtype=tensor.dtype, shape=tensor.shape) for name, tensor in tensors.items()])
         return FakePolicy(*(tensors[name].data.reshape(own.shape) for name, own in self.arrays().items()))
 
     def save(self, folder: Path) -> None:
@@ -115,3 +122,28 @@ class FakePolicy:
             raise ConfigError(f"model {str(folder)!r} has no {FILE}: write one with rlcore.testing.write_fake_model(folder)")
         with np.load(path) as stored:
             return cls(stored["last"], stored["pair"])
+
+
+class ComingPolicy:
+    """A version on its way into an engine that swaps: tensors are copied as they come, and are a policy once all have come."""
+
+    def __init__(self, served: FakePolicy, version: int, manifest: WeightsManifest) -> None:
+        served.check(manifest.tensors)
+        self.version = version
+        self._served = served
+        self._due = [info.name for info in manifest.tensors]
+        self._tensors: dict[str, Tensor] = {}
+
+    def take(self, bucket: Bucket) -> None:
+        """Copy a bucket's tensors; WeightsError for one that is not due."""
+        for name, tensor in bucket.tensors.items():
+            if name not in self._due:
+                raise WeightsError(f"bucket {bucket.index} of version {bucket.version} brings tensor {name!r}, which is not due")
+            self._due.remove(name)
+            self._tensors[name] = replace(tensor, data=np.array(tensor.data))
+
+    def whole(self) -> FakePolicy:
+        """The policy; WeightsError, naming the tensor, if one has not come."""
+        if self._due:
+            raise WeightsError(f"tensor {self._due[0]!r} of version {self.version} did not come ({len(self._due)} missing)")
+        return self._served.replaced(self._tensors)

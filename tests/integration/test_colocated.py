@@ -12,7 +12,8 @@ import pytest
 from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import WeightsManifest
+from rlcore.contracts.specs import InFlight
 from rlcore.runtime import Summary
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
 
@@ -152,19 +153,19 @@ def test_the_transformers_engine_gives_its_weights_back_and_the_run_is_the_same_
     from rlcore_plugin_transformers.engine import TransformersBackend
 
     bytes_asleep: list[int] = []
-    sleep, update = TransformersBackend.sleep, TransformersBackend.update
+    sleep, update = TransformersBackend.sleep, TransformersBackend.begin_update
     versions: list[int] = []
 
     def measured(self: TransformersBackend) -> None:
         sleep(self)
         bytes_asleep.append(sum(parameter.untyped_storage().nbytes() for parameter in self._model.parameters()))
 
-    def noted(self: TransformersBackend, snapshot: Snapshot) -> int:
-        versions.append(snapshot.version)
-        return update(self, snapshot)
+    def noted(self: TransformersBackend, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        versions.append(version)
+        update(self, version, manifest, in_flight)
 
     monkeypatch.setattr(TransformersBackend, "sleep", measured)
-    monkeypatch.setattr(TransformersBackend, "update", noted)
+    monkeypatch.setattr(TransformersBackend, "begin_update", noted)
     split, split_weights, split_rollouts = trained(quickstart)
     assert not bytes_asleep
     colocated, weights, rollouts = trained(quickstart, placement="colocated")

@@ -35,6 +35,9 @@ class EngineSuite(ABC):
     same_draws: ClassVar[bool] = True
     """Whether equal noise gives equal tokens in any batch, for an engine that declares ``counter_noise``. Set False for low precisions,
     where rounding changes with the batch shape."""
+    swaps: ClassVar[bool] = False
+    """Whether it serves its old weights until an update has ended, also if the update breaks off. Leave it False for an engine that writes
+    new weights over the old ones: it serves nothing then until a whole update has landed."""
     patience: ClassVar[int] = 400
     """Polls of 0.05 s in a row that may return nothing while requests are open."""
 

@@ -1,7 +1,7 @@
 """What every inference backend must do.
 
-Everything is checked through the interface alone: submit, poll, cancel, update, score. Model outputs are compared with ``score``, never
-with golden tokens.
+Everything is checked through the interface alone: submit, poll, cancel, the phases of an update, score. Model outputs are compared with
+``score``, never with golden tokens.
 """
 
 from __future__ import annotations

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish
+from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.roles.engine_update import update_engine
 from rlcore.testing.suites.engine import EngineSuite
 
 __all__ = ["WeightRules"]
@@ -34,7 +36,7 @@ class WeightRules(EngineSuite):
         engine = self.make()
         before = engine.score(self.fixed_sequence())
         for version in (1, 5):
-            served = engine.update(self.snapshot(version))
+            served = update_engine(engine, self.snapshot(version))
             assert served == version, f"update to version {version} reports {served}"
             after = engine.score(self.fixed_sequence())
             assert np.abs(after - before).max() > 10 * self.tolerance, "score is the same after an update to other weights"
@@ -46,18 +48,6 @@ class WeightRules(EngineSuite):
                 self.assert_scored(engine, request, completion, f"log probabilities after the update to {version}")
             before = after
 
-    def test_an_update_keeps_nothing_of_the_snapshot(self) -> None:
-        """Its arrays are copied or moved: their memory is used for other weights as soon as ``update`` has returned."""
-        engine = self.make()
-        source = self.snapshot(1)
-        lent = {name: replace(tensor, data=np.array(tensor.data)) for name, tensor in source.tensors.items()}
-        engine.update(Snapshot.of(1, lent))
-        before = engine.score(self.fixed_sequence())
-        for tensor in lent.values():
-            tensor.data[...] = 0
-        after = engine.score(self.fixed_sequence())
-        assert np.array_equal(after, before), "the scores change with the arrays of a snapshot after update has returned"
-
     def test_every_tensor_is_taken(self) -> None:
         """Each tensor alone, changed, changes the scores: none keeps its old value, packed or tied copies included."""
         engine = self.make()
@@ -66,7 +56,7 @@ class WeightRules(EngineSuite):
         for version, (name, tensor) in enumerate(sorted(other.tensors.items()), start=1):
             if name in self.inert_tensors or tensor.checksum == base.tensors[name].checksum:
                 continue
-            engine.update(Snapshot.of(version, {**base.tensors, name: tensor}))
+            update_engine(engine, Snapshot.of(version, {**base.tensors, name: tensor}))
             assert not np.array_equal(engine.score(self.fixed_sequence()), before), f"an update with another {name!r} changes no score"
 
     def test_an_update_is_a_fresh_engine(self) -> None:
@@ -74,9 +64,9 @@ class WeightRules(EngineSuite):
         engine = self.make()
         requests = self.requests(4, max_new_tokens=6)
         before, first = engine.score(self.fixed_sequence()), self.run(engine, requests)
-        engine.update(self.snapshot(1))
+        update_engine(engine, self.snapshot(1))
         self.run(engine, requests)
-        engine.update(replace(self.snapshot(0), version=2))
+        update_engine(engine, replace(self.snapshot(0), version=2))
         assert np.allclose(engine.score(self.fixed_sequence()), before, atol=self.tolerance), (
             "the first weights, loaded again, score differently"
         )
@@ -91,7 +81,7 @@ class WeightRules(EngineSuite):
         engine.submit(requests)
         early = {completion.request_id for completion in engine.poll(0.0)}
         assert len(early) < 8, "no request was left in flight after one poll"
-        assert engine.update(self.snapshot(1)) == 1, "update with requests in flight reports another version"
+        assert update_engine(engine, self.snapshot(1)) == 1, "update with requests in flight reports another version"
         late = self.drain(engine, 8 - len(early))
         mode = engine.capabilities.in_flight
         check = {InFlight.FINISH: self._finished, InFlight.RESUME: self._resumed, InFlight.ABORT: self._aborted}[mode]
@@ -122,23 +112,13 @@ class WeightRules(EngineSuite):
             assert completion.finish is Finish.ABORTED, f"in flight is abort, yet a request ended as {completion.finish}"
             assert (completion.versions == 0).all(), f"an aborted request has versions {completion.versions.tolist()}"
 
-    def test_refuses_a_damaged_snapshot(self) -> None:
-        """A flipped bit is a WeightsError; the old weights stay."""
-        self._refused(self._damaged, "a tensor that differs from its checksum")
-
     def test_refuses_a_snapshot_that_is_not_whole(self) -> None:
-        """A snapshot sealed without one of the model's tensors is a WeightsError; no half-new model is served."""
-        self._refused(self._incomplete, "a snapshot without one of the model's tensors")
+        """A manifest without one of the model's tensors is a WeightsError of ``begin_update`` that names it; the old weights stay."""
+        self._refused(self._incomplete, "a manifest without one of the model's tensors")
 
     def test_refuses_a_tensor_of_another_shape(self) -> None:
-        """Also where checksums are right."""
-        self._refused(self._misshapen, "a tensor of another shape")
-
-    def _damaged(self, snapshot: Snapshot) -> Snapshot:
-        name = self.required_tensor(snapshot)
-        data = np.array(snapshot.tensors[name].data)
-        data.view(np.uint8).reshape(-1)[0] ^= 1
-        return replace(snapshot, tensors={**snapshot.tensors, name: replace(snapshot.tensors[name], data=data)})
+        """So is one with a tensor of another shape."""
+        self._refused(self._misshapen, "a manifest with a tensor of another shape")
 
     def _incomplete(self, snapshot: Snapshot) -> Snapshot:
         name = self.required_tensor(snapshot)
@@ -152,18 +132,107 @@ class WeightRules(EngineSuite):
     def _refused(self, spoil: Callable[[Snapshot], Snapshot], what: str) -> None:
         engine = self.make()
         before = engine.score(self.fixed_sequence())
-        self._assert_refuses(engine, spoil(self.snapshot(1)), what)
+        spoilt = spoil(self.snapshot(1))
+        with _expected(WeightsError, f"begin_update took {what}") as seen:
+            self._begin(engine, spoilt)
+        name = self.required_tensor(self.snapshot(1))
+        assert name in str(seen[0]), f"begin_update refuses {what}, {name!r}, without naming it: {seen[0]}"
         assert np.array_equal(engine.score(self.fixed_sequence()), before), f"after it refused {what}, other weights are served"
         for completion in self.run(engine, self.requests(2, max_new_tokens=3)).values():
             assert (completion.versions == 0).all(), f"after it refused {what}, tokens have versions {completion.versions.tolist()}"
-        assert engine.update(self.snapshot(2)) == 2, f"after it refused {what}, a good snapshot is not taken"
+        assert update_engine(engine, self.snapshot(2)) == 2, f"after it refused {what}, a good snapshot is not taken"
 
-    def _assert_refuses(self, engine: InferenceBackend, snapshot: Snapshot, what: str) -> None:
+    def test_an_update_of_many_buckets_is_one_of_one_bucket(self) -> None:
+        """However the tensors are cut into buckets, the same weights are served."""
+        scores = []
+        for max_bytes in (1, BUCKET_BYTES):
+            engine = self.make()
+            update_engine(engine, self.snapshot(1), max_bytes)
+            scores.append(engine.score(self.fixed_sequence()))
+        assert np.allclose(scores[0], scores[1], atol=self.tolerance), "an update of one bucket a tensor scores otherwise than one of one"
+
+    def test_an_update_keeps_nothing_of_a_bucket(self) -> None:
+        """Its arrays are copied or moved: their memory is used for other weights as soon as ``receive`` has returned."""
+        plain, engine = self.make(), self.make()
+        source = self.snapshot(1)
+        update_engine(plain, source)
+        self._begin(engine, source)
+        for bucket in source.buckets(1):
+            lent = {name: replace(tensor, data=np.array(tensor.data)) for name, tensor in bucket.tensors.items()}
+            engine.receive(replace(bucket, tensors=lent))
+            for tensor in lent.values():
+                tensor.data[...] = 0
+        assert engine.finish_update() == source.version, "finish_update reports another version than was begun"
+        scores = [one.score(self.fixed_sequence()) for one in (plain, engine)]
+        assert np.allclose(scores[0], scores[1], atol=self.tolerance), "the scores change with the arrays of a bucket that it has received"
+
+    def test_an_update_that_breaks_off_serves_nothing_torn(self) -> None:
+        """With ``swaps`` the old weights are served on; without, everything is refused until a whole update has landed. Requests in flight
+        are answered after it, or before."""
+        engine, old, new = self.make(), self.make(), self.make()
+        update_engine(new, self.snapshot(2))
+        requests = self.requests(8)
+        engine.submit(requests)
+        early = {completion.request_id for completion in engine.poll(0.0)}
+        self._begin(engine, self.snapshot(1))
+        for bucket in list(self.snapshot(1).buckets(1))[:-1]:
+            engine.receive(bucket)
+        answered = self._assert_nothing_torn(engine, old, requests, "after an update that broke off")
+        assert update_engine(engine, self.snapshot(2)) == 2, "after an update that broke off, a whole one is not taken"
+        late = self.drain(engine, 8 - len(early | answered))
+        assert not set(late) & (early | answered), "a request was answered before an update that broke off, and again after it"
+        scores = [one.score(self.fixed_sequence()) for one in (new, engine)]
+        assert np.allclose(scores[0], scores[1], atol=self.tolerance), "after an update that broke off, a whole one scores otherwise"
+        for completion in self.run(engine, self.requests(2, max_new_tokens=3, start=20)).values():
+            assert (completion.versions == 2).all(), f"after a whole update to 2, tokens have versions {completion.versions.tolist()}"
+
+    def test_names_a_tensor_that_did_not_come(self) -> None:
+        """``finish_update`` is a WeightsError then, and nothing torn is served."""
+        engine, old = self.make(), self.make()
+        snapshot, name = self.snapshot(1), self.required_tensor(self.snapshot(1))
+        self._begin(engine, snapshot)
+        for bucket in self._numbered(bucket for bucket in snapshot.buckets(1) if name not in bucket.tensors):
+            engine.receive(bucket)
+        with _expected(WeightsError, f"finish_update took a version whose tensor {name!r} did not come") as seen:
+            engine.finish_update()
+        assert name in str(seen[0]), f"finish_update does not name tensor {name!r}, which did not come: {seen[0]}"
+        self._assert_nothing_torn(engine, old, (), "after an update without one of its tensors")
+
+    def test_refuses_a_bucket_that_comes_twice(self) -> None:
+        """It does not stand for the one that did not come: a WeightsError of ``receive`` or ``finish_update``."""
+        engine, old = self.make(), self.make()
+        snapshot, name = self.snapshot(1), self.required_tensor(self.snapshot(1))
+        others = [bucket for bucket in snapshot.buckets(1) if name not in bucket.tensors]
+        self._begin(engine, snapshot)
+        with _expected(WeightsError, f"a bucket that came twice was taken for that of tensor {name!r}"):
+            for bucket in self._numbered([*others, others[0]]):
+                engine.receive(bucket)
+            engine.finish_update()
+        self._assert_nothing_torn(engine, old, (), "after a bucket that came twice")
+
+    def _begin(self, engine: InferenceBackend, snapshot: Snapshot) -> None:
+        engine.begin_update(snapshot.version, snapshot.manifest(), engine.capabilities.in_flight)
+
+    def _numbered(self, buckets: Iterable[Bucket]) -> list[Bucket]:
+        return [replace(bucket, index=index) for index, bucket in enumerate(buckets)]
+
+    def _assert_nothing_torn(self, engine: InferenceBackend, old: InferenceBackend, asked: Sequence[Request], when: str) -> set[str]:
+        """It refuses work, or serves the weights of ``old`` if it ``swaps``; the requests of ``asked`` that were answered."""
+        if self.swaps:
+            served = np.array_equal(engine.score(self.fixed_sequence()), old.score(self.fixed_sequence()))
+            assert served, f"it swaps, and serves other weights than the old ones {when}"
+        else:
+            self._refuses_work(engine, when)
+        known = {request.request_id: request for request in asked}
+        answers: list[Completion] = []
         try:
-            engine.update(snapshot)
-        except WeightsError:
-            return
-        raise AssertionError(f"update took {what}")
+            answers = engine.poll(0.05)
+        except RunError:
+            assert not self.swaps, f"it swaps, and does not poll {when}"
+        for completion in answers:
+            assert (completion.versions == 0).all(), f"tokens have versions {completion.versions.tolist()} {when}"
+            self.assert_scored(old, known[completion.request_id], completion, f"log probabilities {when}, on the old weights")
+        return {completion.request_id for completion in answers}
 
     def test_sleeps_and_wakes(self) -> None:
         """Where declared: after sleep, wake and update it serves as before; elsewhere ``sleep`` says that it does not."""
@@ -178,7 +247,7 @@ class WeightRules(EngineSuite):
         for version in (3, 4):
             engine.sleep()
             engine.wake()
-            assert engine.update(replace(self.snapshot(0), version=version)) == version, "update after wake reports another version"
+            assert update_engine(engine, replace(self.snapshot(0), version=version)) == version, "update after wake reports another version"
             assert np.allclose(engine.score(self.fixed_sequence()), before, atol=self.tolerance), (
                 "scores differ after sleep, wake and update"
             )
@@ -196,29 +265,42 @@ class WeightRules(EngineSuite):
         engine.sleep()
 
     def test_serves_nothing_between_sleep_and_update(self) -> None:
-        """Work is refused until ``update`` has brought weights, by a sleeping engine and by one that only woke; it may be closed so."""
+        """Work is refused until an update has brought weights, by a sleeping engine and by one that only woke; it may be closed so."""
         engine = self.make()
         if not engine.capabilities.sleeps:
             return
         engine.sleep()
         self._refuses_work(engine, "while it sleeps")
+        self._assert_refuses_work(lambda: self._begin(engine, self.snapshot(1)), "begin_update while it sleeps")
         engine.wake()
-        self._refuses_work(engine, "after wake, before update")
-        engine.update(self.snapshot(1))
+        self._refuses_work(engine, "after wake, before an update")
+        self._begin(engine, self.snapshot(1))
+        engine.receive(next(self.snapshot(1).buckets(1)))
+        self._refuses_work(engine, "after wake, in the middle of an update")
+        update_engine(engine, self.snapshot(1))
         assert len(self.run(engine, self.requests(2, max_new_tokens=3))) == 2, "nothing is served after wake and update"
         engine.sleep()
         engine.close()
 
     def _refuses_work(self, engine: InferenceBackend, when: str) -> None:
-        self._assert_refuses_work(lambda: engine.submit(self.requests(1)), f"submit {when}")
+        self._assert_refuses_work(lambda: engine.submit(self.requests(1, start=90)), f"submit {when}")
         self._assert_refuses_work(lambda: engine.score(self.fixed_sequence()), f"score {when}")
 
     def _assert_refuses_work(self, call: Callable[[], object], what: str) -> None:
-        try:
+        with _expected(RunError, f"{what} is no RunError"):
             call()
-        except RunError:
-            return
-        raise AssertionError(f"{what} is no RunError")
+
+
+@contextmanager
+def _expected(kind: type[Exception], otherwise: str) -> Iterator[list[Exception]]:
+    """AssertionError with the words ``otherwise`` unless an error of this kind is raised inside; the list holds it then."""
+    seen: list[Exception] = []
+    try:
+        yield seen
+    except kind as error:
+        seen.append(error)
+        return
+    raise AssertionError(otherwise)
 
 
 def replace_tokens(completion: Completion, count: int) -> Completion:

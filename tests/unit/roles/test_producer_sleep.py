@@ -10,7 +10,8 @@ import pytest
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.snapshots import Probe, Snapshot, WeightsManifest
+from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, Outcome, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Producer
 from rlcore.schedule import Role, TimeAccount
@@ -45,9 +46,9 @@ class SlowSleeper(FakeInference):
         self.asked.append("wake")
         self.clock.now += 5
 
-    def update(self, snapshot: Snapshot) -> int:
-        self.asked.append(f"update {snapshot.version}")
-        return super().update(snapshot)
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        self.asked.append(f"update {version}")
+        super().begin_update(version, manifest, in_flight)
 
 
 class LateJudge:

@@ -65,6 +65,7 @@ class FakeEngineSuite(InferenceBackendSuite):
     stop_ids = frozenset({0})
     vocabulary = len(FakeTokenizer(CHARACTERS))
     tolerance = 1e-6
+    swaps = True
     in_flight = InFlight.FINISH
     engine: type[FakeInference] = FakeInference
 

@@ -21,6 +21,7 @@ from rlcore.testing import (
     FakeReward,
     FakeTraining,
     load_fake_tokenizer,
+    update_engine,
     write_fake_model,
 )
 
@@ -52,7 +53,7 @@ def learn(folder: Path, updates: int, in_flight: InFlight = InFlight.FINISH, gol
         rewards = assemble_rewards(groups, settings)
         batch = assemble_batch(groups, run_estimator("fake", estimator, rewards), settings, version=version)
         trainer.update(batch, objective=None)  # type: ignore[arg-type]
-        engine.update(Snapshot.of(version + 1, dict(trainer.iter_weights())))
+        update_engine(engine, Snapshot.of(version + 1, dict(trainer.iter_weights())))
         means.append(float(rewards.rewards.mean()))
     return means
 

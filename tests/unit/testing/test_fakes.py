@@ -29,6 +29,7 @@ from rlcore.testing import (
     FaultyInference,
     FaultyTraining,
     load_fake_tokenizer,
+    update_engine,
     write_fake_model,
 )
 from rlcore.testing.faulty import FaultyInferenceOptions, FaultyTrainingOptions
@@ -181,7 +182,7 @@ def test_a_sleeping_engine_does_nothing(tmp_path: Path) -> None:
     running.wake()
     with pytest.raises(RunError, match="wake"):
         running.submit([make_request("r", [3, 4])])
-    running.update(Snapshot.of(1, dict(FakePolicy.random(9).tensors())))
+    update_engine(running, Snapshot.of(1, dict(FakePolicy.random(9).tensors())))
     running.submit([make_request("r", [3, 4])])
     with pytest.raises(RunError, match="1 requests in flight"):
         running.sleep()

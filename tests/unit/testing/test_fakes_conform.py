@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
 from zoo_backends import HandsOutOnRankZero
+from zoo_updates import WritesInPlace
 
 from rlcore.contracts.interfaces import InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
@@ -22,6 +23,7 @@ from rlcore.testing import (
     RewardSuite,
     TrainingBackendSuite,
     fake_plugin,
+    update_engine,
     write_fake_model,
 )
 
@@ -48,6 +50,11 @@ class TestResumingEngine(FakeEngineSuite):
 
 class TestAbortingEngine(FakeEngineSuite):
     in_flight = InFlight.ABORT
+
+
+class TestEngineThatWritesInPlace(FakeEngineSuite):
+    engine = WritesInPlace
+    swaps = False
 
 
 class TestAdamTrainer(FakeTrainerSuite):
@@ -77,7 +84,7 @@ def test_score_of_the_engine_equals_the_probe_of_the_trainer(tmp_path: Path) -> 
     suite = TestAdamTrainer()
     trainer = suite.ready(model=model)
     trainer.update(suite.batch(), suite.objective())
-    engine.update(Snapshot.of(1, dict(trainer.iter_weights())))
+    update_engine(engine, Snapshot.of(1, dict(trainer.iter_weights())))
     sequence = np.array([3, 5, 6, 7, 4])
     assert np.array_equal(engine.score(sequence), trainer.probe(sequence))
 

@@ -24,6 +24,7 @@ from rlcore.testing import (
     make_rollout,
     make_train_batch,
     paced,
+    update_engine,
     write_fake_model,
 )
 from rlcore.testing.objectives import PlainObjective
@@ -160,7 +161,7 @@ def test_tokens_after_an_update_carry_the_new_version_where_requests_resume(mode
     made.submit(ask(1))
     for version in (1, 2):
         clock.now += 0.35
-        made.update(weights(version))
+        update_engine(made, weights(version))
     (answer,) = made.poll(5.0)
     assert answer.versions.tolist() == [0] * 4 + [1] * 3 + [2] * 3
     assert clock.now == pytest.approx(1000.0 + 1.0 + 14.0)  # nothing is generated while weights are taken
@@ -170,7 +171,7 @@ def test_a_request_keeps_its_version_where_requests_finish(model: str, clock: Ti
     made = engine(model, in_flight="finish", slots=1)
     made.submit(ask(1, 2))
     clock.now += 0.35
-    made.update(weights(1))
+    update_engine(made, weights(1))
     answers = [*made.poll(5.0), *made.poll(5.0)]
     assert [set(answer.versions.tolist()) for answer in answers] == [{0}, {1}]
     assert made.capabilities.in_flight is InFlight.FINISH
@@ -178,7 +179,7 @@ def test_a_request_keeps_its_version_where_requests_finish(model: str, clock: Ti
 
 def test_the_probe_is_of_the_weights_that_are_served(model: str, clock: Time) -> None:
     made = engine(model)
-    made.update(weights(3))
+    update_engine(made, weights(3))
     sequence = np.array([3, 5, 6, 4], np.int32)
     assert np.allclose(made.score(sequence), FakePolicy.random(VOCABULARY, 3).logprobs(sequence), atol=1e-6)
 
@@ -187,7 +188,7 @@ def test_versions_that_no_token_needs_are_forgotten(model: str, clock: Time) -> 
     made = engine(model)
     for version in range(1, 50):
         clock.now += 1.0
-        made.update(weights(version))
+        update_engine(made, weights(version))
     assert len(made._versions) == 2
 
 

@@ -6,7 +6,8 @@ import pytest
 from suites_of_fakes import FakeEngineSuite
 
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Bucket, WeightsManifest
+from rlcore.contracts.specs import InFlight
 from rlcore.testing import FakeInference
 
 
@@ -39,8 +40,8 @@ class WakesOnce(FakeInference):
 
     slept = 0
 
-    def update(self, snapshot: Snapshot) -> int:
-        version = super().update(snapshot)
+    def finish_update(self) -> int:
+        version = super().finish_update()
         self._fresh = self.slept < 2
         return version
 
@@ -49,12 +50,31 @@ class WakesOnce(FakeInference):
         self.slept += 1
 
 
+class TakesWeightsAsleep(FakeInference):
+    """An update fills what is about to be freed."""
+
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        awake, self._awake = self._awake, True
+        super().begin_update(version, manifest, in_flight)
+        self._awake = awake
+
+
+class ServesWhatHasBegun(FakeInference):
+    """The first bucket after ``wake`` is enough for it."""
+
+    def receive(self, bucket: Bucket) -> None:
+        super().receive(bucket)
+        self._fresh = True
+
+
 @pytest.mark.parametrize(
     ("bug", "rule", "says"),
     [
         (SleepsOnRequests, "test_sleep_waits_for_what_is_in_flight", "sleep with requests in flight is no RunError"),
-        (ServesWhatIsLeft, "test_serves_nothing_between_sleep_and_update", "submit after wake, before update"),
+        (ServesWhatIsLeft, "test_serves_nothing_between_sleep_and_update", "submit after wake, before an update"),
         (ServesAsleep, "test_serves_nothing_between_sleep_and_update", "submit while it sleeps"),
+        (TakesWeightsAsleep, "test_serves_nothing_between_sleep_and_update", "begin_update while it sleeps"),
+        (ServesWhatHasBegun, "test_serves_nothing_between_sleep_and_update", "submit after wake, in the middle of an update"),
         (WakesOnce, "test_sleeps_and_wakes", "wake"),
     ],
 )

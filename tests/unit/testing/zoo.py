@@ -25,8 +25,6 @@ from zoo_backends import (
     IgnoresNoise,
     KeepsGradients,
     KeepsItsShare,
-    KeepsMissing,
-    KeepsTheSnapshot,
     LabelsByNewest,
     LogprobsBeforeTemperature,
     LooksAtTheFirst,
@@ -41,8 +39,6 @@ from zoo_backends import (
     SamplesAtZero,
     SavesHalfPrecision,
     SharesNoise,
-    SwapsHalf,
-    TakesDamaged,
     TakesTheFirstTemperature,
     TrainsAtTemperatureOne,
     TrainsMasked,
@@ -96,6 +92,16 @@ from zoo_methods import (
     WritesAfterUse,
     WritesAroundTheFlag,
 )
+from zoo_updates import (
+    ChecksAtTheEnd,
+    CountsTensors,
+    KeepsMissing,
+    KeepsTheArrays,
+    KeepsTheLastBucket,
+    NamesNoTensor,
+    ServesTorn,
+    SwapsHalf,
+)
 
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.specs import InFlight
@@ -126,6 +132,10 @@ def _loss(bug: type[FakeLoss], rule: str, says: str = "") -> Specimen:
 
 def _engine(bug: type[FakeInference], rule: str, in_flight: InFlight = InFlight.FINISH) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEngineSuite,), {"engine": bug, "in_flight": in_flight}), rule)
+
+
+def _update(bug: type[FakeInference], rule: str, says: str, *, swaps: bool = True) -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEngineSuite,), {"engine": bug, "swaps": swaps}), rule, says)
 
 
 def _fault(fault: str, rule: str) -> Specimen:
@@ -197,13 +207,22 @@ ZOO = [
     _engine(LabelsByNewest, "test_update_with_requests_in_flight"),
     _engine(LabelsByNewest, "test_update_with_requests_in_flight", InFlight.RESUME),
     _engine(AbortsInSilence, "test_update_with_requests_in_flight"),
-    _engine(KeepsTheSnapshot, "test_an_update_keeps_nothing_of_the_snapshot"),
-    _engine(TakesDamaged, "test_refuses_a_damaged_snapshot"),
-    _engine(SwapsHalf, "test_refuses_a_tensor_of_another_shape"),
-    _engine(KeepsMissing, "test_refuses_a_snapshot_that_is_not_whole"),
+    _update(KeepsTheArrays, "test_an_update_keeps_nothing_of_a_bucket", "with the arrays of a bucket"),
+    _update(KeepsTheLastBucket, "test_an_update_of_many_buckets_is_one_of_one_bucket", "scores otherwise than one of one"),
+    _update(ChecksAtTheEnd, "test_refuses_a_tensor_of_another_shape", "begin_update took a manifest with a tensor of another shape"),
+    _update(ChecksAtTheEnd, "test_refuses_a_snapshot_that_is_not_whole", "begin_update took a manifest without one"),
+    _update(NamesNoTensor, "test_refuses_a_snapshot_that_is_not_whole", "without naming it"),
+    _update(NamesNoTensor, "test_names_a_tensor_that_did_not_come", "does not name tensor"),
+    _update(KeepsMissing, "test_names_a_tensor_that_did_not_come", "did not come"),
+    _update(CountsTensors, "test_refuses_a_bucket_that_comes_twice", "a bucket that came twice was taken for that of"),
+    _update(SwapsHalf, "test_an_update_that_breaks_off_serves_nothing_torn", "it swaps, and serves other weights"),
+    _update(SwapsHalf, "test_names_a_tensor_that_did_not_come", "it swaps, and serves other weights"),
+    _update(ServesTorn, "test_an_update_that_breaks_off_serves_nothing_torn", "is no RunError", swaps=False),
+    _update(ServesTorn, "test_refuses_a_bucket_that_comes_twice", "is no RunError", swaps=False),
     _fault("stale", "test_update_serves_the_new_weights"),
     _fault("partial", "test_every_tensor_is_taken"),
     _fault("behind", "test_update_serves_the_new_weights"),
+    _fault("torn", "test_an_update_that_breaks_off_serves_nothing_torn"),
     _fault("loses", "test_every_request_is_answered_once"),
     _fault("repeats", "test_every_request_is_answered_once"),
     _trainer(ClaimsPipelines, "test_the_spec_declares_the_capabilities_of_the_class"),

@@ -13,7 +13,7 @@ from suites_of_fakes import FakeEngineSuite
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective, Which
-from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.snapshots import Tensor
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
 from rlcore.testing.faulty import FaultyInferenceOptions
@@ -106,28 +106,6 @@ class LabelsByNewest(FakeInference):
         return [replace(answer, versions=np.full(len(answer.versions), self._version)) for answer in super().poll(timeout)]
 
 
-class TakesDamaged(FakeInference):
-    def update(self, snapshot: Snapshot) -> int:
-        return super().update(Snapshot.of(snapshot.version, snapshot.tensors))
-
-
-class SwapsHalf(FakeInference):
-    """Loads tensor by tensor into the live model, so that an error leaves it half new."""
-
-    def update(self, snapshot: Snapshot) -> int:
-        for name, tensor in sorted(snapshot.tensors.items(), reverse=True):
-            self._policy = self._policy.replaced(dict(self._policy.tensors()) | {name: tensor})
-        return super().update(snapshot)
-
-
-class KeepsMissing(FakeInference):
-    """``strict=False``: a tensor that did not come keeps its old value."""
-
-    def update(self, snapshot: Snapshot) -> int:
-        snapshot.verify()
-        return super().update(Snapshot.of(snapshot.version, dict(self._policy.tensors()) | dict(snapshot.tensors)))
-
-
 class AbortsInSilence(FakeInference):
     """Declares finish and aborts."""
 
@@ -147,17 +125,6 @@ class ClaimsToScoreNothing(FakeInference):
     """Declares otherwise than the spec of its plugin."""
 
     capabilities = replace(FakeInference.capabilities, scores=False)
-
-
-class KeepsTheSnapshot(FakeInference):
-    """Serves views of the arrays that it was lent."""
-
-    def update(self, snapshot: Snapshot) -> int:
-        version = super().update(snapshot)
-        arrays = {name: tensor.data.reshape(tensor.shape) for name, tensor in snapshot.tensors.items()}
-        for name, array in arrays.items():
-            object.__setattr__(self._policy, name.partition(".")[0], array)
-        return version
 
 
 # --- training ----------------------------------------------------------------------------------------------------------

@@ -12,14 +12,16 @@ import numpy as np
 import torch
 
 from rlcore.api import (
+    Bucket,
     Completion,
     Finish,
     InferenceBackend,
     InferenceContext,
+    InFlight,
     Request,
     RunError,
     Sampling,
-    Snapshot,
+    WeightsManifest,
 )
 from rlcore_plugin_transformers import CAPABILITIES
 from rlcore_plugin_transformers.cache import RowCache
@@ -38,9 +40,10 @@ __all__ = ["TransformersBackend"]
 class TransformersBackend(InferenceBackend):
     """Inference with a Hugging Face causal language model of full attention, on one device.
 
-    On ``update`` requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
+    After an update requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
     the new version. Log probabilities are those of the distributions that were sampled from, keys and values of older weights included.
-    ``sleep`` frees weights, keys and values; from then on it serves nothing until ``wake`` and ``update``.
+    New weights are copied over the old ones, so an update that breaks off leaves it refusing work until another one has ended. ``sleep``
+    frees weights, keys and values; from then on it serves nothing until ``wake`` and an update.
     """
 
     capabilities = CAPABILITIES
@@ -59,7 +62,7 @@ class TransformersBackend(InferenceBackend):
         self._stops = np.zeros(self._vocabulary, np.bool_)
         self._matchers: dict[tuple[str, ...], int] = {}
         self._matcher_list: list[StopMatcher] = []
-        self._version = 0
+        self._version = self._coming = 0
         self._cache = RowCache()
         self._rows = Rows()
         self._settings: RowSettings | None = None
@@ -88,10 +91,12 @@ class TransformersBackend(InferenceBackend):
     def poll(self, timeout: float) -> list[Completion]:
         """Decode until something finishes or ``timeout`` seconds have passed, at least one step; [] at once where nothing is in flight.
 
-        The work happens in the calling thread, here and only here. RunError where the model gives logits that are not finite.
+        The work happens in the calling thread, here and only here. RunError if the model gives logits that are not finite, or if an update
+        of the weights broke off.
         """
         deadline = time.monotonic() + timeout
         while not self._done and (self._rows.count or self._waiting):
+            self._residence.require_weights("generate")
             self._step()
             if time.monotonic() >= deadline:
                 break
@@ -112,12 +117,22 @@ class TransformersBackend(InferenceBackend):
         if rows:
             self._end(np.array(rows), [Finish.ABORTED] * len(rows))
 
-    def update(self, snapshot: Snapshot) -> int:
-        """Load a snapshot whole, or raise WeightsError and go on as before; requests in flight go on under the new weights."""
-        self._residence.fill(snapshot)
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Take the weights of a version from here on; requests in flight go on under them. WeightsError, and on as before, if the manifest
+        does not fit the model."""
+        self._residence.begin(version, manifest)
+        self._coming = version
+
+    def receive(self, bucket: Bucket) -> None:
+        """Copy a bucket's tensors over the old ones."""
+        self._residence.take(bucket)
+
+    def finish_update(self) -> int:
+        """Serve the new weights; WeightsError, naming the tensor, if one did not come."""
+        self._residence.finish()
         if not self._rows.count:
             self._cache.clear()
-        self._version = snapshot.version
+        self._version = self._coming
         return self._version
 
     @torch.inference_mode()
@@ -137,7 +152,7 @@ class TransformersBackend(InferenceBackend):
         self._residence.leave()
 
     def wake(self) -> None:
-        """Allocate the weights again, unfilled: ``update`` follows, and nothing is served before it."""
+        """Allocate the weights again, unfilled: an update follows, and nothing is served before it."""
         self._residence.come_back()
 
     def close(self) -> None:

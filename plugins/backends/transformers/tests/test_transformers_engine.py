@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rlcore.api import ConfigError, Finish, InFlight, Request, RunError, Sampling
+from rlcore.testing import update_engine
 
 
 def same(left, right) -> bool:
@@ -178,7 +179,7 @@ def test_an_update_in_flight_goes_on_with_new_weights_and_old_keys_and_values(
     engine.submit(requests)
     for _ in range(4):
         engine.poll(0.0)
-    assert engine.update(snapshot_of(new, 8, shift=0.05)) == 8
+    assert update_engine(engine, snapshot_of(new, 8, shift=0.05)) == 8
     finished = drain(engine)
     for request in requests:
         done = finished[request.request_id]

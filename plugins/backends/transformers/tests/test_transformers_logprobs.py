@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rlcore.api import Sampling
+from rlcore.testing import update_engine
 
 TOLERANCE = 1e-4
 
@@ -55,7 +56,7 @@ def test_equal_the_trainers_after_an_update(qwen2, backend, plain, prompts, requ
     before = requests_of(prompts([5, 8]), [4, 4], Sampling(max_new_tokens=12), name="before-")
     engine.submit(before)
     assert worst_gap(model, before, drain(engine)) < TOLERANCE
-    assert engine.update(snapshot_of(model, 3, shift=0.05)) == 3
+    assert update_engine(engine, snapshot_of(model, 3, shift=0.05)) == 3
     after = requests_of(prompts([5, 8]), [4, 4], Sampling(temperature=0.7, max_new_tokens=12), name="after-")
     engine.submit(after)
     finished = drain(engine)

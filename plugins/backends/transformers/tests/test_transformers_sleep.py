@@ -12,6 +12,7 @@ from rlcore_plugin_transformers.engine import TransformersBackend
 from rlcore_plugin_transformers.options import TransformersOptions
 
 from rlcore.api import InferenceContext, RunError, Sampling, Snapshot, WeightsError
+from rlcore.testing import update_engine
 
 
 @pytest.fixture
@@ -63,13 +64,13 @@ def test_what_it_serves_after_wake_is_the_same_to_the_bit(model, request, backen
     path = request.getfixturevalue(model)
     engine, snapshot = backend(path), snapshot_of(plain(path), 1, shift=0.05)
     requests = requests_of(prompts([5, 7]), [2, 2], Sampling(max_new_tokens=6))
-    engine.update(snapshot)
+    update_engine(engine, snapshot)
     engine.submit(requests)
     before, scores = drain(engine), engine.score(prompts([20])[0])
     for _ in range(2):
         engine.sleep()
         engine.wake()
-        engine.update(snapshot)
+        update_engine(engine, snapshot)
         assert np.array_equal(engine.score(prompts([20])[0]), scores)
         engine.submit(requests)
         after = drain(engine)
@@ -82,7 +83,7 @@ def test_a_tied_head_is_still_tied_after_wake(qwen2, backend, plain, snapshot_of
     engine.sleep()
     engine.wake()
     sent = snapshot_of(plain(qwen2), 2, shift=0.1)
-    engine.update(Snapshot.of(2, {name: tensor for name, tensor in sent.tensors.items() if name != "lm_head.weight"}))
+    update_engine(engine, Snapshot.of(2, {name: tensor for name, tensor in sent.tensors.items() if name != "lm_head.weight"}))
     assert engine._model.lm_head.weight is engine._model.get_input_embeddings().weight
     assert all(torch.equal(value, plain(qwen2).state_dict()[name]) for name, value in weights_of(backend(qwen2)).items())
 
@@ -114,14 +115,14 @@ def test_each_refusal_says_what_to_call(qwen2, backend, plain, prompts, requests
     requests = requests_of(prompts([5]), [2], Sampling(max_new_tokens=6))
     engine.sleep()
     engine.sleep()
-    for call in (lambda: engine.submit(requests), lambda: engine.score(prompts([5])[0]), lambda: engine.update(snapshot)):
-        with pytest.raises(RunError, match=r"the engine sleeps and cannot .*; call wake\(\), then update\(snapshot\)"):
+    for call in (lambda: engine.submit(requests), lambda: engine.score(prompts([5])[0]), lambda: update_engine(engine, snapshot)):
+        with pytest.raises(RunError, match=r"the engine sleeps and cannot .*; call wake\(\), then update its weights"):
             call()
     assert engine.poll(0.0) == []
     engine.wake()
     engine.wake()
     for call in (lambda: engine.submit(requests), lambda: engine.score(prompts([5])[0])):
-        with pytest.raises(RunError, match=r"woke without weights and cannot .*; call update\(snapshot\) first"):
+        with pytest.raises(RunError, match=r"woke without weights and cannot .*; update its weights first"):
             call()
 
 
@@ -131,10 +132,10 @@ def test_a_damaged_snapshot_after_wake_leaves_it_without_weights(qwen2, backend,
     engine.wake()
     name = next(iter(snapshot.tensors))
     with pytest.raises(WeightsError):
-        engine.update(Snapshot.of(3, {key: tensor for key, tensor in snapshot.tensors.items() if key != "model.norm.weight"}))
+        update_engine(engine, Snapshot.of(3, {key: tensor for key, tensor in snapshot.tensors.items() if key != "model.norm.weight"}))
     with pytest.raises(RunError, match="woke without weights"):
         engine.score(prompts([5])[0])
-    engine.update(snapshot)
+    update_engine(engine, snapshot)
     assert name in weights_of(engine)
     assert np.isfinite(engine.score(prompts([5])[0])).all()
 
@@ -162,5 +163,5 @@ def test_on_cuda_the_device_gets_its_memory_back(wide, tokenizer, plain, snapsho
     engine.sleep()
     assert torch.cuda.memory_reserved() - before < 0.5 * awake
     engine.wake()
-    engine.update(snapshot_of(plain(wide), 1))
+    update_engine(engine, snapshot_of(plain(wide), 1))
     assert np.isfinite(engine.score(np.arange(20))).all()
