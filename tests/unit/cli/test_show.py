@@ -316,6 +316,7 @@ def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str
 def test_the_capabilities_of_a_backend_are_facts_of_their_own(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     lines = tester.run("show", "inference", "fake").assert_ok().lines
-    assert {"layouts: single, tensor", "sleeps: yes", "in flight: finish", "devices: cpu"} <= set(lines)
+    assert {"layouts: single, tensor", "sleeps: yes", "in flight: finish", "devices: cpu", "transfers: host"} <= set(lines)
+    assert "reproducible: bitwise" in lines
     shown = tester.run("show", "training", "fake-pipeline", "--json").assert_ok().stdout
     assert json.loads(shown)["properties"]["dtypes"] == ["float32", "float64"]

@@ -82,6 +82,30 @@ def test_an_engine_that_never_sleeps_is_refused_where_devices_are_shared() -> No
     assert said.endswith("type --placement split, or name another --backend")
 
 
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (
+            {"transfers": "host"},
+            r"InferenceCapabilities: transfers is 'host', it must be a frozenset of texts such as frozenset\(\['host'\]\)",
+        ),
+        ({"layouts": ("tensor", "single")}, r"layouts is \('tensor', 'single'\), .* such as frozenset\(\['single', 'tensor'\]\)"),
+        ({"reproducible": "exact"}, "InferenceCapabilities: reproducible is 'exact', it must be one of bitwise, seeded"),
+        ({"sleeps": 1}, "InferenceCapabilities: sleeps is 1, it must be True or False"),
+        ({"in_flight": "finish"}, "InferenceCapabilities: in_flight is 'finish', it must be an InFlight"),
+    ],
+)
+def test_capabilities_are_of_the_types_that_they_are_declared_with(field: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        InferenceCapabilities(**{"in_flight": InFlight.FINISH, **field})
+
+
+def test_a_trainer_declares_how_far_two_runs_agree() -> None:
+    assert TrainingCapabilities().reproducible == InferenceCapabilities(in_flight=InFlight.FINISH).reproducible == "seeded"
+    with pytest.raises(ValueError, match="TrainingCapabilities: reproducible is 1, it must be one of bitwise, seeded"):
+        TrainingCapabilities(reproducible=1)  # type: ignore[arg-type]
+
+
 def test_a_spec_takes_no_other_record_for_its_capabilities() -> None:
     with pytest.raises(ValueError, match=r"capabilities is .*, it must be a TrainingCapabilities"):
         TrainingBackendSpec(name="mine", target="a:b", summary="s", capabilities={"layouts": ["single"]})  # type: ignore[arg-type]
