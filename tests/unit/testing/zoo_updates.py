@@ -90,7 +90,6 @@ class KeepsMissing(FakeInference):
     def finish_update(self) -> int:
         coming = self._update_under_way()
         coming._tensors = dict(self._policy.tensors()) | coming._tensors
-        coming._due = []
         return super().finish_update()
 
 
@@ -113,7 +112,6 @@ class CountsTensors(FakeInference):
         coming = self._update_under_way()
         if self.came == len(self._policy.arrays()):
             coming._tensors = dict(self._policy.tensors()) | coming._tensors
-            coming._due = []
         return super().finish_update()
 
 
