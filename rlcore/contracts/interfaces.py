@@ -153,11 +153,11 @@ class InferenceBackend(ABC):
         """The probe. int32[T] -> float32[T-1]: log probability of each token after the first, at temperature 1."""
 
     def sleep(self) -> None:
-        """Release the device, keeping nothing that ``wake`` followed by ``update`` does not restore."""
+        """Release the device, keeping nothing that ``wake`` followed by an update does not restore."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
     def wake(self) -> None:
-        """Take the device back; ``update`` follows before the next ``submit``."""
+        """Take the device back; an update follows before the next ``submit``."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
     def close(self) -> None:  # noqa: B027 - an engine without resources needs no close
