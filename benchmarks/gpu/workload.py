@@ -28,6 +28,7 @@ from rlcore.api import (
 from rlcore.learning import ClippedSurrogate, PolicyObjective
 from rlcore.testing import FakeTokenizer
 from rlcore.testing.records import make_train_batch
+from rlcore.testing.weights import snapshot_of
 
 __all__ = ["FULL", "TINY_LOAD", "Load", "batch_of", "contexts", "drain", "make_engine", "make_trainer", "objective", "requests", "snapshot"]
 
@@ -137,4 +138,4 @@ def objective() -> Objective:
 
 def snapshot(trainer: TorchBackend, version: int) -> Snapshot:
     """The trainer's weights, sealed."""
-    return Snapshot.of(version, dict(trainer.iter_weights()))
+    return snapshot_of(version, trainer)

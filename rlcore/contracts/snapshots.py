@@ -23,7 +23,6 @@ from rlcore.contracts.errors import WeightsError
 __all__ = [
     "BUCKET_BYTES",
     "Bucket",
-    "LateChecksums",
     "Probe",
     "Snapshot",
     "Tensor",
@@ -187,36 +186,17 @@ def probe_tolerance(*dtypes: str) -> float:
     return max(_TOLERANCE[dtype] for dtype in dtypes)
 
 
-class LateChecksums(Mapping[str, int]):
-    """Checksums of tensors that are taken when they are first asked for; pickles as a plain dict of all of them."""
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        self._tensors = dict(tensors)
-        self._taken: dict[str, int] = {}
-
-    def __getitem__(self, name: str) -> int:
-        if name not in self._taken:
-            self._taken[name] = self._tensors[name].checksum
-        return self._taken[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One version of the policy, complete: Hugging Face name -> tensor, with the checksum of each taken by the sender."""
+    """One whole version in the memory of a host: Hugging Face name -> tensor, with the checksum of each taken by the sender. ``kind`` and
+    ``extra``: see WeightsManifest."""
 
     version: int
     tensors: Mapping[str, Tensor]
     checksums: Mapping[str, int]
     probe: Probe | None = None
+    kind: WeightsKind = WeightsKind.FULL
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, version: int, tensors: Mapping[str, Tensor], probe: Probe | None = None) -> Snapshot:
@@ -228,17 +208,10 @@ class Snapshot:
             probe=probe,
         )
 
-    @classmethod
-    def sealed_late(cls, version: int, tensors: Mapping[str, Tensor], probe: Probe | None = None) -> Snapshot:
-        """As ``of``, but the caller does not wait for the checksums: whoever sends it takes them while it reads the tensors.
-
-        Only for tensors that nobody writes to: a change before the sender comes to them is not noticed."""
-        return cls(version=version, tensors=dict(tensors), checksums=LateChecksums(tensors), probe=probe)
-
     def manifest(self) -> WeightsManifest:
         """Its tensors, in order."""
         infos = [TensorInfo(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape)) for name, tensor in self.tensors.items()]
-        return WeightsManifest(tensors=tuple(infos))
+        return WeightsManifest(tensors=tuple(infos), kind=self.kind, extra=self.extra)
 
     def buckets(self, max_bytes: int) -> Iterator[Bucket]:
         """Its tensors, at most ``max_bytes`` of them at a time, or one that is larger; views, no copies."""

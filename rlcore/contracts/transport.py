@@ -1,4 +1,5 @@
-"""How snapshots travel: one end offers the newest, the other holds it whole and verified, or not at all.
+"""How weights travel: one end takes them from the trainer, bucket by bucket, and offers the newest version; the other holds it whole and
+verified, or not at all.
 
 Publishing never waits for a receiver; receiving never waits for a publisher; the newest version wins, and versions in between may never
 arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that needs it.
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
 
 __all__ = ["OnFailure", "Publisher", "Receiver", "WeightTransfer"]
 
@@ -23,6 +24,7 @@ class Publisher(ABC):
     """The trainer's end (rank 0). One thread calls it; transfers run in the background.
 
     ``on_failure`` is for a trainer that may not publish again for long: where no producer gets weights, nothing to train on arrives.
+    ``on_drop`` is told, in some thread, in one sentence, of a receiver that the publisher waits for no more: its producer is replaced.
     """
 
     who = "the weight transfer"
@@ -30,15 +32,18 @@ class Publisher(ABC):
 
     def __init__(self, on_failure: OnFailure | None = None) -> None:
         self.on_failure: OnFailure = on_failure if on_failure is not None else _unheard
+        self.on_drop: Callable[[str], None] = _unheard
 
     @abstractmethod
     def address(self) -> Any:
         """What a receiver needs to find this publisher; picklable."""
 
     @abstractmethod
-    def publish(self, snapshot: Snapshot) -> None:
-        """Offer it and return at once. Raises WeightsError where a version does not rise, or where an earlier transfer failed or stood
-        still beyond the deadline: the sentence says who waited for whom, and for which version."""
+    def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
+        """Take every bucket of the source, and return: the trainer stands still for that copy alone, and may change its weights afterwards.
+
+        Waits for no receiver. Raises WeightsError if a version does not rise, if the source does not hand out what its manifest says, or if
+        an earlier transfer failed: the sentence says who waited for whom, and for which version. What it raised for is not published."""
 
     def left(self, name: str) -> None:  # noqa: B027 - most transports notice a death by themselves
         """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective)."""
@@ -82,10 +87,11 @@ class WeightTransfer(ABC):
     """
 
     @abstractmethod
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> Publisher:
+    def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> Publisher:
         """The trainer's end, in the process of rank 0.
 
         :param deadline: seconds that a transfer may stand still.
+        :param bucket_bytes: what it asks a source's ``buckets`` for, as the other ranks do, who attend.
         :param device: where the trainer keeps its weights, ``cpu`` or ``cuda``; for transfers between devices.
         :param on_failure: see ``Publisher``.
         """
@@ -101,5 +107,5 @@ class WeightTransfer(ABC):
         """
 
 
-def _unheard(error: WeightsError) -> None:
-    """Nobody asked to be told; ``publish`` will say it."""
+def _unheard(what: Any) -> None:
+    """Nobody asked to be told; ``publish`` will say it if it failed."""

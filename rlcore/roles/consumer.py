@@ -8,7 +8,7 @@ backend its share of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,8 @@ import numpy as np
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
-from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe
+from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
@@ -64,11 +65,9 @@ class Algorithm:
 class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
-    def __init__(
-        self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, seal: Callable[..., Snapshot] = Snapshot.of
-    ) -> None:
-        """``seal``: ``Snapshot.of``, or ``Snapshot.sealed_late`` where a publisher takes the checksums in the background."""
-        self._seal = seal
+    def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, bucket_bytes: int = BUCKET_BYTES) -> None:
+        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank."""
+        self._bucket_bytes = bucket_bytes
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -91,21 +90,22 @@ class Consumer:
         metrics = [self._step(part) for parts in epochs for part in parts if part.in_loss.any()]
         return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
 
-    def snapshot(self, version: int, probe_ids: np.ndarray | None, tolerance: float) -> Snapshot:
-        """The policy as it stands, sealed under ``version``, with the trainer's log probabilities of the probe where one is asked for."""
-        with self._account.span("weights"), self._blaming("handing out weights"):
-            probe = None
-            if probe_ids is not None:
-                probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-            return self._seal(version, dict(self._backend.iter_weights()), probe)
-
-    def attend_snapshot(self, version: int, probe_ids: np.ndarray | None) -> None:
-        """What ``snapshot`` is on the other ranks: the same collective calls, and no tensor is kept."""
-        with self._account.span("weights"), self._blaming("handing out weights"):
-            if probe_ids is not None:
-                self._probed(version, probe_ids)
-            for _ in self._backend.iter_weights():
-                pass
+    def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
+        """Hand the policy as it stands to ``publisher`` under ``version``, with the trainer's log probabilities of the probe if one is
+        asked for. Collective: ranks without a publisher (None) make the same calls of the backend, and keep nothing."""
+        with self._account.span("weights"):
+            with self._blaming("handing out weights"):
+                probe = None
+                if probe_ids is not None:
+                    probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
+                source = self._backend.weight_source()
+                if publisher is None:
+                    source.manifest()
+                    for _ in source.buckets(self._bucket_bytes):
+                        pass
+                    return
+            with blaming(publisher.who, f"publishing version {version}"):
+                publisher.publish(version, source, probe)
 
     def save(self, folder: Path) -> None:
         """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see."""

@@ -5,14 +5,12 @@ What a backend says it can do is held against what the run asks of it before any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 
 from rlcore.config import Plan
 from rlcore.config.chosen import unoffered
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
-from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.contracts.specs import InferenceCapabilities, PluginKind, TrainingCapabilities
 from rlcore.host.blame import close_part
 from rlcore.roles.consumer import Consumer
@@ -20,10 +18,7 @@ from rlcore.runtime.algorithm import build_algorithm
 from rlcore.runtime.loading import loading
 from rlcore.schedule import ScheduleSettings, TimeAccount
 
-__all__ = ["Seal", "check_backend", "inference_notes", "make_consumer", "make_engine"]
-
-Seal = Callable[[int, Mapping[str, Tensor], Probe | None], Snapshot]
-"""Makes a snapshot of a version, its tensors and its probe."""
+__all__ = ["check_backend", "inference_notes", "make_consumer", "make_engine"]
 
 
 def make_consumer(
@@ -34,12 +29,10 @@ def make_consumer(
     *,
     rank: int = 0,
     rendezvous: str = "",
-    seal: Seal = Snapshot.of,
 ) -> Consumer:
     """The consumer of one rank; its backend is closed by ``closing``. ConfigError for what the backend cannot do or load.
 
-    ``rendezvous``: the address where several ranks meet. ``seal``: how tensors become a snapshot: ``Snapshot.of``, which computes checksums
-    at once, or ``Snapshot.sealed_late``, if the publisher computes them while it sends.
+    ``rendezvous``: the address where several ranks meet.
     """
     config, training = plan.config, plan.config.training
     algorithm = build_algorithm(plan)
@@ -78,7 +71,7 @@ def make_consumer(
     closing.callback(close_part, backend, f"backend {training.name}")
     with loading(what):
         backend.setup(context)
-    return Consumer(backend, algorithm, account, seal)
+    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20)
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

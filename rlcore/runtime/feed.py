@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.transport import Publisher, Receiver
 from rlcore.contracts.types import Group
-from rlcore.host.blame import blaming
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
@@ -82,10 +80,10 @@ class Feed:
             self._changed.notify_all()
             return version
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """Offer new weights to the producer."""
-        with self._changed, blaming(self.publisher.who, f"publishing version {snapshot.version}"):
-            self.publisher.publish(snapshot)
+    def publish(self, hand_out: Callable[[Publisher], None]) -> None:
+        """Have new weights handed to the publisher, for the producer."""
+        with self._changed:
+            hand_out(self.publisher)
             self._changed.notify_all()
 
     def evaluate(self, step: int) -> None:

@@ -132,9 +132,9 @@ class LocalCrew(Crew):
         )
 
     def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
-        """Seal and offer new weights, with a sequence that they were trained on as the probe."""
+        """Offer new weights, with a sequence that they were trained on as the probe."""
         wanted = probe_ids if self._plan.config.weights.probe else None
-        self._feed.publish(self._consumer.snapshot(version, wanted, self._tolerance))
+        self._feed.publish(lambda publisher: self._consumer.publish(publisher, version, wanted, self._tolerance))
 
     def evaluate(self, step: int) -> None:
         self._feed.evaluate(step)

@@ -113,7 +113,8 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
 
 def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:
     """The trainer's end of the weight transfer, closed by ``closing``, and its address; see ``WeightTransfer.publisher``."""
-    publisher: Publisher = _end(plan, closing, Publisher, device=device, on_failure=on_failure)
+    bucket_bytes = plan.config.weights.bucket_mb << 20
+    publisher: Publisher = _end(plan, closing, Publisher, bucket_bytes=bucket_bytes, device=device, on_failure=on_failure)
     with blaming(publisher.who, "saying the address of its publisher"):
         return publisher, publisher.address()
 

@@ -7,7 +7,7 @@ Several ranks add their gradients up over sockets (``StarRanks``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
-from rlcore.contracts.snapshots import Tensor
 from rlcore.contracts.types import Rollout
 from rlcore.testing.fake_plugin import FAKE_TRAINING
 from rlcore.testing.optimizer import NumpyOptimizer
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
+from rlcore.testing.weights import HostSource
 
 __all__ = ["FakeTraining", "FakeTrainingOptions"]
 
@@ -111,9 +111,9 @@ class FakeTraining(TrainingBackend):
             start += tokens
         return float(factor.sum())
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and tensor of each weight; the arrays never change afterwards."""
-        yield from self.policy.tensors()
+    def weight_source(self) -> HostSource:
+        """The weights as they stand; the arrays never change afterwards."""
+        return HostSource(dict(self.policy.tensors()))
 
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T - 1], at temperature 1."""

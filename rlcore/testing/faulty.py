@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -11,11 +11,12 @@ from pydantic import Field
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import InferenceContext, Objective, TrainingContext
-from rlcore.contracts.snapshots import Bucket, Tensor, WeightsManifest
+from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion
 from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
 from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
+from rlcore.testing.weights import HostSource
 
 __all__ = ["FaultyInference", "FaultyInferenceOptions", "FaultyTraining", "FaultyTrainingOptions"]
 
@@ -93,7 +94,7 @@ class FaultyTrainingOptions(FakeTrainingOptions):
 
     fault: Literal["drops", "nan", "dies", "memory"] = Field(
         ...,
-        description="drops: iter_weights leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
+        description="drops: weight_source leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
         "dies: the second update raises; memory: it runs out of memory.",
     )
 
@@ -105,10 +106,10 @@ class FaultyTraining(FakeTraining):
         super().__init__(context, options)
         self.fault = options.fault
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
+    def weight_source(self) -> HostSource:
         """All weights, or all but one."""
-        weights = list(super().iter_weights())
-        yield from weights[:-1] if self.fault == "drops" else weights
+        weights = list(self.policy.tensors())
+        return HostSource(dict(weights[:-1] if self.fault == "drops" else weights))
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One step; the second goes wrong."""

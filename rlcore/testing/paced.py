@@ -11,7 +11,7 @@ import math
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, Objective, TrainingBackend, TrainingContext, Which
-from rlcore.contracts.snapshots import Bucket, Tensor, WeightsManifest
+from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.learning.lr_schedule import learning_rate
@@ -30,6 +30,7 @@ from rlcore.testing.fake_plugin import FAKE_TRAINING, PACED_INFERENCE
 from rlcore.testing.lengths import LengthKind, Lengths
 from rlcore.testing.policy import ComingPolicy, FakePolicy
 from rlcore.testing.ranks import StarRanks
+from rlcore.testing.weights import HostSource
 
 __all__ = ["PacedInference", "PacedInferenceOptions", "PacedTraining", "PacedTrainingOptions", "response_tokens"]
 
@@ -282,9 +283,9 @@ class PacedTraining(TrainingBackend):
         self.policy = replace(self.policy, last=self.policy.last + moved)
         return {"loss": 0.0, "grad_norm": 1.0, "learning_rate": rate}
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and tensor of each weight; the arrays never change afterwards."""
-        yield from self.policy.tensors()
+    def weight_source(self) -> HostSource:
+        """The weights as they stand; the arrays never change afterwards."""
+        return HostSource(dict(self.policy.tensors()))
 
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T - 1], at temperature 1."""

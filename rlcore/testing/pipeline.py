@@ -19,10 +19,10 @@ import torch
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, TrainingContext, Which
-from rlcore.contracts.snapshots import Tensor
 from rlcore.learning import MicroBatch, collate, learning_rate, plan_micro_batches
 from rlcore.testing.fake_plugin import PIPELINE_TRAINING
 from rlcore.testing.policy import FakePolicy
+from rlcore.testing.weights import HostSource
 
 __all__ = ["FakePipeline", "one_forward_one_backward"]
 
@@ -173,9 +173,9 @@ class FakePipeline(TrainingBackend):
         """The present weights of both stages, copied, as float32."""
         return FakePolicy(*(parameter.detach().numpy() for parameter in self.parameters))
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Name and tensor of each weight, stage by stage."""
-        yield from self.policy.tensors()
+    def weight_source(self) -> HostSource:
+        """The weights of both stages as they stand, copied."""
+        return HostSource(dict(self.policy.tensors()))
 
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T - 1], at temperature 1."""

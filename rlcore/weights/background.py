@@ -1,29 +1,69 @@
-"""What all transports do alike: the newest version waits for one thread, and what arrived waits to be asked for."""
+"""What transfers through host memory do alike: the trainer copies a version into a buffer that is used again and again, and one thread
+sends it; what arrived waits to be asked for.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
 from rlcore.contracts.transport import OnFailure, Publisher, Receiver
+from rlcore.weights.host_layout import HostLayout
 
-__all__ = ["BackgroundPublisher", "BackgroundReceiver"]
+__all__ = ["BackgroundPublisher", "BackgroundReceiver", "HostMemory", "HostVersion"]
+
+_COPIES = 3
+"""Buffers that may be there at a time: two in turns, and one that a late reader still maps."""
+
+
+class HostMemory:
+    """A buffer for one version, used again for later ones: ``flat`` uint8[size]. ``abandoned``: somebody who was given up may read it."""
+
+    abandoned = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.flat: np.ndarray = np.empty(size, np.uint8)
+
+    def close(self) -> None:
+        """Give it back."""
+        self.flat = np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostVersion:
+    """A version in a buffer."""
+
+    layout: HostLayout
+    memory: Any
+    """A ``HostMemory``, or what the child makes in its place."""
 
 
 class BackgroundPublisher(Publisher):
-    """One thread sends, one version after the other; a version that is published meanwhile replaces the one that waits.
+    """Copies in the caller's thread; one thread sends, one version after the other. A version that is published before the last one was
+    begun replaces it.
 
-    A child sets itself up before it calls this constructor, which starts the thread.
+    Memory: two buffers in turns. One that a reader still uses is left to that reader and never rewritten; the next version takes a new one.
+    A reader that would make it four copies is ended first (``_end_readers``). A child sets itself up before it calls this constructor,
+    which starts the thread.
     """
 
-    def __init__(self, deadline: float, on_failure: OnFailure | None = None) -> None:
+    def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         super().__init__(on_failure)
         self._deadline = deadline
+        self._bucket_bytes = bucket_bytes
         self._published = -1
-        self._waiting: Snapshot | None = None
+        self._waiting: HostVersion | None = None
+        self._newest: HostVersion | None = None
+        self._buffers: list[Any] = []
         self._failure = ""
         self._closed = False
         self._thread = threading.Thread(target=self._send_forever, name="weights-publisher", daemon=True)
@@ -32,17 +72,16 @@ class BackgroundPublisher(Publisher):
     _changed: threading.Condition
     """Guards and announces whatever changes; the child makes it."""
 
-    def publish(self, snapshot: Snapshot) -> None:
-        """See Publisher. Its tensors are read in the background, so nobody may write to them afterwards."""
+    def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
+        """See Publisher."""
+        self._check(version)
+        layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
+        memory = self._room(layout)
+        layout.fill(source, memory.flat, self._bucket_bytes)
         with self._changed:
-            if self._failure:
-                raise WeightsError(self._failure)
-            if self._closed:
-                raise WeightsError(f"version {snapshot.version} was published after the transport was closed")
-            if snapshot.version <= self._published:
-                raise WeightsError(f"snapshot {snapshot.version} was published after {self._published}; versions must rise")
-            self._published = snapshot.version
-            self._waiting = snapshot
+            self._check(version)
+            self._published = version
+            self._waiting = HostVersion(layout, memory)
             self._changed.notify_all()
 
     def close(self) -> None:
@@ -55,34 +94,94 @@ class BackgroundPublisher(Publisher):
         if threading.current_thread() is not self._thread:
             self._thread.join()
         self._free()
+        for memory in self._buffers:
+            memory.close()
+        self._buffers, self._newest = [], None
+
+    # --- what a child says -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _send(self, held: HostVersion) -> None:
+        """Bring it to all receivers, or to where they fetch it. In the thread, not under ``_changed``; its buffer stays as it is until a
+        newer version is begun."""
+
+    def _make_memory(self, layout: HostLayout) -> Any:
+        """A buffer that holds the version: with ``flat``, ``size``, ``abandoned`` and ``close()``."""
+        return HostMemory(self._needed(layout))
+
+    def _needed(self, layout: HostLayout) -> int:
+        """Bytes of a buffer for it."""
+        return layout.size
+
+    def _readers_of(self, memory: Any) -> Sequence[object]:
+        """Who may be reading this buffer, the thread aside; under ``_changed``."""
+        return ()
+
+    def _end_readers(self, memory: Any) -> None:
+        """End whoever may be reading it; under ``_changed``. ``_readers_of`` is () as soon as they are gone."""
 
     def _interrupt(self) -> None:
         """End a wait of the thread that does not look at ``_closed``."""
 
-    def _ready(self) -> None:
-        """Wait until there is room for a version, under ``_changed``; WeightsError where the deadline passes."""
-
-    @abstractmethod
-    def _send(self, snapshot: Snapshot) -> None:
-        """Bring it to all receivers, or to where they fetch it. In the thread, not under ``_changed``."""
-
-    @abstractmethod
     def _free(self) -> None:
-        """Free everything; the thread has ended. May be called twice."""
+        """Free everything of the child; the thread has ended. May be called twice."""
 
-    def _next(self) -> Snapshot | None:
+    # --- memory ------------------------------------------------------------------------------------------------------
+
+    def _room(self, layout: HostLayout) -> Any:
+        """A buffer that nobody reads: neither a receiver nor the thread, which reads the newest version."""
+        with self._changed:
+            self._waiting = None  # nobody has begun it
+            while len(late := [memory for memory in self._others() if self._readers_of(memory)]) + 1 >= _COPIES and not self._closed:
+                self._wait_for_end(late[0])
+                self._buffers.remove(late[0])
+                late[0].close()
+            size = self._needed(layout)
+            free = [memory for memory in self._others() if not self._readers_of(memory)]
+            chosen = next((memory for memory in free if memory.size >= size and not memory.abandoned), None)
+            for memory in free:
+                if memory is not chosen:
+                    self._buffers.remove(memory)
+                    memory.close()
+            if chosen is None:
+                chosen = self._make_memory(layout)
+                self._buffers.append(chosen)
+            return chosen
+
+    def _others(self) -> list[Any]:
+        newest = self._newest.memory if self._newest is not None else None
+        return [memory for memory in self._buffers if memory is not newest]
+
+    def _wait_for_end(self, memory: Any) -> None:
+        self._end_readers(memory)
+        until = time.monotonic() + self._deadline
+        if not self._changed.wait_for(lambda: self._closed or not self._readers_of(memory), max(0.0, until - time.monotonic())):
+            who = ", ".join(map(str, self._readers_of(memory)))
+            raise WeightsError(f"{who} was ended, and is not gone after {self._deadline:g} s: its memory is needed for weights")
+
+    # --- the thread --------------------------------------------------------------------------------------------------
+
+    def _check(self, version: int) -> None:
+        if self._failure:
+            raise WeightsError(self._failure)
+        if self._closed:
+            raise WeightsError(f"version {version} was published after the transport was closed")
+        if version <= self._published:
+            raise WeightsError(f"version {version} was published after {self._published}; versions must rise")
+
+    def _next(self) -> HostVersion | None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._waiting is not None)
-            if not self._closed:
-                self._ready()
-            snapshot, self._waiting = self._waiting, None
-            return snapshot
+            held, self._waiting = self._waiting, None
+            if held is not None:
+                self._newest = held
+            return held
 
     def _send_forever(self) -> None:
         try:
-            while (snapshot := self._next()) is not None:
-                self._send(snapshot)
-                del snapshot
+            while (held := self._next()) is not None:
+                self._send(held)
+                del held
         except WeightsError as error:
             self._fail(str(error))
         except Exception as error:  # a thread has nobody above it: publish() says it
@@ -169,6 +268,13 @@ class BackgroundReceiver(Receiver):
             if old is not None and old.version not in self._taken:
                 self._let_go(old.version)
         self.on_news()
+
+    def _forget_unasked(self) -> None:
+        """A newer version is there: one that nobody has asked for makes room for it."""
+        with self._lock:
+            if self._newest is not None and self._newest.version not in self._taken:
+                self._let_go(self._newest.version)
+                self._newest = None
 
     def _fail(self, reason: str) -> None:
         with self._lock:

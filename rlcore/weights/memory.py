@@ -1,24 +1,29 @@
-"""Weights inside one process: the receiver is handed the very snapshot that was published. Nothing is copied, and nothing waits."""
+"""Weights inside one process: one copy, which the receiver reads as it is. For a trainer and an engine that take turns."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 
+import numpy as np
+
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import Probe, Snapshot, WeightSource
 from rlcore.contracts.transport import OnFailure, Publisher, Receiver, WeightTransfer
+from rlcore.weights.host_layout import HostLayout
 
 __all__ = ["MemoryPublisher", "MemoryReceiver", "MemoryTransfer"]
 
 
 class MemoryPublisher(Publisher):
-    """Holds the newest snapshot. A snapshot is immutable, so a reader that still uses an old one is undisturbed."""
+    """Holds the newest version, in memory that is used again for a later one once no receiver has it."""
 
-    def __init__(self, on_failure: OnFailure | None = None) -> None:
+    def __init__(self, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         super().__init__(on_failure)
-        self.newest: Snapshot | None = None
-        self._lock = threading.Lock()
+        self.newest: tuple[HostLayout, np.ndarray, np.ndarray] | None = None
+        self._bucket_bytes = bucket_bytes
+        self._spare = np.zeros(0, np.uint8)
+        self.lock = threading.Lock()
         self._receivers: list[MemoryReceiver] = []
         self._closed = False
 
@@ -26,55 +31,72 @@ class MemoryPublisher(Publisher):
         """The publisher itself: the receivers live in the same process."""
         return self
 
-    def publish(self, snapshot: Snapshot) -> None:
+    def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
         """See Publisher."""
-        with self._lock:
+        with self.lock:
             if self._closed:
-                raise WeightsError(f"version {snapshot.version} was published after the transport was closed")
-            if self.newest is not None and snapshot.version <= self.newest.version:
-                raise WeightsError(f"snapshot {snapshot.version} was published after {self.newest.version}; versions must rise")
-            self.newest = snapshot
+                raise WeightsError(f"version {version} was published after the transport was closed")
+            if self.newest is not None and version <= self.newest[0].version:
+                raise WeightsError(f"version {version} was published after {self.newest[0].version}; versions must rise")
+            layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
+            memory = self._spare if len(self._spare) >= layout.size else np.empty(layout.size, np.uint8)
+            layout.fill(source, memory, self._bucket_bytes)
+            older = self.newest
+            self.newest = (layout, memory, layout.seal(memory, range(len(layout.offsets))))
+            held = older is None or any(older[0].version in receiver.taken for receiver in self._receivers)
+            self._spare = np.zeros(0, np.uint8) if held else older[1]
             receivers = tuple(self._receivers)
         for receiver in receivers:
             receiver.on_news()
 
     def close(self) -> None:
         """See Publisher."""
-        with self._lock:
+        with self.lock:
             self._closed = True
             self.newest = None
             self._receivers.clear()
 
     def _join(self, receiver: MemoryReceiver) -> None:
-        with self._lock:
+        with self.lock:
             self._receivers.append(receiver)
             waits = self.newest is not None
         if waits:
             receiver.on_news()
 
     def _leave(self, receiver: MemoryReceiver) -> None:
-        with self._lock:
+        with self.lock:
             if receiver in self._receivers:
                 self._receivers.remove(receiver)
 
 
 class MemoryReceiver(Receiver):
-    """Asks the publisher for its newest snapshot. The engine verifies it, as it does every snapshot: here nothing travels."""
+    """Asks the publisher for its newest version, and verifies it. ``taken``: versions that it was given and has not released."""
 
     def __init__(self, name: str, address: MemoryPublisher, on_news: Callable[[], None]) -> None:
         super().__init__(name, on_news)
+        self.taken: set[int] = set()
         self._publisher = address
         self._released = -1
         address._join(self)
 
     def newer_than(self, version: int) -> Snapshot | None:
         """See Receiver. What was published is here as soon as ``publish`` has returned."""
-        newest = self._publisher.newest
-        return newest if newest is not None and newest.version > max(version, self._released) else None
+        with self._publisher.lock:
+            newest = self._publisher.newest
+            if newest is None or newest[0].version <= max(version, self._released):
+                return None
+            layout, memory, checksums = newest
+            try:
+                snapshot = layout.verified(memory, checksums)
+            except WeightsError as error:
+                raise WeightsError(f"producer {self.name}: {error}") from error
+            self.taken.add(layout.version)
+            return snapshot
 
     def release(self, version: int) -> None:
         """See Receiver. A version that was released is not offered again."""
         self._released = max(self._released, version)
+        self.taken = {taken for taken in self.taken if taken > version}
 
     def close(self) -> None:
         """See Receiver."""
@@ -84,9 +106,9 @@ class MemoryReceiver(Receiver):
 class MemoryTransfer(WeightTransfer):
     """The transfer ``memory``."""
 
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> MemoryPublisher:
+    def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> MemoryPublisher:
         """See WeightTransfer. There is nothing that a deadline or a device could mean."""
-        return MemoryPublisher(on_failure)
+        return MemoryPublisher(bucket_bytes, on_failure)
 
     def receiver(self, *, name: str, address: MemoryPublisher, deadline: float, on_news: Callable[[], None]) -> MemoryReceiver:
         """See WeightTransfer."""

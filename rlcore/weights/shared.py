@@ -1,169 +1,87 @@
-"""Weights on one host: the trainer copies a version once into memory that all producers map, and they follow chunk by chunk.
+"""Weights on one host: the trainer copies a version once into memory that all producers map.
 
-Two buffers: one is written while the other is read. A version counts only after its last message, which brings the checksums; a buffer
-is written again only when every receiver that was told of it has let go of it, or has died.
+The trainer stands still for that copy alone. A thread then takes the checksums, bucket by bucket, and producers verify each bucket as soon
+as its checksums are there; a version counts once its last bucket is verified. A buffer that a producer holds is never written again.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import xxhash
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.transport import OnFailure, WeightTransfer
-from rlcore.weights.background import BackgroundPublisher
-from rlcore.weights.manifest import Manifest, write_tensors
-from rlcore.weights.shared_readers import Reader, Readers
+from rlcore.weights.background import BackgroundPublisher, HostVersion
+from rlcore.weights.host_layout import HostLayout
+from rlcore.weights.shared_readers import Offer, Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Buffer, SharedAddress, WireKind, WireMessage
+from rlcore.weights.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage
 
 __all__ = ["SharedPublisher", "SharedTransfer"]
-
-
-@dataclass(slots=True, eq=False)
-class _Transfer:
-    """A version in a buffer: tensors first, behind them the checksums, then the manifest."""
-
-    manifest: Manifest
-    buffer: Buffer
-    checksums_at: int
-    manifest_at: int
-    text: bytes
-    reached: int = 0
-    end: WireMessage | None = None
-
-    def begin(self) -> WireMessage:
-        digest = xxhash.xxh3_64_intdigest(self.text)
-        return WireMessage(WireKind.BEGIN, self.manifest.version, self.buffer.number, self.manifest_at, len(self.text), digest)
-
-    def progress(self) -> WireMessage:
-        return WireMessage(WireKind.PROGRESS, self.manifest.version, self.reached)
-
-    def checksums(self) -> np.ndarray:
-        return self.buffer.flat[self.checksums_at : self.checksums_at + 8 * len(self.manifest.sealed)].view(np.uint64)
 
 
 class SharedPublisher(BackgroundPublisher):
     """Publisher over anonymous shared memory; see the module. Linux only.
 
-    ``deadline``: seconds that a version waits for a buffer that receivers still read.
+    ``deadline``: seconds that a receiver may hold a version after a newer one is there; then its process is ended, so that it is replaced.
     """
 
-    def __init__(self, deadline: float, on_failure: OnFailure | None = None) -> None:
+    def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         self._changed = threading.Condition()
-        self._slots: list[Buffer | None] = [None, None]
-        self._slot = 0
-        self._current: _Transfer | None = None
-        self._newest: _Transfer | None = None
-        self._readers = Readers(self._changed, self._greet, self._fail)
-        super().__init__(deadline, on_failure)
+        self._readers = Readers(self._changed, deadline, lambda said: self.on_drop(said), self._fail)
+        super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> SharedAddress:
         """Where receivers of this host connect."""
         return SharedAddress(os.uname().nodename, os.getpid(), self._readers.name)
 
-    def _free(self) -> None:
-        self._readers.close()
+    def _send(self, held: HostVersion) -> None:
+        layout, memory = held.layout, held.memory
+        text = layout.to_bytes()
+        checksums_at, text_at = layout.size, layout.size + 8 * len(layout.offsets)
+        memory.flat[text_at : text_at + len(text)] = np.frombuffer(text, np.uint8)
+        checksums = memory.flat[checksums_at:text_at].view(np.uint64)
         with self._changed:
-            self._current = self._newest = None
-            for buffer in self._slots:
-                if buffer is not None:
-                    buffer.close()
-            self._slots = [None, None]
-
-    def _ready(self) -> None:
-        """Wait for a buffer that nobody reads, and choose it."""
-        until = time.monotonic() + self._deadline
-        while not self._closed:
-            free = [slot for slot, buffer in enumerate(self._slots) if buffer is None or not self._readers.holding(buffer)]
-            if free:
-                # Not the newest where there is a choice: who connects now can have it until the next one begins.
-                newest = self._newest.buffer if self._newest is not None else None
-                self._slot = min(free, key=lambda slot: newest is not None and self._slots[slot] is newest)
-                if newest is not None and self._slots[self._slot] is newest:
-                    self._newest = None
-                return
-            if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
-                raise self._standstill()
-
-    def _standstill(self) -> WeightsError:
-        holders = {
-            str(reader): min(reader.holds) for buffer in self._slots if buffer is not None for reader in self._readers.holding(buffer)
-        }
-        who = ", ".join(f"{name} since version {version}" for name, version in holders.items())
-        return WeightsError(
-            f"weights of version {self._published} waited {self._deadline:g} s for a buffer, and both are still read: {who}; look whether "
-            "it is stopped or overloaded, or give it more time with --weights-deadline"
-        )
-
-    def _send(self, snapshot: Snapshot) -> None:
-        transfer = self._prepare(snapshot)
-        with self._changed:
-            self._current = transfer
-            for reader in self._readers.present():
-                self._greet(reader)
-            self._readers.look_up()
-        checksums = transfer.checksums()
-        for reached in write_tensors(snapshot, transfer.manifest, transfer.buffer.flat, checksums):
+            numbers = (memory.number, memory.size, text_at, len(text), xxhash.xxh3_64_intdigest(text))
+            in_use = tuple(other.number for other in self._buffers)
+            offer = Offer(layout.version, memory, WireMessage(WireKind.BEGIN, layout.version, (*numbers, *in_use)), [])
+            self._readers.offer(offer)
+        for index, places in enumerate(layout.buckets(self._bucket_bytes) or [range(0)]):
+            sealed = checksums[places.start : places.stop]
+            sealed[:] = layout.seal(memory.flat, places)
             with self._changed:
                 if self._closed:
                     return
-                transfer.reached = reached
-                self._readers.tell(transfer.progress(), snapshot.version)
-        with self._changed:
-            transfer.reached = transfer.manifest.size
-            digest = xxhash.xxh3_64_intdigest(checksums.data)
-            transfer.end = WireMessage(WireKind.END, snapshot.version, transfer.checksums_at, d=digest)
-            self._newest, self._current = transfer, None
-            self._readers.tell(transfer.end, snapshot.version)
-            self._changed.notify_all()
+                digest = xxhash.xxh3_64_intdigest(sealed.tobytes())
+                offer.sealed.append(WireMessage(WireKind.BUCKET, layout.version, (index, digest, self._bucket_bytes)))
+                self._readers.offer(offer)
 
-    def _prepare(self, snapshot: Snapshot) -> _Transfer:
-        """A buffer that is large enough, the manifest in it."""
-        manifest = Manifest.of(snapshot)
-        text = manifest.to_bytes()
-        manifest_at = manifest.size + 8 * len(manifest.sealed)
-        buffer = self._slots[self._slot]
-        if buffer is None or buffer.size < manifest_at + len(text):
-            with self._changed:
-                self._slots[self._slot] = None
-                if buffer is not None:
-                    for reader in self._readers.present():
-                        reader.detach(buffer)
-                    buffer.close()
-            buffer = Buffer(manifest_at + len(text))
-            with self._changed:
-                self._slots[self._slot] = buffer
-        buffer.flat[manifest_at : manifest_at + len(text)] = np.frombuffer(text, np.uint8)
-        return _Transfer(manifest, buffer, manifest.size, manifest_at, text)
+    def _needed(self, layout: HostLayout) -> int:
+        return layout.size + 8 * len(layout.offsets) + len(layout.to_bytes())
 
-    def _greet(self, reader: Reader) -> None:
-        """Tell a receiver of the version under way, or of the newest where none is; under the lock."""
-        transfer = self._current or self._newest
-        if transfer is None:
-            return
-        reader.attach(transfer.buffer)
-        reader.holds[transfer.manifest.version] = transfer.buffer
-        reader.line.say(transfer.begin())
-        if transfer.reached:
-            reader.line.say(transfer.progress())
-        if transfer.end is not None:
-            reader.line.say(transfer.end)
+    def _make_memory(self, layout: HostLayout) -> SharedMemory:
+        return SharedMemory(self._needed(layout))
+
+    def _readers_of(self, memory: SharedMemory) -> Sequence[object]:
+        return self._readers.holding(memory)
+
+    def _end_readers(self, memory: SharedMemory) -> None:
+        for reader in self._readers.holding(memory):
+            self._readers.end(reader, "kept an old version while another producer kept a second one, and there was no memory for a fourth")
+
+    def _free(self) -> None:
+        self._readers.close()
 
 
 class SharedTransfer(WeightTransfer):
     """The transfer ``shared``: publisher and receivers are processes of one user on one host."""
 
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> SharedPublisher:
-        """See WeightTransfer. Snapshots are in host memory, so the device does not matter."""
-        return SharedPublisher(deadline, on_failure)
+    def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> SharedPublisher:
+        """See WeightTransfer. The buffers are in host memory, whatever the trainer's device."""
+        return SharedPublisher(deadline, bucket_bytes, on_failure)
 
     def receiver(self, *, name: str, address: SharedAddress, deadline: float, on_news: Callable[[], None]) -> SharedReceiver:
         """See WeightTransfer."""

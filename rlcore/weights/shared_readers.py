@@ -1,69 +1,99 @@
-"""The publisher's side of its connections: who reads which buffer, from the first word to the last, killed or not.
+"""The publisher's side of its connections: which receiver reads which version, from the first word to the last, killed or not.
 
-One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs nobody else.
+One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs nobody else. A
+receiver holds one version at a time: it is told of the next one when it has let go of the last.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
+import signal
 import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.weights.shared_wire import Buffer, Line, WireKind, WireMessage, listen, peer_pid, receive
+from rlcore.weights.shared_wire import SharedMemory, WireKind, WireMessage, listen, peer_pid, receive
 
-__all__ = ["PAUSE", "Reader", "Readers"]
+__all__ = ["PAUSE", "Offer", "Reader", "Readers"]
 
 PAUSE = 1.0
 """Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
 
 
 @dataclass(slots=True, eq=False)
-class Reader:
-    """One receiver: ``holds`` says which buffer it may be reading under which version."""
+class Offer:
+    """A version that receivers may read: its first message, and one message for each bucket that is sealed, of ``buckets``."""
 
-    line: Line
+    version: int
+    memory: SharedMemory
+    begin: WireMessage
+    sealed: list[WireMessage]
+
+
+@dataclass(slots=True, eq=False)
+class Reader:
+    """One receiver. ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``late``: since when,
+    by the monotonic clock, it holds a version that is not the newest; ``seen``: the newest version that it was offered."""
+
+    channel: socket.socket
     pid: int
     name: str = ""
-    holds: dict[int, Buffer] = field(default_factory=dict)
-    attached: set[int] = field(default_factory=set)
+    holds: Offer | None = None
+    told: int = 0
+    late: float | None = None
+    seen: int = -1
+    blocked: bool = False
 
     def __str__(self) -> str:
         return f"producer {self.name} (process {self.pid})"
 
-    def attach(self, buffer: Buffer) -> None:
-        """Hand it the buffer, once."""
-        if buffer.number not in self.attached:
-            self.attached.add(buffer.number)
-            self.line.say(WireMessage(WireKind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
+    def advance(self, newest: Offer | None) -> None:
+        """Say what it has not heard yet, as far as its socket has room."""
+        self.blocked = False
+        if self.holds is None and newest is not None and newest.version > self.seen and self._say(newest.begin, newest.memory.descriptor):
+            self.holds, self.told, self.late, self.seen = newest, 0, None, newest.version
+        if self.holds is None:
+            return
+        while self.told < len(self.holds.sealed) and self._say(self.holds.sealed[self.told]):
+            self.told += 1
+        if newest is not self.holds and self.late is None and self._say(WireMessage(WireKind.NEWS)):
+            self.late = time.monotonic()
 
-    def detach(self, buffer: Buffer) -> None:
-        """Tell it that the buffer will not be used again."""
-        if buffer.number in self.attached:
-            self.attached.discard(buffer.number)
-            self.line.say(WireMessage(WireKind.DETACH, buffer.number))
+    def _say(self, message: WireMessage, descriptor: int | None = None) -> bool:
+        try:
+            socket.send_fds(self.channel, [message.to_bytes()], [] if descriptor is None else [descriptor], socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self.blocked = True
+            return False
+        except OSError:
+            return True  # It is gone; whoever reads this socket learns of it.
+        return True
 
 
 class Readers:
     """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
 
-    ``fail`` is told, not under ``changed``, why the thread ended before ``close``: after that all connections are closed.
+    ``deadline``: seconds that a receiver may hold a version after a newer one is there; then its process is ended, and ``dropped`` is told,
+    under ``changed``, in a sentence. ``fail`` is told, not under ``changed``, why the thread ended before ``close``.
     """
 
-    def __init__(self, changed: threading.Condition, greet: Callable[[Reader], None], fail: Callable[[str], None]) -> None:
+    def __init__(self, changed: threading.Condition, deadline: float, dropped: Callable[[str], None], fail: Callable[[str], None]) -> None:
         self._changed = changed
-        self._greet = greet
+        self._deadline = deadline
+        self._dropped = dropped
         self._fail = fail
+        self._newest: Offer | None = None
         self._listener, self.name = listen()
-        self._ear, self._mouth = socket.socketpair()
-        self._mouth.setblocking(False)
+        self._waker, self._woken = socket.socketpair()
+        self._waker.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)
-        self._selector.register(self._ear, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         self._all: dict[int, Reader] = {}
         self._closing = False
         self._paused_until: float | None = None
@@ -74,21 +104,28 @@ class Readers:
         """Those that have said their name."""
         return [reader for reader in self._all.values() if reader.name]
 
-    def holding(self, buffer: Buffer) -> list[Reader]:
+    def holding(self, memory: SharedMemory) -> list[Reader]:
         """Those that may be reading it."""
-        return [reader for reader in self._all.values() if buffer in reader.holds.values()]
+        return [reader for reader in self._all.values() if reader.holds is not None and reader.holds.memory is memory]
 
-    def tell(self, message: WireMessage, version: int) -> None:
-        """Say it to all that hold this version."""
-        for reader in self._all.values():
-            if version in reader.holds:
-                reader.line.say(message)
-        self.look_up()
+    def offer(self, newest: Offer | None) -> None:
+        """Tell every receiver what it has not heard yet of this version, which is the newest; None: of none any more."""
+        self._newest = newest
+        for reader in self.present():
+            reader.advance(newest)
+        self._wake()
 
-    def look_up(self) -> None:
-        """Messages were kept for want of room: have the thread send them when there is some."""
-        if any(reader.line.full for reader in self._all.values()):
-            self._wake()
+    def end(self, reader: Reader, why: str) -> None:
+        """End the process of a receiver; it is forgotten when it is gone."""
+        self._dropped(f"{reader} {why}, so it was ended; look whether it was stopped or overloaded, or raise --weights-deadline")
+        if reader.pid == os.getpid():  # one process with both ends: nobody ends itself
+            if reader.holds is not None:
+                reader.holds.memory.abandoned = True
+            self._forget(reader)
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(reader.pid, signal.SIGKILL)
+            reader.late = float("inf")
 
     def close(self) -> None:
         """Take leave of everybody. Not under ``changed``."""
@@ -96,14 +133,14 @@ class Readers:
             if not self._closing:
                 self._closing = True
                 for reader in self._all.values():
-                    reader.line.say(WireMessage(WireKind.GOODBYE))
+                    reader._say(WireMessage(WireKind.GOODBYE))
                 self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # it was called often enough
-            self._mouth.send(b"!")
+            self._waker.send(b"!")
 
     def _wait_forever(self) -> None:
         try:
@@ -118,25 +155,36 @@ class Readers:
                 self._changed.notify_all()
 
     def _wait_once(self) -> None:
-        ready = self._selector.select(None if self._paused_until is None else max(0.0, self._paused_until - time.monotonic()))
+        ready = self._selector.select(self._patience())
         with self._changed:
             for key, events in ready:
                 self._attend(key, events)
+            now = time.monotonic()
+            for reader in list(self._all.values()):
+                if reader.late is not None and now - reader.late >= self._deadline and reader.holds is not None:
+                    self.end(reader, f"kept version {reader.holds.version} for {self._deadline:g} s after a newer one was there")
             for reader in self._all.values():
                 self._watch(reader)
-            if self._paused_until is not None and time.monotonic() >= self._paused_until:
+            if self._paused_until is not None and now >= self._paused_until:
                 self._paused_until = None
                 self._selector.register(self._listener, selectors.EVENT_READ)
             self._changed.notify_all()
 
+    def _patience(self) -> float | None:
+        """Seconds until there is something to do that no socket tells of."""
+        ends = [reader.late + self._deadline for reader in list(self._all.values()) if reader.late is not None]
+        if self._paused_until is not None:
+            ends.append(self._paused_until)
+        return min(max(0.0, min(ends) - time.monotonic()), 3600.0) if ends else None
+
     def _attend(self, key: selectors.SelectorKey, events: int) -> None:
-        if key.fileobj is self._ear:
-            self._ear.recv(4096)
+        if key.fileobj is self._woken:
+            self._woken.recv(4096)
         elif key.fileobj is self._listener:
             self._accept()
         elif (reader := self._all.get(key.fd)) is not None:
             if events & selectors.EVENT_WRITE:
-                reader.line.flush()
+                reader.advance(self._newest)
             if events & selectors.EVENT_READ:
                 self._listen_to(reader)
 
@@ -149,7 +197,7 @@ class Readers:
             self._paused_until = time.monotonic() + PAUSE
             return
         try:
-            reader = Reader(Line(channel), peer_pid(channel))
+            reader = Reader(channel, peer_pid(channel))
         except (WeightsError, OSError):
             channel.close()
             return
@@ -158,7 +206,7 @@ class Readers:
 
     def _listen_to(self, reader: Reader) -> None:
         try:
-            heard = receive(reader.line.channel)
+            heard = receive(reader.channel)
         except BlockingIOError:
             return
         except (OSError, WeightsError):
@@ -169,24 +217,24 @@ class Readers:
         message, _ = heard
         if message.kind is WireKind.HELLO:
             reader.name = message.text
-            self._greet(reader)
-        elif message.kind is WireKind.RELEASE:
-            reader.holds.pop(message.version, None)
+        elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
+            reader.holds, reader.late = None, None
+        reader.advance(self._newest)
 
     def _watch(self, reader: Reader) -> None:
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if reader.line.full else 0)
-        if self._selector.get_key(reader.line.channel).events != wanted:
-            self._selector.modify(reader.line.channel, wanted)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if reader.blocked else 0)
+        if self._selector.get_key(reader.channel).events != wanted:
+            self._selector.modify(reader.channel, wanted)
 
     def _forget(self, reader: Reader) -> None:
-        self._selector.unregister(reader.line.channel)
-        del self._all[reader.line.channel.fileno()]
-        reader.line.close()
+        self._selector.unregister(reader.channel)
+        del self._all[reader.channel.fileno()]
+        reader.channel.close()
 
     def _close_all(self) -> None:
         self._selector.close()
         for reader in self._all.values():
-            reader.line.close()
+            reader.channel.close()
         self._all.clear()
-        for end in (self._listener, self._ear, self._mouth):
+        for end in (self._listener, self._waker, self._woken):
             end.close()

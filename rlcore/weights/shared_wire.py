@@ -1,81 +1,73 @@
 """What the two ends of the shared transport have in common: memory, and what they say to each other.
 
-Messages are small and of fixed form, over a Unix socket; a buffer travels as a descriptor. The socket has an abstract name and a buffer
-none at all, so no file is left in /dev/shm or elsewhere whatever is killed. Both ends check that the other runs under the same user.
+Messages are small lists of JSON over a Unix socket; a buffer travels as a descriptor. The socket has an abstract name and a buffer none at
+all, so no file is left in /dev/shm or elsewhere whatever is killed. Both ends check that the other runs under the same user.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import mmap
 import os
 import secrets
 import socket
 import struct
-from collections import deque
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import StrEnum
 from itertools import count
 
 import numpy as np
 
 from rlcore.contracts.errors import WeightsError
 
-__all__ = ["Buffer", "Line", "SharedAddress", "WireKind", "WireMessage", "connect", "listen", "map_read_only", "peer_pid", "receive"]
+__all__ = ["SharedAddress", "SharedMemory", "WireKind", "WireMessage", "connect", "listen", "map_read_only", "peer_pid", "receive"]
 
-_FORM = struct.Struct("<BqQQQQ")
-_LONGEST = 1024
+_LONGEST = 4096
 _CREDENTIALS = struct.Struct("3i")
 _SEAL_FUTURE_WRITE = 0x10
 # Linux 5.1: mappings made from now on are read-only. Python has no name for it before 3.13.
 
 
-class WireKind(IntEnum):
-    """What a message says; ``version`` is a policy version or, with ATTACH and DETACH, the number of a buffer."""
+class WireKind(StrEnum):
+    """What a message says, and its numbers after the version."""
 
-    ATTACH = 1
-    """a: size in bytes; the descriptor of a buffer comes with it."""
-    DETACH = 2
-    BEGIN = 3
-    """a: buffer; b, c: where the manifest lies and its length; d: its XXH3-64."""
-    PROGRESS = 4
-    """a: bytes that are in place."""
-    END = 5
-    """a: where the checksums lie; d: their XXH3-64. From here on the version is whole."""
-    GOODBYE = 6
+    BEGIN = "begin"
+    """buffer, size of the buffer, where the layout lies, its length, its XXH3-64; then the buffers that are in use. The descriptor of the
+    buffer comes with it. The tensors are in place, their checksums are not yet."""
+    BUCKET = "bucket"
+    """index, XXH3-64 of the checksums of its tensors, which lie behind the tensors from now on. The last one makes the version whole."""
+    NEWS = "news"
+    """A newer version is there than the one that the receiver holds: it is told of that as soon as it holds none."""
+    GOODBYE = "goodbye"
     """The publisher closes on purpose."""
-    HELLO = 7
-    """From a receiver; its name follows."""
-    RELEASE = 8
+    HELLO = "hello"
+    """From a receiver; its name is the text."""
+    RELEASE = "release"
     """From a receiver: it reads this version no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireMessage:
-    """One message; unused numbers are 0."""
+    """One message."""
 
     kind: WireKind
     version: int = 0
-    a: int = 0
-    b: int = 0
-    c: int = 0
-    d: int = 0
+    numbers: tuple[int, ...] = ()
     text: str = ""
 
     def to_bytes(self) -> bytes:
-        """At most 1024 bytes, so that one send carries it whole."""
-        head = _FORM.pack(self.kind, self.version, self.a, self.b, self.c, self.d)
-        return head + self.text.encode()[: _LONGEST - _FORM.size]
+        """So short that one send carries it whole."""
+        return json.dumps([self.kind, self.version, self.numbers, self.text[:1000]]).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> WireMessage:
-        """WeightsError where it is none."""
+        """WeightsError for anything else."""
         try:
-            kind, *numbers = _FORM.unpack(data[: _FORM.size])
-            version, a, b, c, d = numbers
-            return cls(WireKind(kind), version, a, b, c, d, data[_FORM.size :].decode(errors="replace"))
-        except (struct.error, ValueError) as error:
+            kind, version, numbers, text = json.loads(data)
+            return cls(WireKind(kind), int(version), tuple(map(int, numbers)), str(text))
+        except (ValueError, TypeError) as error:
             raise WeightsError(f"the other end of a transfer of weights said something that is no message: {error}") from error
 
 
@@ -88,68 +80,10 @@ class SharedAddress:
     name: str
 
 
-class Line:
-    """One end of a connection that never waits for the other end: what does not fit is kept, and sent when there is room.
-
-    Not safe for threads. Of progress only the newest is kept, so what is kept is bounded by the number of transfers.
-    """
-
-    def __init__(self, channel: socket.socket) -> None:
-        self.channel = channel
-        self._kept: deque[tuple[WireMessage, int | None]] = deque()
-        channel.setblocking(False)
-
-    @property
-    def full(self) -> bool:
-        """True where messages are kept until there is room."""
-        return bool(self._kept)
-
-    def say(self, message: WireMessage, descriptor: int | None = None) -> None:
-        """Send or keep; ``descriptor`` is duplicated while it is kept. The other end may be gone: then nothing happens."""
-        self.flush()
-        if self._kept:
-            if message.kind is WireKind.PROGRESS and self._kept[-1][0].kind is WireKind.PROGRESS:
-                self._kept.pop()
-            self._keep(message, descriptor)
-        elif not self._send(message, descriptor):
-            self._keep(message, descriptor)
-
-    def flush(self) -> None:
-        """Send what is kept, as far as there is room."""
-        while self._kept and self._send(*self._kept[0]):
-            _, descriptor = self._kept.popleft()
-            if descriptor is not None:
-                os.close(descriptor)
-
-    def close(self) -> None:
-        """Forget what is kept and close the socket."""
-        while self._kept:
-            _, descriptor = self._kept.popleft()
-            if descriptor is not None:
-                os.close(descriptor)
-        self.channel.close()
-
-    def _keep(self, message: WireMessage, descriptor: int | None) -> None:
-        self._kept.append((message, os.dup(descriptor) if descriptor is not None else None))
-
-    def _send(self, message: WireMessage, descriptor: int | None) -> bool:
-        try:
-            if descriptor is None:
-                self.channel.send(message.to_bytes())
-            else:
-                socket.send_fds(self.channel, [message.to_bytes()], [descriptor])
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # It is gone; whoever reads this socket learns of it.
-        return True
-
-
 def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
-    """The next message and the descriptor that came with it; None where the other end is gone. Waits as long as the socket's timeout
-    says, then TimeoutError; BlockingIOError where it does not wait."""
+    """The next message and the descriptor that came with it; None if the other end is gone. BlockingIOError if nothing is there."""
     try:
-        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
     except ConnectionError:
         return None
     if not data:
@@ -158,7 +92,7 @@ def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
 
 
 def peer_pid(channel: socket.socket) -> int:
-    """The process at the other end; WeightsError where it belongs to another user."""
+    """The process at the other end; WeightsError if it belongs to another user."""
     pid, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != os.getuid():
         raise WeightsError(f"process {pid} of user {user} is at the other end of a transfer of weights of user {os.getuid()}")
@@ -176,7 +110,7 @@ def listen() -> tuple[socket.socket, str]:
 
 
 def connect(name: str) -> socket.socket:
-    """A connection to whoever listens there; OSError where nobody does."""
+    """A connection to whoever listens there; OSError if nobody does."""
     channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         channel.connect(f"\0{name}")
@@ -189,17 +123,18 @@ def connect(name: str) -> socket.socket:
 # --- memory ------------------------------------------------------------------------------------------------------------
 
 
-class Buffer:
+class SharedMemory:
     """One anonymous file, mapped for writing here: the owner writes, whoever gets the descriptor can only read."""
 
     _numbers = count(1)
+    abandoned = False
 
     def __init__(self, size: int) -> None:
         self.number = next(self._numbers)
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         self.descriptor = os.memfd_create("rlcore-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            # All of it now: where there is not enough memory this is an error here, not the end of whoever touches a page.
+            # All of it now: if there is not enough memory this is an error here, not the end of whoever touches a page.
             os.posix_fallocate(self.descriptor, 0, self.size)
             self.flat: np.ndarray = np.frombuffer(mmap.mmap(self.descriptor, self.size), np.uint8)
             # It must not shrink under a reader, who would be killed by SIGBUS.

@@ -12,14 +12,16 @@ import torch
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.policy import CausalPolicy
-from rlcore_plugin_torch.weights import tensors
 
 from rlcore.api import Finish, Group, OptimizerSettings, Rollout, Score, Segment, TrainingContext
+from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
 from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
+from rlcore.testing.weights import handed_out
+from rlcore.weights.memory import MemoryPublisher
 
 VOCABULARY = 100
 GROUPS = (5, 4, 1, 6, 5)
@@ -123,14 +125,9 @@ def watched(backend: TorchBackend) -> list[dict[str, np.ndarray]]:
 
 
 def weights_of(consumer: Consumer, rank: int) -> dict[str, np.ndarray]:
-    """This rank's own, after a snapshot that rank 0 takes and the others attend."""
-    probe = np.array([3, 5, 7], np.int32)
-    if rank == 0:
-        consumer.snapshot(1, probe, 1e-3)
-    else:
-        consumer.attend_snapshot(1, probe)
-    backend: Any = consumer._backend
-    return {name: tensor.data for name, tensor in tensors(backend.policy.model, backend.dtype)}
+    """This rank's own, after rank 0 has published and the others have attended."""
+    consumer.publish(MemoryPublisher(BUCKET_BYTES) if rank == 0 else None, 1, np.array([3, 5, 7], np.int32), 1e-3)
+    return {name: tensor.data for name, tensor in handed_out(consumer._backend).items()}
 
 
 def make_groups(seed: int, count: int) -> list[Group]:

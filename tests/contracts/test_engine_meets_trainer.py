@@ -32,13 +32,13 @@ from rlcore.api import (
     Sampling,
     Score,
     Segment,
-    Snapshot,
     TrainBatch,
     TrainingContext,
     Which,
 )
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
 from rlcore.testing import ChatTokenizer, update_engine
+from rlcore.testing.weights import snapshot_of
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 TOLERANCE = 1e-4
@@ -176,7 +176,7 @@ def test_engine_and_trainer_agree_after_the_trainers_update_has_reached_the_engi
     first = sampled(sampler, TEMPERATURES["mixed"])
     metrics = backend.update(first, PolicyObjective(loss=ClippedSurrogate()))
     assert metrics["sampler_gap"] < TOLERANCE
-    assert update_engine(sampler, Snapshot.of(1, dict(backend.iter_weights()))) == 1
+    assert update_engine(sampler, snapshot_of(1, backend)) == 1
     assert gap(backend, first) > 100 * TOLERANCE, "the update moved nothing"
     second = sampled(sampler, TEMPERATURES["mixed"], seed=1)
     assert all((segment.versions == 1).all() for rollout in second.rollouts for segment in rollout.segments)

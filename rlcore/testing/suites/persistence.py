@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from rlcore.contracts.interfaces import Which
-from rlcore.contracts.snapshots import Snapshot
 from rlcore.testing.suites.trainer import TrainerSuite
+from rlcore.testing.weights import snapshot_of, weights_of
 
 __all__ = ["PersistenceRules"]
-
-NUMPY_DTYPE = {"bfloat16": "uint16"}
 
 
 class PersistenceRules(TrainerSuite):
@@ -18,24 +16,30 @@ class PersistenceRules(TrainerSuite):
 
     def test_weights_are_whole_records(self) -> None:
         """Unique names; shape, dtype and data of each tensor agree; all of them seal into a snapshot that verifies."""
-        weights = list(self.ready().iter_weights())
-        names = [name for name, _ in weights]
+        manifest = self.ready().weight_source().manifest()
+        names = [tensor.name for tensor in manifest.tensors]
         assert len(set(names)) == len(names) > 0, f"weights without or with repeated names: {names}"
-        for name, tensor in weights:
-            assert isinstance(tensor.data, np.ndarray), f"{name}: data is a {type(tensor.data).__name__}, only numpy crosses a process"
-            assert tensor.data.size == int(np.prod(tensor.shape)), f"{name}: shape {tensor.shape} with {tensor.data.size} values"
-            assert str(tensor.data.dtype) == NUMPY_DTYPE.get(tensor.dtype, tensor.dtype), f"{name}: {tensor.dtype} in {tensor.data.dtype}"
-        Snapshot.of(1, dict(weights)).verify()
+        whole = snapshot_of(1, self.ready())
+        assert list(whole.tensors) == names, "the manifest has other names, or another order, than the buckets"
 
-    def test_published_weights_do_not_change(self) -> None:
-        """A snapshot is immutable: later updates do not show in arrays handed out before."""
+    def test_buckets_hold_no_more_than_they_may(self) -> None:
+        """At most ``max_bytes``, or one tensor; any size gives the same weights."""
         backend = self.ready()
-        snapshot = Snapshot.of(1, dict(backend.iter_weights()))
+        whole = snapshot_of(1, backend)
+        sizes = [tensor.data.nbytes for tensor in whole.tensors.values()]
+        for most in (1, max(sizes), sum(sizes)):
+            for bucket in backend.weight_source().buckets(most):
+                held = sum(info.nbytes for info in whole.manifest().tensors if info.name in bucket)
+                assert held <= most or len(bucket) == 1, f"a bucket of {held} bytes and {len(bucket)} tensors, where {most} are allowed"
+            cut = snapshot_of(1, backend, bucket_bytes=most)
+            assert dict(cut.checksums) == dict(whole.checksums), f"buckets of {most} bytes give other weights"
+
+    def test_an_update_shows_in_the_next_source(self) -> None:
+        """A source holds the weights as they stand when it is asked for."""
+        backend = self.ready()
+        before = snapshot_of(1, backend)
         backend.update(self.batch(), self.objective())
-        for name, tensor in snapshot.tensors.items():
-            assert tensor.checksum == snapshot.checksums[name], f"an update changed tensor {name!r} of weights that were handed out before"
-        after = Snapshot.of(2, dict(backend.iter_weights()))
-        assert after.checksums != snapshot.checksums, "an update did not change the weights"
+        assert dict(snapshot_of(2, backend).checksums) != dict(before.checksums), "an update did not change the weights"
 
     def test_saved_model_is_the_policy(self) -> None:
         """``save_model`` writes what ``setup`` reads: the same weights bit for bit, the same log probabilities."""
@@ -45,7 +49,7 @@ class PersistenceRules(TrainerSuite):
         folder.mkdir()
         backend.save_model(folder)
         other = self.ready(model=str(folder))
-        mine, theirs = dict(backend.iter_weights()), dict(other.iter_weights())
+        mine, theirs = weights_of(backend), weights_of(other)
         assert set(mine) == set(theirs), f"tensors in only one of saved and live model: {sorted(set(mine) ^ set(theirs))}"
         for name, tensor in mine.items():
             assert tensor.checksum == theirs[name].checksum, f"tensor {name!r} of the saved model is another"
@@ -73,7 +77,7 @@ class PersistenceRules(TrainerSuite):
             assert one["learning_rate"] == two["learning_rate"], (
                 f"update {number}: learning rate {two['learning_rate']}, not {one['learning_rate']}"
             )
-            mine, theirs = dict(straight.iter_weights()), dict(resumed.iter_weights())
+            mine, theirs = weights_of(straight), weights_of(resumed)
             for name, tensor in mine.items():
                 assert tensor.checksum == theirs[name].checksum, f"update {number} after loading: tensor {name!r} differs"
 
@@ -84,5 +88,5 @@ class PersistenceRules(TrainerSuite):
             backend = self.ready()
             for seed in range(2):
                 backend.update(self.batch(seed=seed), self.objective())
-            results.append({name: tensor.checksum for name, tensor in backend.iter_weights()})
+            results.append({name: tensor.checksum for name, tensor in weights_of(backend).items()})
         assert results[0] == results[1], "two runs with one seed have different weights"

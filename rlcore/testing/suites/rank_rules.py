@@ -17,6 +17,7 @@ from rlcore.contracts.snapshots import Tensor
 from rlcore.host.targets import load_target
 from rlcore.testing.rank_processes import run_ranks
 from rlcore.testing.suites.trainer import TrainerSuite
+from rlcore.testing.weights import handed_out
 
 __all__ = ["RankRules", "train_share"]
 
@@ -71,7 +72,7 @@ def train_share(
 
 def _weights(backend: TrainingBackend) -> dict[str, np.ndarray]:
     """float64 of each tensor."""
-    return {name: _values(tensor) for name, tensor in backend.iter_weights()}
+    return {name: _values(tensor) for name, tensor in handed_out(backend).items()}
 
 
 def _values(tensor: Tensor) -> np.ndarray:

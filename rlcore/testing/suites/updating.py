@@ -12,6 +12,7 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Need, TrainingBackend, Which
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.suites.trainer import TrainerSuite
+from rlcore.testing.weights import weights_of
 
 __all__ = ["UpdateRules"]
 
@@ -174,7 +175,7 @@ class UpdateRules(TrainerSuite):
 
     def checksums(self, backend: TrainingBackend) -> dict[str, int]:
         """Of every weight."""
-        return {name: tensor.checksum for name, tensor in backend.iter_weights()}
+        return {name: tensor.checksum for name, tensor in weights_of(backend).items()}
 
     def stepped(self, batch: TrainBatch, **changes: Any) -> tuple[float, np.ndarray]:
         """Gradient norm of one update and the policy's log probabilities after it."""

@@ -12,13 +12,15 @@ import pytest
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, Which
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeLoss, FakeTraining
+from rlcore.testing.weights import HostSource
+from rlcore.weights.memory import MemoryPublisher
 
 
 @dataclass
@@ -230,29 +232,15 @@ def test_seconds_are_booked_by_what_the_trainer_does_and_its_own_parts_add_up(mo
     parts = iter([{"forward": 100.0}, {"forward": 1.0}, {"forward": 200.0}, {"forward": 2.0, "backward": 0.5}])
     monkeypatch.setattr(trainer, "logprobs", taking(3.0, trainer.logprobs))
     monkeypatch.setattr(trainer, "update", taking(7.0, trainer.update))
-    monkeypatch.setattr(trainer, "iter_weights", taking(11.0, lambda: iter(())))
+    monkeypatch.setattr(trainer, "weight_source", taking(11.0, lambda: HostSource({})))
     monkeypatch.setattr(trainer, "timings", lambda: next(parts))
     made = consumer(trainer, Seeing(), updates_per_batch=2)
     made._account = TimeAccount(lambda: now[0])
     made.update([group(0), group(1)], (), 0)
-    made.snapshot(1, None, 0.1)
+    made.publish(MemoryPublisher(BUCKET_BYTES), 1, None, 0.1)
     seconds = made._account.report("trainer", Role.TRAINER).seconds
     assert seconds == {"idle": 0.0, "log probabilities": 3.0, "training": 14.0, "weights": 11.0}
     assert made.timings == {"forward": 3.0, "backward": 0.5}  # what passed between two steps belongs to none
-
-
-def test_a_snapshot_is_sealed_as_the_run_asks() -> None:
-    trainer = RecordingTrainer()
-    sealed: list[int] = []
-
-    def seal(version: int, *parts: Any) -> Snapshot:
-        sealed.append(version)
-        return Snapshot.of(version, {})
-
-    trainer.iter_weights = lambda: iter(())  # type: ignore[method-assign]
-    made = consumer(trainer, Seeing())
-    Consumer(trainer, made._algorithm, TimeAccount(), seal).snapshot(5, None, 0.1)
-    assert sealed == [5]
 
 
 def test_an_update_without_metrics_is_blamed_on_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:

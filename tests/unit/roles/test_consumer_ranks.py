@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Need, Objective, OptimizerSettings, TrainingContext, Which
+from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Score
 from rlcore.learning.advantages import GroupNorm
 from rlcore.learning.assemble import BatchSettings
@@ -22,6 +22,8 @@ from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeLoss, FakeTraining, FakeTrainingOptions, make_rollout, write_fake_model
 from rlcore.testing.rank_processes import free_rendezvous
+from rlcore.testing.weights import HostSource
+from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 
 class NoObjective:
@@ -62,11 +64,17 @@ class Watching(FakeTraining):
         self.gather(np.zeros(0))  # collective, as in a backend that shards its weights
         return super().probe(token_ids)
 
-    def iter_weights(self) -> Any:
-        for name, tensor in super().iter_weights():
-            self.calls.append(name)
-            self.gather(np.zeros(0))
-            yield name, tensor
+    def weight_source(self) -> HostSource:
+        calls, gather = self.calls, self.gather
+
+        class Gathered(HostSource):
+            def buckets(self, max_bytes: int) -> Any:
+                for bucket in super().buckets(max_bytes):
+                    calls.append(",".join(bucket))
+                    gather(np.zeros(0))
+                    yield bucket
+
+        return Gathered(super().weight_source().tensors)
 
 
 def groups(count: int) -> list[Group]:
@@ -152,12 +160,15 @@ def test_all_ranks_take_the_same_steps_where_a_share_is_empty(folder: Path) -> N
     assert answers[0][0] == answers[1][0]
 
 
-def test_the_others_attend_a_snapshot_with_the_same_calls(folder: Path) -> None:
+def test_ranks_without_a_publisher_make_the_same_calls(folder: Path) -> None:
     ids = np.array([3, 5, 4], np.int32)
 
     def act(consumer: Consumer, trainer: Watching) -> tuple[Any, list[str]]:
-        first = trainer.data_parallel[0] == 0
-        return consumer.snapshot(3, ids, 1e-4) if first else consumer.attend_snapshot(3, ids), trainer.calls
+        publisher = MemoryPublisher(16) if trainer.data_parallel[0] == 0 else None
+        consumer._bucket_bytes = 16
+        consumer.publish(publisher, 3, ids, 1e-4)
+        receiver = publisher and MemoryReceiver("p", publisher, lambda: None)
+        return receiver and receiver.newer_than(2), trainer.calls
 
     (snapshot, calls), *others = on_ranks(folder, 3, act)
     snapshot.verify()
@@ -172,9 +183,8 @@ def test_weights_that_diverged_are_refused_on_every_rank(folder: Path) -> None:
 
     def act(consumer: Consumer, trainer: Watching) -> list[str]:
         trainer.policy = type(trainer.policy)(trainer.policy.last * np.nan, trainer.policy.pair)
-        take = partial(consumer.snapshot, tolerance=1e-4) if trainer.data_parallel[0] == 0 else consumer.attend_snapshot
         with pytest.raises(RunError, match="weights of version 3 give log probabilities that are not finite"):
-            take(3, ids)
+            consumer.publish(MemoryPublisher(BUCKET_BYTES) if trainer.data_parallel[0] == 0 else None, 3, ids, 1e-4)
         trainer.gather(np.zeros(0))
         return trainer.calls
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
 from rlcore.runtime.feed import SequentialFeed
+from rlcore.testing.weights import publish
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 
@@ -82,7 +84,7 @@ def feed_of(recorder: Recorder, *, colocated: bool) -> SequentialFeed:
         def reports(self) -> list[Any]:
             return []
 
-    publisher = MemoryPublisher()
+    publisher = MemoryPublisher(BUCKET_BYTES)
     ends = [publisher, MemoryReceiver("p", publisher, lambda: None)]
     parts: list[Any] = [Coordinator(), recorder, None, Evaluator(), *ends, 4, Watch(), lambda note: None]
     feed = SequentialFeed(*parts)
@@ -93,7 +95,7 @@ def feed_of(recorder: Recorder, *, colocated: bool) -> SequentialFeed:
 def two_updates(recorder: Recorder, *, colocated: bool) -> list[str]:
     feed = feed_of(recorder, colocated=colocated)
     for version in (0, 1):
-        feed.publish(Snapshot.of(version, {}))
+        feed.publish(partial(publish, snapshot=Snapshot.of(version, {})))
         if version == 1:
             feed.evaluate(1)
         assert feed.next_batch() is not None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot
 from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
@@ -18,6 +19,7 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
 from rlcore.schedule import Coordinator, ScheduleSettings, TimeAccount
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.testing.weights import publish
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content="?"),)) for index in range(3))
@@ -52,7 +54,7 @@ def feed(tmp_path: Path) -> Iterator[ThreadedFeed]:
         model=str(write_fake_model(tmp_path / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64
     )
     sampling, account = Sampling(max_new_tokens=4), TimeAccount()
-    publisher = MemoryPublisher()
+    publisher = MemoryPublisher(BUCKET_BYTES)
     made = ThreadedFeed(
         Coordinator(ScheduleSettings(prompts=3, train_batch_size=3, n_sampled=2, buffer_limit=9, episodes=1, max_staleness=1)),
         Producer("p", FakeInference(context), FakeTokenizer(), OneJudge(), account),
@@ -70,7 +72,7 @@ def feed(tmp_path: Path) -> Iterator[ThreadedFeed]:
 
 def test_a_version_is_evaluated_once_however_many_requests_it_answers(feed: ThreadedFeed) -> None:
     """The requests of steps 9 and 12 both find version 12, as they do where training is ahead of the producer."""
-    feed.publish(snapshot(12))
+    feed.publish(partial(publish, snapshot=snapshot(12)))
     feed.evaluate(9)
     feed.evaluate(12)
     assert [step for step, _ in feed.take_evaluations(wait=True)] == [12]
@@ -79,9 +81,9 @@ def test_a_version_is_evaluated_once_however_many_requests_it_answers(feed: Thre
 
 
 def test_a_newer_version_is_evaluated_again(feed: ThreadedFeed) -> None:
-    feed.publish(snapshot(12))
+    feed.publish(partial(publish, snapshot=snapshot(12)))
     feed.evaluate(12)
     first = feed.take_evaluations(wait=True)
-    feed.publish(snapshot(13))
+    feed.publish(partial(publish, snapshot=snapshot(13)))
     feed.evaluate(13)
     assert [step for step, _ in [*first, *feed.take_evaluations(wait=True)]] == [12, 13]

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingContext
-from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Group, Message, Prompt, Request, RewardInput, Rollout, Sampling, Segment
 from rlcore.learning import BatchSettings, assemble_batch, assemble_rewards, run_estimator
@@ -24,6 +23,7 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
+from rlcore.testing.weights import snapshot_of
 
 LETTERS = "abcd"
 SAMPLES = 8
@@ -53,7 +53,7 @@ def learn(folder: Path, updates: int, in_flight: InFlight = InFlight.FINISH, gol
         rewards = assemble_rewards(groups, settings)
         batch = assemble_batch(groups, run_estimator("fake", estimator, rewards), settings, version=version)
         trainer.update(batch, objective=None)  # type: ignore[arg-type]
-        update_engine(engine, Snapshot.of(version + 1, dict(trainer.iter_weights())))
+        update_engine(engine, snapshot_of(version + 1, trainer))
         means.append(float(rewards.rewards.mean()))
     return means
 

@@ -38,6 +38,7 @@ from rlcore.testing.plugin_folder import PluginFolder
 from rlcore.testing.policy import LAST, PAIR
 from rlcore.testing.records import make_request, make_rollout, make_train_batch
 from rlcore.testing.sampling import draw, noise_stream
+from rlcore.testing.weights import weights_of
 
 
 def engine(folder: Path, **options: object) -> FakeInference:
@@ -252,7 +253,7 @@ def faulty_trainer(folder: Path, fault: str) -> FaultyTraining:
 
 def test_trainers_with_faults(tmp_path: Path) -> None:
     batch = make_train_batch([make_rollout([3, 4], [5, 0])], [1.0])
-    assert [name for name, _ in faulty_trainer(tmp_path, "drops").iter_weights()] == [LAST]
+    assert list(weights_of(faulty_trainer(tmp_path, "drops"))) == [LAST]
     dies, nan = faulty_trainer(tmp_path, "dies"), faulty_trainer(tmp_path, "nan")
     for trainer in (dies, nan):
         assert np.isfinite(trainer.update(batch, PlainObjective())["loss"])

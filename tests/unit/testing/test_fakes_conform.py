@@ -11,7 +11,6 @@ from zoo_backends import HandsOutOnRankZero
 from zoo_updates import WritesInPlace
 
 from rlcore.contracts.interfaces import InferenceContext, TrainingBackend, TrainingContext
-from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.testing import (
     AdvantageSuite,
@@ -26,6 +25,7 @@ from rlcore.testing import (
     update_engine,
     write_fake_model,
 )
+from rlcore.testing.weights import snapshot_of
 
 
 class TestFakeReward(FakeRewardSuite):
@@ -84,7 +84,7 @@ def test_score_of_the_engine_equals_the_probe_of_the_trainer(tmp_path: Path) -> 
     suite = TestAdamTrainer()
     trainer = suite.ready(model=model)
     trainer.update(suite.batch(), suite.objective())
-    update_engine(engine, Snapshot.of(1, dict(trainer.iter_weights())))
+    update_engine(engine, snapshot_of(1, trainer))
     sequence = np.array([3, 5, 6, 7, 4])
     assert np.array_equal(engine.score(sequence), trainer.probe(sequence))
 

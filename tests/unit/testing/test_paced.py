@@ -29,6 +29,7 @@ from rlcore.testing import (
 )
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.paced import PacedInference, PacedInferenceOptions, PacedTraining, PacedTrainingOptions, response_tokens
+from rlcore.testing.weights import weights_of
 
 CHARACTERS = "abcdefgh"
 VOCABULARY = len(FakeTokenizer(CHARACTERS))
@@ -233,7 +234,7 @@ def trainer(model: str) -> PacedTraining:
 
 
 def last(backend: TrainingBackend) -> np.ndarray:
-    return next(tensor.data for name, tensor in backend.iter_weights() if name == "last.weight")
+    return weights_of(backend)["last.weight"].data
 
 
 def test_a_step_takes_its_time_and_moves_the_weights(model: str, clock: Time) -> None:

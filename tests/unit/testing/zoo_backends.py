@@ -18,6 +18,7 @@ from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
 from rlcore.testing.faulty import FaultyInferenceOptions
 from rlcore.testing.sampling import noise_stream
+from rlcore.testing.weights import HostSource
 
 # --- inference ---------------------------------------------------------------------------------------------------------
 
@@ -189,22 +190,37 @@ class OffByOne(FakeTraining):
         return np.roll(super().logprobs(batch, which), 1)
 
 
-class PublishesLiveWeights(FakeTraining):
-    """The published arrays are the live ones, updated in place."""
+class HandsOutTheFirst(FakeTraining):
+    """Its source is made once, and never again."""
 
-    def setup(self, context: Any) -> None:
-        super().setup(context)
-        self.live = {name: np.array(array) for name, array in self.policy.arrays().items()}
+    first: HostSource | None = None
 
-    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
-        metrics = super().update(batch, objective)
-        for name, array in self.policy.arrays().items():
-            self.live[name][:] = array
-        return metrics
+    def weight_source(self) -> HostSource:
+        self.first = self.first or super().weight_source()
+        return self.first
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        for name, array in self.live.items():
-            yield name, Tensor(dtype="float32", shape=array.shape, data=array)
+
+class OneBucket(FakeTraining):
+    """All tensors at once, whatever may be in a bucket."""
+
+    def weight_source(self) -> HostSource:
+        class Whole(HostSource):
+            def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+                yield self.tensors
+
+        return Whole(super().weight_source().tensors)
+
+
+class AnnouncesAnotherOrder(FakeTraining):
+    """Its manifest is not what comes."""
+
+    def weight_source(self) -> HostSource:
+        class Turned(HostSource):
+            def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+                for name in list(self.tensors)[1:]:
+                    yield {name: self.tensors[name]}
+
+        return Turned(super().weight_source().tensors)
 
 
 class ForgetsMoments(FakeTraining):
@@ -305,19 +321,24 @@ class DriftsElsewhere(FakeTraining):
 class HandsOutAnother(FakeTraining):
     """Rank 1 trains alike, and hands out what it does not have."""
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in super().iter_weights():
-            yield name, replace(tensor, data=tensor.data + np.float32(1e-6 * self.ranks.rank))
+    def weight_source(self) -> HostSource:
+        moved = np.float32(1e-6 * self.ranks.rank)
+        return HostSource({name: replace(tensor, data=tensor.data + moved) for name, tensor in self.policy.tensors()})
 
 
 class HandsOutOnRankZero(FakeTraining):
     """No bug: weights are gathered to rank 0, and the others have none to hand out."""
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in super().iter_weights():
-            self.gather(np.zeros(1))
-            if self.ranks.rank == 0:
-                yield name, tensor
+    def weight_source(self) -> HostSource:
+        gather, rank = self.gather, self.ranks.rank
+
+        class Gathered(HostSource):
+            def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+                for bucket in super().buckets(max_bytes):
+                    gather(np.zeros(1))
+                    yield bucket if rank == 0 else {}
+
+        return Gathered(super().weight_source().tensors)
 
 
 class ReturnsBeforeItIsSaved(FakeTraining):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit_weights import tensor
+from rlcore.weights.manifest import Follower, Manifest, write_tensors
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
 from rlcore.weights import manifest as module
-from rlcore.weights.manifest import Follower, Manifest, write_tensors
 
 SHAPES = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), max_size=5)
 DTYPES = st.sampled_from([("float32", np.float32), ("bfloat16", np.uint16), ("float16", np.float16), ("int8", np.int8)])

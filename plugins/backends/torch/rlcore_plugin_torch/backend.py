@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, RunError, Tensor, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore.api import Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore_plugin_torch import CAPABILITIES
 from rlcore_plugin_torch.loading import check_context, load_model, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
@@ -19,7 +19,7 @@ from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.weights import save_checkpoint, tensors
+from rlcore_plugin_torch.weights import TorchSource, save_checkpoint
 
 __all__ = ["TorchBackend"]
 
@@ -102,10 +102,9 @@ class TorchBackend(TrainingBackend):
         """The arrays of all ranks, by rank."""
         return self.ranks.gather(values)
 
-    def iter_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Copies, in the precision that the forward computes with; none on ranks above 0, whose model is the same."""
-        if self.ranks.rank == 0:
-            yield from tensors(self.policy.model, self.dtype)
+    def weight_source(self) -> TorchSource:
+        """The weights in the precision that the forward computes with; the same on every rank, so that nothing is gathered."""
+        return TorchSource(self.policy.model, self.dtype)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rlcore.api import Tensor
+from rlcore.api import Tensor, TensorInfo, WeightsManifest, WeightSource
+from rlcore.api.weights import grouped
 
-__all__ = ["named_weights", "save_checkpoint", "tensors"]
+__all__ = ["TorchSource", "TorchTensor", "named_weights", "save_checkpoint"]
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -27,12 +29,40 @@ def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {name: kept[name] for name in state if name in kept}
 
 
-def tensors(model: PreTrainedModel, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) one at a time, floating-point ones as ``dtype``; each is a copy of its own that later training does not touch."""
-    for name, weight in named_weights(model).items():
-        wanted = dtype if weight.is_floating_point() else weight.dtype
-        value = weight.detach().to(device="cpu", dtype=wanted, copy=True).contiguous()
-        yield name, Tensor(dtype=str(wanted).removeprefix("torch."), shape=tuple(value.shape), data=_array(value))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchTensor(Tensor):
+    """A weight of the policy where it is; ``data`` is a torch tensor, and what travels is ``dtype``."""
+
+    data: torch.Tensor  # type: ignore[assignment]
+
+    def copy_to(self, memory: np.ndarray) -> None:
+        """Cast and copied from its device in one go."""
+        torch.from_numpy(memory).view(getattr(torch, self.dtype)).view(self.shape).copy_(self.data)
+
+
+class TorchSource(WeightSource):
+    """The weights of a model as they stand, floating-point ones as ``dtype``; no copy is made here."""
+
+    def __init__(self, model: PreTrainedModel, dtype: torch.dtype) -> None:
+        self._tensors = {
+            name: TorchTensor(
+                dtype=str(dtype if weight.is_floating_point() else weight.dtype).removeprefix("torch."),
+                shape=tuple(weight.shape),
+                data=weight.detach(),
+            )
+            for name, weight in named_weights(model).items()
+        }
+
+    def manifest(self) -> WeightsManifest:
+        """See WeightSource."""
+        infos = (TensorInfo(name=name, dtype=tensor.dtype, shape=tensor.shape) for name, tensor in self._tensors.items())
+        return WeightsManifest(tensors=tuple(infos))
+
+    def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
+        """See WeightSource."""
+        names = list(self._tensors)
+        for places in grouped([info.nbytes for info in self.manifest().tensors], max_bytes):
+            yield {names[place]: self._tensors[names[place]] for place in places}
 
 
 def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
@@ -47,9 +77,3 @@ def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype) ->
     config = json.loads(path.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def _array(value: torch.Tensor) -> np.ndarray:
-    if value.dtype == torch.bfloat16:
-        return value.view(torch.int16).numpy().view(np.uint16)
-    return value.numpy()

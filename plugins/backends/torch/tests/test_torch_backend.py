@@ -30,8 +30,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, Snapshot, TrainBatch, TrainingContext, Which
+from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, Which
 from rlcore.learning import ClippedSurrogate, PolicyObjective
+from rlcore.testing.weights import snapshot_of, weights_of
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 SIZES: dict[str, Any] = {
@@ -93,7 +94,7 @@ TEMPERATURES = {"one": (0.7, 0.7, 0.7), "mixed": (0.7, 1.6, 1.0)}
 
 
 def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
-    return {name: tensor.data for name, tensor in backend.iter_weights()}
+    return {name: tensor.data for name, tensor in weights_of(backend).items()}
 
 
 def naive_logprobs(folder: Path, data: TrainBatch) -> list[float]:
@@ -159,7 +160,7 @@ def test_one_step_equals_adamw_written_by_hand(folder: Path, temperatures: str) 
 def test_weights_are_those_that_save_pretrained_writes(folder: Path, tmp_path: Path) -> None:
     backend = started(folder)
     backend.update(batch(), OBJECTIVE)
-    sent = dict(backend.iter_weights())
+    sent = weights_of(backend)
     AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
     assert set(sent) == set(load_file(tmp_path / "theirs" / "model.safetensors"))
     backend.save_model(tmp_path / "ours")
@@ -172,7 +173,7 @@ def test_weights_are_those_that_save_pretrained_writes(folder: Path, tmp_path: P
 
 def test_a_snapshot_does_not_move_with_training(folder: Path) -> None:
     backend = started(folder)
-    snapshot = Snapshot.of(0, dict(backend.iter_weights()))
+    snapshot = snapshot_of(0, backend)
     backend.update(batch(), OBJECTIVE)
     snapshot.verify()
     assert any(not np.array_equal(snapshot.tensors[name].data, data) for name, data in weights(backend).items())
@@ -234,7 +235,7 @@ def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_pat
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(exact, abs=0.3)
     metrics = backend.update(batch(), OBJECTIVE)
     assert np.isfinite(list(metrics.values())).all()
-    for name, tensor in backend.iter_weights():
+    for name, tensor in weights_of(backend).items():
         assert (tensor.dtype, tensor.data.dtype) == ("bfloat16", np.uint16)
         master = backend.policy.model.state_dict()[name].cpu()
         assert master.dtype == torch.float32

@@ -209,6 +209,8 @@ class RayCrew(Crew):
         self._pending = self._schedule.next_batch.remote(self._version)
         self._order, self._groups, self._trained = None, [], order
         self._gathered.trained([trained, *others])
+        for note in trained.notes:
+            self._say(f"warning: {note}")
         return Update(
             version=self._version,
             figures={**trained.figures, **self._gathered.figures()},

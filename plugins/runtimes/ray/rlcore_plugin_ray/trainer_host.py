@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import ray
 
-from rlcore.api import ConfigError, Group, Snapshot, WeightsError
+from rlcore.api import ConfigError, Group, WeightsError
 from rlcore.api.runtime import (
     Batch,
     Order,
@@ -23,7 +23,6 @@ from rlcore.api.runtime import (
     TimeAccount,
     WorkerTime,
     batch_figures,
-    blaming,
     make_consumer,
     make_publisher,
     probe_sequence,
@@ -39,13 +38,14 @@ __all__ = ["Trained", "TrainerHost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """What a rank says of an update: where its seconds went; rank 0 also the figures, the rows of the rollout log, and ``timings``: seconds
-    inside the backend since the start, by part."""
+    """What a rank says of an update: where its seconds went; rank 0 also the figures, the rows of the rollout log, ``timings``: seconds
+    inside the backend since the start, by part, and ``notes``: whom the weights wait for no more."""
 
     time: WorkerTime
     figures: Mapping[str, float] = field(default_factory=dict)
     rollouts: tuple[Mapping[str, Any], ...] = ()
     timings: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class TrainerHost:
@@ -59,6 +59,7 @@ class TrainerHost:
         self._waiting = ExitStack()
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
+        self._notes: list[str] = []
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=2)  # of this batch and of the next
 
     def rendezvous(self, port: int | None) -> str:
@@ -78,13 +79,12 @@ class TrainerHost:
         """Load the model and meet the other ranks. Rank 0 returns the address of its weights."""
         self._plan = plan = self._shipment.open(f"trainer rank {self._rank}")
         schedule = schedule_settings(plan, prompts)
-        self._consumer = make_consumer(
-            plan, schedule, self._account, self._closing, rank=self._rank, rendezvous=rendezvous, seal=Snapshot.sealed_late
-        )
+        self._consumer = make_consumer(plan, schedule, self._account, self._closing, rank=self._rank, rendezvous=rendezvous)
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         if self._rank:
             return None
         self._publisher, address = make_publisher(plan, self._closing, device=self._device(), on_failure=self._transfer_failed)
+        self._publisher.on_drop = self._notes.append
         return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
@@ -97,14 +97,9 @@ class TrainerHost:
         self._waiting.enter_context(self._account.span("waiting for data"))
 
     def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
-        """Seal the weights as they stand and offer them."""
+        """Offer the weights as they stand."""
         wanted = probe_ids if self._plan.config.weights.probe else None
-        if self._publisher is None:
-            self._consumer.attend_snapshot(version, wanted)
-        else:
-            snapshot = self._consumer.snapshot(version, wanted, self._tolerance)
-            with blaming(self._publisher.who, f"publishing version {version}"):
-                self._publisher.publish(snapshot)
+        self._consumer.publish(self._publisher, version, wanted, self._tolerance)
 
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
         """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
@@ -126,7 +121,12 @@ class TrainerHost:
             figures={**batch_figures(batch), **metrics},
             rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
             timings=dict(self._consumer.timings),
+            notes=self._take_notes(),
         )
+
+    def _take_notes(self) -> tuple[str, ...]:
+        notes, self._notes[:] = tuple(self._notes), []
+        return notes
 
     def save(self, folder: Path) -> None:
         """``model/`` and ``trainer/`` below a folder that every rank sees."""

@@ -19,8 +19,8 @@ import numpy as np
 import ray
 import torch
 
-from rlcore.api import Snapshot, WeightsError
-from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, Follower, Manifest, OnFailure, WeightTransfer, write_tensors
+from rlcore.api import WeightsError
+from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, HostLayout, HostVersion, OnFailure, WeightTransfer
 from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
 from rlcore_plugin_ray.weights_group import WeightsGroup
 
@@ -39,7 +39,7 @@ class _Word:
     version: int
     group: str
     ranks: dict[str, int]
-    manifest: bytes
+    layout: bytes
     checksums: np.ndarray
 
 
@@ -58,18 +58,16 @@ def _broadcast(flat: np.ndarray, start: int, group: WeightsGroup) -> int:
 class CollectivePublisher(BackgroundPublisher):
     """Publisher by broadcast; see the module. Call ``left`` for every death."""
 
-    def __init__(self, deadline: float, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
+    def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None, *, device: str = "cpu") -> None:
         self._changed = threading.Condition()
         self._device = device
         self._board = make_board()
         self._ask = Ask(self._board, "the trainer", deadline)
-        self._flat = np.zeros(0, np.uint8)
-        self._ready_word: tuple[Manifest, np.ndarray] | None = None
-        self._newest: Snapshot | None = None
+        self._sealed: tuple[HostVersion, np.ndarray] | None = None
         self._group: tuple[frozenset[str], WeightsGroup] | None = None
         self._number = -1
         self._sent: dict[str, int] = {}
-        super().__init__(deadline, on_failure)
+        super().__init__(deadline, bucket_bytes, on_failure)
         self._watcher = threading.Thread(target=self._watch_forever, name="weights-newcomers", daemon=True)
         self._watcher.start()
 
@@ -95,34 +93,26 @@ class CollectivePublisher(BackgroundPublisher):
     def _send_again(self) -> None:
         """Unless a newer version is on its way, which asks who is here when it begins."""
         with self._changed:
-            if self._waiting is None and not self._closed and self._newest is not None and self._newest.version == self._published:
+            if self._waiting is None and not self._closed and self._newest is not None and self._newest.layout.version == self._published:
                 self._waiting = self._newest
                 self._changed.notify_all()
 
-    def _send(self, snapshot: Snapshot) -> None:
-        self._newest = snapshot
-        if self._ready_word is None or self._ready_word[0].version != snapshot.version:
-            self._ready_word = self._written(snapshot)
+    def _send(self, held: HostVersion) -> None:
+        layout = held.layout
+        if self._sealed is None or self._sealed[0] is not held:
+            self._sealed = (held, layout.seal(held.memory.flat, range(len(layout.offsets))))
         while not self._closed:
             members: dict[str, str] = self._ask.now("members")
-            targets = sorted(token for token in members if self._sent.get(token, -1) < snapshot.version)
+            targets = sorted(token for token in members if self._sent.get(token, -1) < layout.version)
             if not targets:
                 return
-            if self._sent_to(targets, snapshot.version, *self._ready_word):
+            if self._sent_to(targets, held, self._sealed[1]):
                 self._sent = {token: version for token, version in self._sent.items() if token in members}
-                self._sent |= dict.fromkeys(targets, snapshot.version)
+                self._sent |= dict.fromkeys(targets, layout.version)
 
-    def _written(self, snapshot: Snapshot) -> tuple[Manifest, np.ndarray]:
-        manifest = Manifest.of(snapshot)
-        if len(self._flat) < manifest.size:
-            self._flat = np.zeros(manifest.size, np.uint8)
-        checksums = np.zeros(len(manifest.sealed), np.uint64)
-        for _ in write_tensors(snapshot, manifest, self._flat, checksums):
-            pass
-        return manifest, checksums
-
-    def _sent_to(self, targets: list[str], version: int, manifest: Manifest, checksums: np.ndarray) -> bool:
+    def _sent_to(self, targets: list[str], held: HostVersion, checksums: np.ndarray) -> bool:
         """One attempt; False where the group broke and another set of receivers is here now. WeightsError at the deadline."""
+        version = held.layout.version
         known = self._group is not None and self._group[0] == frozenset(targets)
         if not known:
             self._drop_group()
@@ -131,26 +121,27 @@ class CollectivePublisher(BackgroundPublisher):
         group = self._group[1]
         ranks = {token: rank for rank, token in enumerate(targets, 1)}
         self._number += 1
-        self._ask.now("post", self._number, _Word(version, group.name, ranks, manifest.to_bytes(), checksums))
+        self._ask.now("post", self._number, _Word(version, group.name, ranks, held.layout.to_bytes(), checksums))
         missing = self._ask.now("gathered", self._number, targets, self._deadline, waits=self._deadline)
         if missing:
             raise self._standstill(version, sorted(missing.values()))
         broke, reached, began = "a receiver left before the transfer began", 0, time.monotonic()
         if missing is not None:
-            broke, reached, began = self._broadcast_all(group, None if known else len(targets) + 1, manifest.size)
+            flat = held.memory.flat[: held.layout.size]
+            broke, reached, began = self._broadcast_all(group, None if known else len(targets) + 1, flat)
         if broke:
             self._broken(version, targets, reached, began + self._deadline, broke)
         return not broke and not self._closed
 
-    def _broadcast_all(self, group: WeightsGroup, joins: int | None, size: int) -> tuple[str, int, float]:
+    def _broadcast_all(self, group: WeightsGroup, joins: int | None, flat: np.ndarray) -> tuple[str, int, float]:
         """What broke, "" for nothing; the bytes that were sent; when the last piece began. ``joins``: members of a group to be made."""
         reached, began = 0, time.monotonic()
         try:
             if joins is not None:
                 group.join(0, joins)
-            while reached < size and not self._closed:
+            while reached < len(flat) and not self._closed:
                 began = time.monotonic()
-                reached = _broadcast(self._flat[:size], reached, group)
+                reached = _broadcast(flat, reached, group)
         except RuntimeError as error:
             return str(error), reached, began  # not the exception: its traceback would keep the group's connections open
         return "", reached, began
@@ -184,8 +175,7 @@ class CollectivePublisher(BackgroundPublisher):
 
     def _free(self) -> None:
         self._drop_group()
-        self._flat = np.zeros(0, np.uint8)
-        self._newest = self._ready_word = None
+        self._sealed = None
 
 
 class CollectiveReceiver(BackgroundReceiver):
@@ -213,17 +203,15 @@ class CollectiveReceiver(BackgroundReceiver):
         if rank is None:
             return True
         self._ask.now("here", self._token, self._number)
-        manifest = Manifest.from_bytes(word.manifest)
+        layout = HostLayout.from_bytes(word.layout)
         with self._lock:
-            flat = self._spare if len(self._spare) >= manifest.size else np.zeros(manifest.size, np.uint8)
+            flat = self._spare if len(self._spare) >= layout.size else np.zeros(layout.size, np.uint8)
             self._spare = np.zeros(0, np.uint8)
-        follower = Follower(manifest, flat)
-        self._broke = self._receive(word, rank, flat[: manifest.size], follower)
+        self._broke = self._receive(word, rank, flat[: layout.size])
         if self._broke:
-            self._broke = f"version {word.version}, at {follower.where()} ({self._broke})"
             self._drop_group()
             return True
-        snapshot = follower.whole(word.checksums)
+        snapshot = layout.verified(flat, word.checksums)
         with self._lock:
             self._flats[word.version] = flat
         self._arrived(snapshot)
@@ -244,7 +232,7 @@ class CollectiveReceiver(BackgroundReceiver):
         assert isinstance(word, _Word)
         return word
 
-    def _receive(self, word: _Word, rank: int, flat: np.ndarray, follower: Follower) -> str:
+    def _receive(self, word: _Word, rank: int, flat: np.ndarray) -> str:
         """What broke, "" for nothing."""
         reached = 0
         try:
@@ -254,9 +242,8 @@ class CollectiveReceiver(BackgroundReceiver):
                 self._group.join(rank, len(word.ranks) + 1)
             while reached < len(flat):
                 reached = _broadcast(flat, reached, self._group)
-                follower.follow(reached)
         except RuntimeError as error:
-            return str(error) or type(error).__name__
+            return f"version {word.version}, at {reached / 1e6:.1f} of {len(flat) / 1e6:.1f} MB ({str(error) or type(error).__name__})"
         return ""
 
     def _drop_group(self) -> None:
@@ -283,9 +270,11 @@ class CollectiveTransfer(WeightTransfer):
     dead one, at most until the deadline.
     """
 
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> CollectivePublisher:
+    def publisher(
+        self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None
+    ) -> CollectivePublisher:
         """See WeightTransfer. ``device``: that of the collectives, ``cpu`` (gloo) or ``cuda`` (nccl)."""
-        return CollectivePublisher(deadline, on_failure, device=device)
+        return CollectivePublisher(deadline, bucket_bytes, on_failure, device=device)
 
     def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> CollectiveReceiver:
         """See WeightTransfer."""

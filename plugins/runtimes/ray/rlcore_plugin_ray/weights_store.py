@@ -11,10 +11,11 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import ray
 
-from rlcore.api import Snapshot, WeightsError
-from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, OnFailure, WeightTransfer
+from rlcore.api import WeightsError
+from rlcore.api.weights import BackgroundPublisher, BackgroundReceiver, HostLayout, HostVersion, OnFailure, WeightTransfer
 from rlcore_plugin_ray.weights_board import Ask, BoardAddress, make_board
 
 __all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]
@@ -23,21 +24,22 @@ __all__ = ["StorePublisher", "StoreReceiver", "StoreTransfer"]
 class StorePublisher(BackgroundPublisher):
     """Publisher through the object store; see the module."""
 
-    def __init__(self, deadline: float, on_failure: OnFailure | None = None) -> None:
+    def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
         self._changed = threading.Condition()
         self._board = make_board()
         self._ask = Ask(self._board, "the trainer", deadline)
         self._kept: Any = None
-        super().__init__(deadline, on_failure)
+        super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> BoardAddress:
         """The board; reachable from every node."""
         return BoardAddress(self._board, f"the trainer (process {os.getpid()} on {os.uname().nodename})")
 
-    def _send(self, snapshot: Snapshot) -> None:
-        # The arrays travel beside the pickle, straight into one object; late checksums are taken on the way.
-        kept = ray.put(snapshot)
-        self._ask.now("post", snapshot.version, [kept])
+    def _send(self, held: HostVersion) -> None:
+        layout, flat = held.layout, held.memory.flat
+        checksums = layout.seal(flat, range(len(layout.offsets)))
+        kept = ray.put((layout, checksums, flat[: layout.size]))  # the array travels beside the pickle, straight into one object
+        self._ask.now("post", layout.version, [kept])
         self._kept = kept
 
     def _free(self) -> None:
@@ -63,16 +65,15 @@ class StoreReceiver(BackgroundReceiver):
         if told is None:
             return False  # This end left; or the trainer closed, or died between transfers: others know why.
         self._seen, (kept,) = told
-        snapshot = self._get(kept)
-        if snapshot.version != self._seen:
-            raise WeightsError(f"{self._trainer} announced version {self._seen} and sent version {snapshot.version}")
-        snapshot.verify()
-        self._arrived(snapshot)
+        layout, checksums, flat = self._get(kept)
+        if layout.version != self._seen:
+            raise WeightsError(f"{self._trainer} announced version {self._seen} and sent version {layout.version}")
+        self._arrived(layout.verified(flat, checksums))
         return True
 
-    def _get(self, kept: Any) -> Snapshot:
+    def _get(self, kept: Any) -> tuple[HostLayout, np.ndarray, np.ndarray]:
         try:
-            snapshot: Snapshot = ray.get(kept, timeout=self._deadline)
+            version: tuple[HostLayout, np.ndarray, np.ndarray] = ray.get(kept, timeout=self._deadline)
         except ray.exceptions.GetTimeoutError as error:
             raise WeightsError(
                 f"{self._trainer} put version {self._seen} into the object store, and it did not arrive within {self._deadline:g} s; look "
@@ -80,7 +81,7 @@ class StoreReceiver(BackgroundReceiver):
             ) from error
         except ray.exceptions.ObjectLostError as error:
             raise WeightsError(f"{self._trainer} is gone in the middle of version {self._seen}, or its node is") from error
-        return snapshot
+        return version
 
     def _interrupt(self) -> None:
         self._ask.board.leave.remote(self._token)
@@ -89,9 +90,9 @@ class StoreReceiver(BackgroundReceiver):
 class StoreTransfer(WeightTransfer):
     """The transfer ``object_store``: publisher and receivers are processes of one Ray cluster."""
 
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> StorePublisher:
-        """See WeightTransfer. Snapshots are in host memory, so the device does not matter."""
-        return StorePublisher(deadline, on_failure)
+    def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> StorePublisher:
+        """See WeightTransfer. Objects are in host memory, whatever the trainer's device."""
+        return StorePublisher(deadline, bucket_bytes, on_failure)
 
     def receiver(self, *, name: str, address: BoardAddress, deadline: float, on_news: Callable[[], None]) -> StoreReceiver:
         """See WeightTransfer."""

@@ -59,9 +59,9 @@ def test_every_version_has_its_probe_unless_none_is_wanted(tmp_path: Path, monke
 def test_stale_weights_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """Whole, sealed, and of an older version: a trainer that hands out what it had, an engine that takes nothing and says that it has."""
     first: list[Any] = []
-    weights = FakeTraining.iter_weights
+    source = FakeTraining.weight_source
     if who == "the trainer":
-        monkeypatch.setattr(FakeTraining, "iter_weights", lambda self: iter(first or first.extend(weights(self)) or first))
+        monkeypatch.setattr(FakeTraining, "weight_source", lambda self: (first or first.append(source(self)) or first)[0])
     engine = {"name": "faulty", "options": {"fault": "stale"}} if who == "the engine" else {}
     monkeypatch.setattr(driver_inbox, "_CAUSE_SECONDS", 0.01)  # no death stands behind it
     _, outcome = run(tmp_path, monkeypatch, "-i", "2", inference=engine)

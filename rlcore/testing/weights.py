@@ -1,0 +1,75 @@
+"""Weights in tests: a source of arrays that are in host memory, and what any trainer hands out, collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rlcore.contracts.interfaces import TrainingBackend
+from rlcore.contracts.snapshots import (
+    BUCKET_BYTES,
+    Probe,
+    Snapshot,
+    Tensor,
+    TensorInfo,
+    WeightsKind,
+    WeightsManifest,
+    WeightSource,
+    grouped,
+)
+from rlcore.contracts.transport import Publisher
+from rlcore.weights.host_layout import HostLayout
+
+__all__ = ["HostSource", "handed_out", "publish", "snapshot_of", "weights_of"]
+
+
+class HostSource(WeightSource):
+    """A source of tensors in host memory, by name, as a numpy trainer has them."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], kind: WeightsKind = WeightsKind.FULL, extra: Mapping[str, str] | None = None) -> None:
+        self.tensors = dict(tensors)
+        self._kind, self._extra = kind, dict(extra or {})
+
+    def manifest(self) -> WeightsManifest:
+        """What ``buckets`` yields."""
+        infos = [TensorInfo(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape)) for name, tensor in self.tensors.items()]
+        return WeightsManifest(tensors=tuple(infos), kind=self._kind, extra=self._extra)
+
+    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+        """The tensors in order."""
+        names = list(self.tensors)
+        for places in grouped([tensor.data.nbytes for tensor in self.tensors.values()], max_bytes):
+            yield {names[place]: self.tensors[names[place]] for place in places}
+
+
+def weights_of(backend: TrainingBackend, bucket_bytes: int = BUCKET_BYTES) -> dict[str, Tensor]:
+    """Every tensor that a trainer hands out, copied into host memory, checked against its manifest."""
+    return dict(snapshot_of(0, backend, bucket_bytes=bucket_bytes).tensors)
+
+
+def snapshot_of(version: int, backend: TrainingBackend, probe: Probe | None = None, *, bucket_bytes: int = BUCKET_BYTES) -> Snapshot:
+    """The weights of a trainer as a producer holds them once they have arrived."""
+    source = backend.weight_source()
+    layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
+    memory = np.zeros(layout.size, np.uint8)
+    layout.fill(source, memory, bucket_bytes)
+    return layout.verified(memory, layout.seal(memory, range(len(layout.offsets))))
+
+
+def handed_out(backend: TrainingBackend) -> dict[str, Tensor]:
+    """What this rank hands out, copied: all of it on rank 0, on the others as much as they have."""
+    source, copied = backend.weight_source(), {}
+    infos = {info.name: info for info in source.manifest().tensors}
+    for bucket in source.buckets(BUCKET_BYTES):
+        for name, tensor in bucket.items():
+            memory = np.zeros(infos[name].nbytes, np.uint8)
+            tensor.copy_to(memory)
+            data = memory.view(infos[name].carrier).reshape(tensor.shape)
+            copied[name] = Tensor(dtype=tensor.dtype, shape=tuple(tensor.shape), data=data)
+    return copied
+
+
+def publish(publisher: Publisher, snapshot: Snapshot) -> None:
+    """Publish what a snapshot holds, as if a trainer had it."""
+    publisher.publish(snapshot.version, HostSource(snapshot.tensors, snapshot.kind, snapshot.extra), snapshot.probe)

@@ -1,0 +1,141 @@
+"""One version in the memory of a host: where each tensor lies, and how it is filled, sealed, verified and read.
+
+Every transfer through host memory uses it, so that damage, dtypes and probes are treated alike. It knows nothing of how bytes travel.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import (
+    Probe,
+    Snapshot,
+    Tensor,
+    TensorInfo,
+    WeightsKind,
+    WeightsManifest,
+    WeightSource,
+    compare_checksums,
+    grouped,
+    tensor_hasher,
+)
+
+__all__ = ["HostLayout"]
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLayout:
+    """Tensors one after the other, each on a boundary of 64 bytes: tensor ``i`` begins at byte ``offsets[i]``; ``size`` bytes in all."""
+
+    version: int
+    manifest: WeightsManifest
+    probe: Probe | None
+    offsets: tuple[int, ...] = field(init=False)
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        offsets, size = [], 0
+        for tensor in self.manifest.tensors:
+            offsets.append(size)
+            size += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+        object.__setattr__(self, "offsets", tuple(offsets))
+        object.__setattr__(self, "size", size)
+
+    def to_bytes(self) -> bytes:
+        """JSON, UTF-8."""
+        tensors = [[tensor.name, tensor.dtype, tensor.shape] for tensor in self.manifest.tensors]
+        fields = {"version": self.version, "tensors": tensors, "kind": self.manifest.kind, "extra": dict(self.manifest.extra)}
+        return json.dumps({**fields, "probe": _plain(self.probe)}).encode()
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> HostLayout:
+        """What ``to_bytes`` wrote; WeightsError for anything else."""
+        try:
+            fields = json.loads(text)
+            infos = tuple(TensorInfo(name=name, dtype=dtype, shape=tuple(shape)) for name, dtype, shape in fields["tensors"])
+            manifest = WeightsManifest(tensors=infos, kind=WeightsKind(fields["kind"]), extra=fields["extra"])
+            return cls(version=fields["version"], manifest=manifest, probe=_probe(fields["probe"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise WeightsError(f"the list of tensors of a version arrived damaged: {error}") from error
+
+    def fill(self, source: WeightSource, memory: np.ndarray, bucket_bytes: int) -> None:
+        """Copy every tensor of the source into ``memory`` uint8[at least size]; WeightsError for what is not as its manifest says."""
+        places = {tensor.name: place for place, tensor in enumerate(self.manifest.tensors)}
+        for bucket in source.buckets(bucket_bytes):
+            for name, tensor in bucket.items():
+                place = places.pop(name, None)
+                if place is None:
+                    raise self._wrong(name, "was handed out twice, or is not in its manifest")
+                info = self.manifest.tensors[place]
+                if (tensor.dtype, tuple(tensor.shape)) != (info.dtype, info.shape):
+                    raise self._wrong(name, f"is {tensor.dtype}{list(tensor.shape)}, its manifest says {info.dtype}{list(info.shape)}")
+                tensor.copy_to(self._bytes(memory, place))
+        if places:
+            raise self._wrong(next(iter(places)), f"is in its manifest and was not handed out ({len(places)} missing)")
+
+    def buckets(self, bucket_bytes: int) -> list[range]:
+        """Runs of tensors of at most so many bytes, or of one that is larger: what is sealed and verified at a time."""
+        return grouped([tensor.nbytes for tensor in self.manifest.tensors], bucket_bytes)
+
+    def seal(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        """uint64[places]: the checksums of these tensors as they lie in ``memory``."""
+        checksums = []
+        for place in places:
+            info = self.manifest.tensors[place]
+            hasher = tensor_hasher(info.dtype, info.shape)
+            hasher.update(self._bytes(memory, place).data)
+            checksums.append(hasher.intdigest())
+        return np.array(checksums, np.uint64)
+
+    def verify(self, memory: np.ndarray, places: Sequence[int], sealed: np.ndarray) -> None:
+        """Raise WeightsError, naming the tensor, if the bytes of these places have other checksums than uint64[places], their sender's."""
+        names = [self.manifest.tensors[place].name for place in places]
+        found = dict(zip(names, self.seal(memory, places).tolist(), strict=True))
+        compare_checksums(self.snapshot(memory, dict(zip(names, sealed.tolist(), strict=True)), places), found)
+
+    def verified(self, memory: np.ndarray, checksums: np.ndarray) -> Snapshot:
+        """The whole version as read-only views of ``memory``; WeightsError, naming the tensor, for bytes that are not those uint64[tensors]
+        were taken of."""
+        self.verify(memory, range(len(self.offsets)), checksums)
+        names = [tensor.name for tensor in self.manifest.tensors]
+        return self.snapshot(memory, dict(zip(names, checksums.tolist(), strict=True)))
+
+    def snapshot(self, memory: np.ndarray, checksums: Mapping[str, int], places: Sequence[int] | None = None) -> Snapshot:
+        """The tensors of these places, of all if None, as read-only views of ``memory``; not verified."""
+        tensors = {}
+        for place in range(len(self.offsets)) if places is None else places:
+            info = self.manifest.tensors[place]
+            data = self._bytes(memory, place).view(info.carrier).reshape(info.shape)
+            data.flags.writeable = False
+            tensors[info.name] = Tensor(dtype=info.dtype, shape=info.shape, data=data)
+        kind, extra = self.manifest.kind, self.manifest.extra
+        return Snapshot(version=self.version, tensors=tensors, checksums=dict(checksums), probe=self.probe, kind=kind, extra=extra)
+
+    def _bytes(self, memory: np.ndarray, place: int) -> np.ndarray:
+        start = self.offsets[place]
+        return memory[start : start + self.manifest.tensors[place].nbytes]
+
+    def _wrong(self, name: str, what: str) -> WeightsError:
+        return WeightsError(f"tensor {name!r} of version {self.version}, as the training backend hands it out, {what}")
+
+
+def _plain(probe: Probe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    arrays = {name: [array.dtype.str, array.tolist()] for name, array in (("ids", probe.token_ids), ("logprobs", probe.logprobs))}
+    return {**arrays, "tolerance": probe.tolerance}
+
+
+def _probe(plain: dict[str, Any] | None) -> Probe | None:
+    if plain is None:
+        return None
+    ids, logprobs = (np.array(values, dtype) for dtype, values in (plain["ids"], plain["logprobs"]))
+    return Probe(token_ids=ids, logprobs=logprobs, tolerance=plain["tolerance"])
