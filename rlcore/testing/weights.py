@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from unittest import mock
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from rlcore.contracts.snapshots import (
 from rlcore.contracts.transport import Publisher
 from rlcore.weights.host_layout import HostLayout
 
-__all__ = ["HostSource", "handed_out", "publish", "snapshot_of", "weights_of"]
+__all__ = ["HostSource", "handed_out", "mis_sealing", "publish", "snapshot_of", "weights_of"]
 
 
 class HostSource(WeightSource):
@@ -55,6 +57,19 @@ def snapshot_of(version: int, backend: TrainingBackend, probe: Probe | None = No
     memory = np.zeros(layout.size, np.uint8)
     layout.fill(source, memory, bucket_bytes)
     return layout.verified(memory, layout.seal(memory, range(len(layout.offsets))))
+
+
+@contextmanager
+def mis_sealing(name: str) -> Iterator[None]:
+    """Every sender of this process gives this tensor a wrong checksum."""
+    seal = HostLayout.seal
+
+    def wrong(layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        damaged = [layout.manifest.tensors[place].name == name for place in places]
+        return seal(layout, memory, places) ^ np.array(damaged, np.uint64)
+
+    with mock.patch.object(HostLayout, "seal", wrong):
+        yield
 
 
 def handed_out(backend: TrainingBackend) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ sends it; what arrived waits to be asked for.
 from __future__ import annotations
 
 import threading
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -113,9 +112,17 @@ class BackgroundPublisher(Publisher):
         """Bytes of a buffer for it."""
         return layout.size
 
+    def _withdraw(self) -> None:
+        """A newer version is about to be sent, and the buffer of the last one may be written again: nobody may begin to read that now.
+        Under ``_changed``."""
+
     def _readers_of(self, memory: Any) -> Sequence[object]:
         """Who may be reading this buffer, the thread aside; under ``_changed``."""
         return ()
+
+    def _grace(self, memory: Any) -> float:
+        """Seconds that whoever reads it may still take to let go of it, before it is ended; under ``_changed``."""
+        return 0.0
 
     def _end_readers(self, memory: Any) -> None:
         """End whoever may be reading it; under ``_changed``. ``_readers_of`` is () as soon as they are gone."""
@@ -133,9 +140,7 @@ class BackgroundPublisher(Publisher):
         with self._changed:
             self._waiting = None  # nobody has begun it
             while len(late := [memory for memory in self._others() if self._readers_of(memory)]) + 1 >= _COPIES and not self._closed:
-                self._wait_for_end(late[0])
-                self._buffers.remove(late[0])
-                late[0].close()
+                self._take_back(late[0])
             size = self._needed(layout)
             free = [memory for memory in self._others() if not self._readers_of(memory)]
             chosen = next((memory for memory in free if memory.size >= size and not memory.abandoned), None)
@@ -152,12 +157,19 @@ class BackgroundPublisher(Publisher):
         newest = self._newest.memory if self._newest is not None else None
         return [memory for memory in self._buffers if memory is not newest]
 
-    def _wait_for_end(self, memory: Any) -> None:
+    def _take_back(self, memory: Any) -> None:
+        """Wait for its readers as long as they have time, then end them."""
+        if self._left_by_readers(memory, self._grace(memory)):
+            return
         self._end_readers(memory)
-        until = time.monotonic() + self._deadline
-        if not self._changed.wait_for(lambda: self._closed or not self._readers_of(memory), max(0.0, until - time.monotonic())):
+        if not self._left_by_readers(memory, self._deadline):
             who = ", ".join(map(str, self._readers_of(memory)))
             raise WeightsError(f"{who} was ended, and is not gone after {self._deadline:g} s: its memory is needed for weights")
+        self._buffers.remove(memory)
+        memory.close()
+
+    def _left_by_readers(self, memory: Any, seconds: float) -> bool:
+        return self._changed.wait_for(lambda: self._closed or not self._readers_of(memory), seconds)
 
     # --- the thread --------------------------------------------------------------------------------------------------
 
@@ -175,6 +187,7 @@ class BackgroundPublisher(Publisher):
             held, self._waiting = self._waiting, None
             if held is not None:
                 self._newest = held
+                self._withdraw()
             return held
 
     def _send_forever(self) -> None:

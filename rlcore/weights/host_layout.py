@@ -86,7 +86,10 @@ class HostLayout:
         return grouped([tensor.nbytes for tensor in self.manifest.tensors], bucket_bytes)
 
     def seal(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
-        """uint64[places]: the checksums of these tensors as they lie in ``memory``."""
+        """uint64[places]: the checksums of these tensors as they lie in ``memory``; for the sender."""
+        return self._checksums(memory, places)
+
+    def _checksums(self, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
         checksums = []
         for place in places:
             info = self.manifest.tensors[place]
@@ -98,7 +101,7 @@ class HostLayout:
     def verify(self, memory: np.ndarray, places: Sequence[int], sealed: np.ndarray) -> None:
         """Raise WeightsError, naming the tensor, if the bytes of these places have other checksums than uint64[places], their sender's."""
         names = [self.manifest.tensors[place].name for place in places]
-        found = dict(zip(names, self.seal(memory, places).tolist(), strict=True))
+        found = dict(zip(names, self._checksums(memory, places).tolist(), strict=True))
         compare_checksums(self.snapshot(memory, dict(zip(names, sealed.tolist(), strict=True)), places), found)
 
     def verified(self, memory: np.ndarray, checksums: np.ndarray) -> Snapshot:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xxhash
 
+from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.transport import OnFailure, WeightTransfer
 from rlcore.weights.background import BackgroundPublisher, HostVersion
 from rlcore.weights.host_layout import HostLayout
@@ -63,10 +64,21 @@ class SharedPublisher(BackgroundPublisher):
         return layout.size + 8 * len(layout.offsets) + len(layout.to_bytes())
 
     def _make_memory(self, layout: HostLayout) -> SharedMemory:
-        return SharedMemory(self._needed(layout))
+        try:
+            return SharedMemory(self._needed(layout))
+        except OSError as error:
+            raise WeightsError(
+                f"version {layout.version} needs {self._needed(layout) / 1e6:.0f} MB of shared memory, and this host has none: {error}"
+            ) from error
+
+    def _withdraw(self) -> None:
+        self._readers.withdraw()
 
     def _readers_of(self, memory: SharedMemory) -> Sequence[object]:
         return self._readers.holding(memory)
+
+    def _grace(self, memory: SharedMemory) -> float:
+        return self._readers.grace(memory)
 
     def _end_readers(self, memory: SharedMemory) -> None:
         for reader in self._readers.holding(memory):

@@ -13,16 +13,20 @@ import signal
 import socket
 import threading
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.weights.shared_wire import SharedMemory, WireKind, WireMessage, listen, peer_pid, receive
 
-__all__ = ["PAUSE", "Offer", "Reader", "Readers"]
+__all__ = ["GRACE", "PAUSE", "Offer", "Reader", "Readers"]
 
 PAUSE = 1.0
 """Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
+GRACE = 5.0
+"""Seconds after which a receiver that still holds an old version is not merely busy: one that nobody has asked for it lets go at once, and
+an engine that loads it needs less, or misses versions."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +42,8 @@ class Offer:
 @dataclass(slots=True, eq=False)
 class Reader:
     """One receiver. ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``late``: since when,
-    by the monotonic clock, it holds a version that is not the newest; ``seen``: the newest version that it was offered."""
+    by the monotonic clock, it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the
+    buffers whose descriptor it has been sent."""
 
     channel: socket.socket
     pid: int
@@ -47,6 +52,7 @@ class Reader:
     told: int = 0
     late: float | None = None
     seen: int = -1
+    known: frozenset[int] = frozenset()
     blocked: bool = False
 
     def __str__(self) -> str:
@@ -55,18 +61,27 @@ class Reader:
     def advance(self, newest: Offer | None) -> None:
         """Say what it has not heard yet, as far as its socket has room."""
         self.blocked = False
-        if self.holds is None and newest is not None and newest.version > self.seen and self._say(newest.begin, newest.memory.descriptor):
+        if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
             self.holds, self.told, self.late, self.seen = newest, 0, None, newest.version
         if self.holds is None:
             return
         while self.told < len(self.holds.sealed) and self._say(self.holds.sealed[self.told]):
             self.told += 1
-        if newest is not self.holds and self.late is None and self._say(WireMessage(WireKind.NEWS)):
+        if newest is not None and newest is not self.holds and self.late is None and self._say(WireMessage(WireKind.NEWS)):
             self.late = time.monotonic()
+
+    def _begin(self, newest: Offer) -> bool:
+        number = newest.memory.number
+        said = self._say(newest.begin, None if number in self.known else newest.memory.descriptor)
+        if said:  # the receiver keeps what the message names, too
+            self.known = self.known & set(newest.begin.numbers[5:]) | {number}
+        return said
 
     def _say(self, message: WireMessage, descriptor: int | None = None) -> bool:
         try:
-            socket.send_fds(self.channel, [message.to_bytes()], [] if descriptor is None else [descriptor], socket.MSG_DONTWAIT)
+            # Not socket.send_fds, which forgets its flags.
+            carried = [] if descriptor is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))]
+            self.channel.sendmsg([message.to_bytes()], carried, socket.MSG_DONTWAIT)
         except BlockingIOError:
             self.blocked = True
             return False
@@ -108,8 +123,17 @@ class Readers:
         """Those that may be reading it."""
         return [reader for reader in self._all.values() if reader.holds is not None and reader.holds.memory is memory]
 
-    def offer(self, newest: Offer | None) -> None:
-        """Tell every receiver what it has not heard yet of this version, which is the newest; None: of none any more."""
+    def grace(self, memory: SharedMemory) -> float:
+        """Seconds until every receiver that reads it has had the time that a running one needs to let go of it."""
+        now = time.monotonic()
+        return max((GRACE - (now - (reader.late or now)) for reader in self.holding(memory)), default=0.0)
+
+    def withdraw(self) -> None:
+        """Tell no further receiver of the newest version."""
+        self._newest = None
+
+    def offer(self, newest: Offer) -> None:
+        """Tell every receiver what it has not heard yet of this version, which is the newest."""
         self._newest = newest
         for reader in self.present():
             reader.advance(newest)

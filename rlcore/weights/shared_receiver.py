@@ -118,11 +118,10 @@ class SharedReceiver(BackgroundReceiver):
 
     def _mapped(self, number: int, size: int, descriptor: int | None) -> np.ndarray:
         try:
+            if number in self._maps:
+                return self._maps[number]
             if descriptor is None:  # the kernel drops one that this process cannot have, and says nothing
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            if number in self._maps:
-                os.close(descriptor)
-                return self._maps[number]
             return map_read_only(descriptor, size)
         except OSError as error:
             limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

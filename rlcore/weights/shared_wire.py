@@ -35,7 +35,7 @@ class WireKind(StrEnum):
 
     BEGIN = "begin"
     """buffer, size of the buffer, where the layout lies, its length, its XXH3-64; then the buffers that are in use. The descriptor of the
-    buffer comes with it. The tensors are in place, their checksums are not yet."""
+    buffer comes with it, unless the receiver has it. The tensors are in place, their checksums are not yet."""
     BUCKET = "bucket"
     """index, XXH3-64 of the checksums of its tensors, which lie behind the tensors from now on. The last one makes the version whole."""
     NEWS = "news"
@@ -59,7 +59,7 @@ class WireMessage:
 
     def to_bytes(self) -> bytes:
         """So short that one send carries it whole."""
-        return json.dumps([self.kind, self.version, self.numbers, self.text[:1000]]).encode()
+        return json.dumps([self.kind, self.version, self.numbers, self.text[:1000]], ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> WireMessage:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
 from rlcore.contracts.transport import Publisher, Receiver, WeightTransfer
+from rlcore.testing.weights import HostSource, mis_sealing, publish
 
 __all__ = ["WeightTransferSuite"]
+
+
+class WrongSource(HostSource):
+    """Hands out ``instead`` in the place of one tensor of its manifest; None: nothing."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name: str, instead: Tensor | None) -> None:
+        super().__init__(tensors)
+        self._name, self._instead = name, instead
+
+    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+        """All at once."""
+        others = {name: tensor for name, tensor in self.tensors.items() if name != self._name}
+        yield others if self._instead is None else {**others, self._name: self._instead}
 
 
 class WeightTransferSuite:
@@ -23,8 +38,6 @@ class WeightTransferSuite:
 
     patience = 60.0
     """Seconds after which a test gives up; no test that passes takes them."""
-    verifies = True
-    """False for a transfer that hands over the snapshot itself, so that nothing can be damaged on the way."""
 
     def make(self) -> WeightTransfer:
         """A fresh transfer."""
@@ -33,7 +46,7 @@ class WeightTransferSuite:
     def make_publisher(self) -> Publisher:
         """The trainer's end. Called once a test."""
         self._transfer = self.make()
-        return self._transfer.publisher(deadline=self.patience)
+        return self._transfer.publisher(deadline=self.patience, bucket_bytes=BUCKET_BYTES)
 
     def make_receiver(self, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
         """A producer's end."""
@@ -114,7 +127,7 @@ class WeightTransferSuite:
         publisher = self.publisher()
         receiver = self.receiver(publisher)
         sent = self.snapshot(4)
-        publisher.publish(sent)
+        publish(publisher, sent)
         got = self.wait_for(receiver, 4)
         assert got.version == 4
         assert dict(got.checksums) == dict(sent.checksums), "the checksums are not the sender's"
@@ -130,7 +143,7 @@ class WeightTransferSuite:
         """Nothing is made up."""
         publisher = self.publisher()
         receiver = self.receiver(publisher)
-        publisher.publish(replace(self.snapshot(1), probe=None))
+        publish(publisher, replace(self.snapshot(1), probe=None))
         assert self.wait_for(receiver, 1).probe is None
 
     def test_nothing_is_there_before_the_first_version(self) -> None:
@@ -143,15 +156,15 @@ class WeightTransferSuite:
         """``on_news`` is called when there is a version to take, so that nobody has to ask again and again."""
         publisher = self.publisher()
         self.receiver(publisher)
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         assert self._news["p0"].wait(self.patience), f"on_news was not called within {self.patience:g} s"
 
     def test_versions_must_rise(self) -> None:
         """``publish`` refuses a version that is not newer than the last one."""
         publisher = self.publisher()
-        publisher.publish(self.snapshot(2))
+        publish(publisher, self.snapshot(2))
         for version in (1, 2):
-            self.assert_refused(lambda version=version: publisher.publish(self.snapshot(version)), "2")  # type: ignore[misc]
+            self.assert_refused(lambda version=version: publish(publisher, self.snapshot(version)), "2")  # type: ignore[misc]
 
     @staticmethod
     def assert_refused(call: Callable[[], object], named: str) -> None:
@@ -169,7 +182,7 @@ class WeightTransferSuite:
         publisher = self.publisher()
         receiver = self.receiver(publisher)
         for version in range(1, 6):
-            publisher.publish(self.snapshot(version))
+            publish(publisher, self.snapshot(version))
         seen = [0]
         while seen[-1] < 5:
             got = self.wait_for(receiver, seen[-1] + 1)
@@ -185,7 +198,7 @@ class WeightTransferSuite:
         publisher = self.publisher()
         receivers = [self.receiver(publisher, name) for name in ("p0", "p1")]
         for version in (1, 2):
-            publisher.publish(self.snapshot(version))
+            publish(publisher, self.snapshot(version))
             for receiver in receivers:
                 self.assert_whole(self.wait_for(receiver, version))
                 receiver.release(version)
@@ -194,7 +207,7 @@ class WeightTransferSuite:
         """Without another version being published: a producer that is started anew must not wait for the next update."""
         publisher = self.publisher()
         early = self.receiver(publisher, "early")
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         self.wait_for(early, 1)
         late = self.receiver(publisher, "late")
         assert self.wait_for(late, 1).version == 1
@@ -203,10 +216,10 @@ class WeightTransferSuite:
         """Neither for one that does not ask, nor for one that keeps what it got."""
         publisher = self.publisher()
         keeps, _ = self.receiver(publisher, "keeps"), self.receiver(publisher, "never-asks")
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         held = self.wait_for(keeps, 1)
         for version in (2, 3, 4):
-            self.in_time(f"publish of version {version}", lambda version=version: publisher.publish(self.snapshot(version)))  # type: ignore[misc]
+            self.in_time(f"publish of version {version}", lambda version=version: publish(publisher, self.snapshot(version)))  # type: ignore[misc]
         self.assert_whole(held)
         del held
         keeps.release(1)
@@ -215,11 +228,11 @@ class WeightTransferSuite:
         """One keeps version 1 for good; the next version reaches the other all the same, and version 1 stays readable."""
         publisher = self.publisher()
         stopped, other = self.receiver(publisher, "stopped"), self.receiver(publisher, "other")
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         held = self.wait_for(stopped, 1)
         self.wait_for(other, 1)
         other.release(1)
-        publisher.publish(self.snapshot(2))
+        publish(publisher, self.snapshot(2))
         self.assert_whole(self.wait_for(other, 2))
         self.assert_whole(held)
 
@@ -227,41 +240,62 @@ class WeightTransferSuite:
         """The others get what is published afterwards."""
         publisher = self.publisher()
         leaves, stays = self.receiver(publisher, "leaves"), self.receiver(publisher, "stays")
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         self.wait_for(leaves, 1)
         self.wait_for(stays, 1)
         leaves.close()
         stays.release(1)
-        publisher.publish(self.snapshot(2))
+        publish(publisher, self.snapshot(2))
         self.assert_whole(self.wait_for(stays, 2))
 
     def test_what_was_released_is_not_offered_again(self) -> None:
         """Its memory may be written again. The next version is offered."""
         publisher = self.publisher()
         receiver = self.receiver(publisher)
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         self.wait_for(receiver, 1)
         receiver.release(1)
         assert receiver.newer_than(0) is None, "version 1 was released and is offered again"
-        publisher.publish(self.snapshot(2))
+        publish(publisher, self.snapshot(2))
         assert self.wait_for(receiver, 1).version == 2
+
+    def mis_sealing(self, publisher: Publisher, name: str) -> AbstractContextManager[None]:
+        """Where this tensor gets a wrong checksum from its sender: a transfer that does not use ``HostLayout.seal`` says here how."""
+        return mis_sealing(name)
 
     def test_damage_is_found_and_the_tensor_named(self) -> None:
         """A tensor that has another checksum than its sender gave it is never handed out."""
-        if not self.verifies:
-            return
         publisher = self.publisher()
         receiver = self.receiver(publisher, "p7")
-        sound = self.snapshot(1)
-        publisher.publish(replace(sound, checksums={**sound.checksums, "head": sound.checksums["head"] ^ 1}))
-        self.assert_refused(lambda: self.wait_for(receiver, 1), "'head'")
+        with self.mis_sealing(publisher, "head"):
+            publish(publisher, self.snapshot(1))
+            self.assert_refused(lambda: self.wait_for(receiver, 1), "'head'")
+
+    def test_what_the_source_hands_out_is_held_against_its_manifest(self) -> None:
+        """A tensor that is missing, or of another shape, is refused in ``publish``, and the version is not published."""
+        publisher = self.publisher()
+        tensors = dict(self.snapshot(1).tensors)
+        for name, wrong in (("head", None), ("body", Tensor(dtype="float32", shape=(10, 30), data=np.zeros((10, 30), np.float32)))):
+            source = WrongSource(tensors, name, wrong)
+            self.assert_refused(lambda source=source: publisher.publish(1, source), f"{name!r}")  # type: ignore[misc]
+        publish(publisher, self.snapshot(1))
+
+    def test_weights_may_change_once_they_are_published(self) -> None:
+        """``publish`` has taken what it needs when it returns: the trainer goes on with the same memory."""
+        publisher = self.publisher()
+        receiver = self.receiver(publisher)
+        sent = self.snapshot(1)
+        publish(publisher, sent)
+        for tensor in sent.tensors.values():
+            tensor.data[...] = 9
+        self.assert_whole(self.wait_for(receiver, 1))
 
     def test_both_ends_close_twice(self) -> None:
         """And a closed publisher takes nothing more."""
         publisher = self.publisher()
         receiver = self.receiver(publisher)
-        publisher.publish(self.snapshot(1))
+        publish(publisher, self.snapshot(1))
         self.wait_for(receiver, 1)
         for end in (receiver, receiver, publisher, publisher):
             self.in_time("close", end.close)
-        self.assert_refused(lambda: publisher.publish(self.snapshot(2)), "2")
+        self.assert_refused(lambda: publish(publisher, self.snapshot(2)), "2")

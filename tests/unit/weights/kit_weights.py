@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,12 @@ import pytest
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Snapshot, Tensor
 from rlcore.contracts.transport import Receiver
+from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_receiver import SharedReceiver
 
+BUCKET = 10_000
+"""Bytes of a bucket in these tests."""
 PATIENCE = 60.0
 """Seconds after which a test gives up; no test takes them."""
 
@@ -26,10 +29,9 @@ def tensor(values: np.ndarray, dtype: str = "float32") -> Tensor:
     return Tensor(dtype=dtype, shape=values.shape, data=values)
 
 
-def snapshot_of(version: int, sizes: tuple[int, ...] = (300, 1, 70), late: bool = True) -> Snapshot:
-    """Tensors t0, t1, … filled with the version; late: sealed by the sender."""
-    tensors = {f"t{index}": tensor(np.full(size, version, np.float32)) for index, size in enumerate(sizes)}
-    return (Snapshot.sealed_late if late else Snapshot.of)(version, tensors)
+def snapshot_of(version: int, sizes: tuple[int, ...] = (300, 1, 70)) -> Snapshot:
+    """Tensors t0, t1, … filled with the version."""
+    return Snapshot.of(version, {f"t{index}": tensor(np.full(size, version, np.float32)) for index, size in enumerate(sizes)})
 
 
 def holds_its_version(snapshot: Snapshot) -> bool:
@@ -67,6 +69,7 @@ class Ends:
     def __init__(self) -> None:
         self._made: list[SharedPublisher | SharedReceiver] = []
         self.failures: list[WeightsError] = []
+        self.drops: list[str] = []
         self.failed = threading.Event()
 
     def publisher(self, deadline: float = PATIENCE) -> SharedPublisher:
@@ -76,7 +79,8 @@ class Ends:
             self.failures.append(error)
             self.failed.set()
 
-        made = SharedPublisher(deadline, on_failure)
+        made = SharedPublisher(deadline, BUCKET, on_failure)
+        made.on_drop = self.drops.append
         self._made.append(made)
         return made
 
@@ -104,18 +108,20 @@ def mappings() -> int:
 
 
 class Gate:
-    """Stops a writer in the middle of a transfer: put it in place of ``write_tensors``."""
+    """Stops a sender before the second bucket of a transfer and after it: put ``seal`` in place of ``HostLayout.seal``."""
 
-    def __init__(self, write: Callable[..., Iterator[int]]) -> None:
-        self._write = write
+    def __init__(self, seal: Callable[..., np.ndarray]) -> None:
+        self._seal = seal
+        self._calls = 0
         self.reached = threading.Event()
         self.open = threading.Event()
 
-    def __call__(self, *arguments: object) -> Iterator[int]:
-        for reached in self._write(*arguments):
-            yield reached
+    def seal(self, layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        if self._calls:
             self.reached.set()
             assert self.open.wait(PATIENCE), "nobody opened the gate"
+        self._calls += 1
+        return self._seal(layout, memory, places)
 
 
 @pytest.fixture

@@ -6,29 +6,52 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot, probe_tolerance
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor, probe_tolerance
 from rlcore.runtime.training_run import mean_gap_tolerance
+from rlcore.testing.weights import publish
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 
 def test_the_newest_wins_and_is_offered_once() -> None:
-    publisher = MemoryPublisher()
+    publisher = MemoryPublisher(BUCKET_BYTES)
     receiver = MemoryReceiver("p", publisher, lambda: None)
     assert receiver.newer_than(-1) is None
-    publisher.publish(Snapshot.of(0, {}))
-    publisher.publish(Snapshot.of(2, {}))
+    publish(publisher, Snapshot.of(0, {}))
+    publish(publisher, Snapshot.of(2, {}))
     newest = receiver.newer_than(0)
     assert newest is not None
     assert newest.version == 2
     assert receiver.newer_than(2) is None
 
 
+def test_memory_is_used_again_once_it_was_released_and_never_before() -> None:
+    publisher = MemoryPublisher(BUCKET_BYTES)
+    receiver = MemoryReceiver("p", publisher, lambda: None)
+    values = [Tensor(dtype="float32", shape=(40,), data=np.full(40, version, np.float32)) for version in range(6)]
+    places = []
+    for version in range(4):
+        publish(publisher, Snapshot.of(version, {"a": values[version]}))
+        got = receiver.newer_than(version - 1)
+        assert got is not None
+        places.append(got.tensors["a"].data.ctypes.data)
+        receiver.release(version)
+    assert len(set(places)) == 2
+    kept = receiver.newer_than(2)  # released, so that it is not offered again
+    assert kept is None
+    publish(publisher, Snapshot.of(4, {"a": values[4]}))
+    held = receiver.newer_than(3)
+    assert held is not None
+    for version in (5, 6, 7):
+        publish(publisher, Snapshot.of(version, {"a": values[5]}))
+    assert (held.tensors["a"].data == 4).all()
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_versions_only_rise(version: int) -> None:
-    publisher = MemoryPublisher()
-    publisher.publish(Snapshot.of(2, {}))
+    publisher = MemoryPublisher(BUCKET_BYTES)
+    publish(publisher, Snapshot.of(2, {}))
     with pytest.raises(WeightsError, match="must rise"):
-        publisher.publish(Snapshot.of(version, {}))
+        publish(publisher, Snapshot.of(version, {}))
 
 
 def test_the_probe_passes_within_the_tolerance_and_names_version_and_producer_beyond() -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from rlcore.weights.shared_wire import Buffer, Line, WireKind, WireMessage
+from rlcore.weights.shared_wire import SharedMemory
 
 SIZE = 1 << 20
 
 
 @pytest.fixture
-def buffer() -> Iterator[Buffer]:
-    made = Buffer(SIZE)
+def buffer() -> Iterator[SharedMemory]:
+    made = SharedMemory(SIZE)
     yield made
     made.close()
 
@@ -27,17 +26,17 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_all_memory_is_taken_before_anybody_touches_it(buffer: Buffer) -> None:
+def test_all_memory_is_taken_before_anybody_touches_it(buffer: SharedMemory) -> None:
     assert os.fstat(buffer.descriptor).st_blocks * 512 >= SIZE
 
 
 @pytest.mark.parametrize("size", [0, 2 * SIZE])
-def test_it_keeps_its_size_whoever_has_the_descriptor(buffer: Buffer, size: int) -> None:
+def test_it_keeps_its_size_whoever_has_the_descriptor(buffer: SharedMemory, size: int) -> None:
     with pytest.raises(PermissionError):
         os.ftruncate(buffer.descriptor, size)
 
 
-def test_whoever_gets_the_descriptor_reads_what_the_owner_writes_and_cannot_write(buffer: Buffer) -> None:
+def test_whoever_gets_the_descriptor_reads_what_the_owner_writes_and_cannot_write(buffer: SharedMemory) -> None:
     with pytest.raises(PermissionError):
         mmap.mmap(buffer.descriptor, buffer.size)
     with pytest.raises(PermissionError):
@@ -54,17 +53,5 @@ def test_memory_that_cannot_be_had_leaves_no_descriptor(monkeypatch: pytest.Monk
     before = descriptors()
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        Buffer(SIZE)
-    assert descriptors() <= before
-
-
-def test_a_line_that_is_closed_lets_go_of_the_descriptors_that_it_could_not_send(buffer: Buffer) -> None:
-    before = descriptors()
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = Line(here)
-    while not line.full:
-        line.say(WireMessage(WireKind.RELEASE))
-    line.say(WireMessage(WireKind.ATTACH, buffer.number, buffer.size), buffer.descriptor)
-    line.close()
-    there.close()
+        SharedMemory(SIZE)
     assert descriptors() <= before

@@ -8,16 +8,18 @@ import resource
 import socket
 import threading
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
-from kit_weights import PATIENCE, Ends, News, holds_its_version, snapshot_of, wait_for
+from kit_weights import BUCKET, PATIENCE, Ends, News, holds_its_version, snapshot_of, wait_for
 
 from rlcore.contracts.errors import WeightsError
+from rlcore.testing.weights import publish
 from rlcore.weights import shared_readers
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_readers import Readers
 from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import Buffer, Line, SharedAddress, WireKind, WireMessage, listen, receive
+from rlcore.weights.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen
 
 
 @contextlib.contextmanager
@@ -75,11 +77,11 @@ def test_a_buffer_for_which_the_receiver_has_no_descriptor_is_an_error_that_name
     connected: tuple[SharedReceiver, socket.socket], left: int
 ) -> None:
     receiver, channel = connected
-    buffer = Buffer(1)
+    buffer = SharedMemory(1)
     with descriptors_left(left):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        Line(channel).say(WireMessage(WireKind.ATTACH, 7, buffer.size), buffer.descriptor)
-        Line(channel).say(WireMessage(WireKind.BEGIN, 1, 7))
+        begin = WireMessage(WireKind.BEGIN, 1, (7, buffer.size, 0, 0, 0, 7))
+        socket.send_fds(channel, [begin.to_bytes()], [buffer.descriptor])
         receiver.on_news.wait()  # type: ignore[attr-defined]
     with pytest.raises(WeightsError, match=rf"producer p0: buffer 7 of the trainer \(process {os.getpid()} .* {limit} .*ulimit -n"):
         receiver.newer_than(-1)
@@ -95,7 +97,7 @@ def test_a_connection_without_a_descriptor_does_not_keep_the_publisher_busy(
     assert tries.acquire(timeout=PATIENCE)
 
     def follow(version: int) -> None:
-        publisher.publish(snapshot_of(version))
+        publish(publisher, snapshot_of(version))
         assert holds_its_version(wait_for(receiver, version))
         receiver.release(version)
 
@@ -124,60 +126,39 @@ def test_a_connection_that_waited_for_a_descriptor_is_accepted_when_there_is_one
         assert publisher._changed.wait_for(publisher._readers.present, PATIENCE)
 
 
-def test_an_error_of_the_thread_that_listens_is_told(ends: Ends, tries: threading.Semaphore, stranger: socket.socket) -> None:
+def test_an_error_of_the_thread_that_listens_is_told(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = ends.publisher()
-    publisher.publish(snapshot_of(1))
+    monkeypatch.setattr(Readers, "_accept", mock.Mock(side_effect=RuntimeError("no ear")))
+    with contextlib.suppress(WeightsError):
+        ends.receiver(publisher)
+    assert ends.failed.wait(PATIENCE)
+    with pytest.raises(WeightsError, match="no ear"):
+        publish(publisher, snapshot_of(1))
+    assert [str(error) for error in ends.failures] == ["no producer gets weights any more: RuntimeError: no ear"]
+
+
+def test_a_receiver_that_reads_nothing_is_told_the_rest_when_it_reads(
+    ends: Ends, stranger: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket has no room for so many buckets; nobody else waits for it, and nothing is said twice or left out."""
+    publisher = ends.publisher()
+    other = ends.receiver(publisher, "other")
     connect(stranger, publisher)
-    assert tries.acquire(timeout=PATIENCE)
+    stranger.send(WireMessage(WireKind.HELLO, text="reads-nothing").to_bytes())
     with publisher._changed:
-        assert publisher._changed.wait_for(lambda: publisher._newest is not None, PATIENCE)
-        (reader,) = publisher._readers._all.values()
-        while not reader.line.full:
-            reader.line.say(WireMessage(WireKind.DETACH))
-    with descriptors_left(0):
-        stranger.send(WireMessage(WireKind.HELLO, text="p0").to_bytes())  # its buffer has to be kept, for which there is no descriptor
-        assert ends.failed.wait(PATIENCE)
-    with pytest.raises(WeightsError, match=r"no producer gets weights any more: OSError: .*Too many open files"):
-        publisher.publish(snapshot_of(2))
-    assert len(ends.failures) == 1
+        assert publisher._changed.wait_for(lambda: len(publisher._readers.present()) == 2, PATIENCE)
+    sizes = (BUCKET // 4,) * 2000
+    publish(publisher, snapshot_of(1, sizes))
+    assert holds_its_version(wait_for(other, 1))
+    begin, *buckets = [heard(stranger) for _ in range(1 + len(sizes))]
+    assert begin.kind is WireKind.BEGIN
+    assert [bucket.numbers[0] for bucket in buckets] == list(range(len(sizes)))
 
 
-def test_a_line_sends_what_it_kept_before_it_says_more() -> None:
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    line = Line(here)
-    kept = fill(line)
-    heard = [number_of(there) for _ in range(kept - 1)]
-    line.say(WireMessage(WireKind.RELEASE, kept + 1))
-    assert not line.full
-    heard += [number_of(there) for _ in range(2)]
-    assert heard == list(range(1, kept + 2))
-    line.close()
-    there.close()
-
-
-def test_a_receiver_sends_what_it_kept_when_it_asks_for_news(connected: tuple[SharedReceiver, socket.socket]) -> None:
-    receiver, channel = connected
-    hello, _ = receive(channel) or (None, None)
-    assert hello is not None
-    assert hello.text == "p0"
-    kept = fill(receiver._line)
-    assert [number_of(channel) for _ in range(kept - 1)] == list(range(1, kept))
-    assert receiver.newer_than(-1) is None
-    assert number_of(channel) == kept
-
-
-def fill(line: Line) -> int:
-    """Say RELEASE of 1, 2, … until one is kept: the last."""
-    number = 0
-    while not line.full:
-        number += 1
-        line.say(WireMessage(WireKind.RELEASE, number))
-    return number
-
-
-def number_of(channel: socket.socket) -> int:
-    """The version of the next message, which must be there."""
-    channel.setblocking(False)
-    message, _ = receive(channel) or (None, None)
-    assert message is not None
-    return message.version
+def heard(channel: socket.socket) -> WireMessage:
+    """The next message, waited for."""
+    channel.settimeout(PATIENCE)
+    data, descriptors, _, _ = socket.recv_fds(channel, 4096, 1)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return WireMessage.from_bytes(data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from kit_weights import Ends, holds_its_version, mappings, snapshot_of, wait_for
 
 from rlcore.contracts.snapshots import Snapshot
-from rlcore.weights import manifest
+from rlcore.testing.weights import publish
 from rlcore.weights.shared_receiver import SharedReceiver
 
 SIZES = st.lists(st.sampled_from([0, 1, 50, 400]), max_size=4).map(tuple)
@@ -63,7 +62,7 @@ class World:
         if what == "publish":
             assert isinstance(argument, tuple)
             self.published += 1
-            self.publisher.publish(snapshot_of(self.published, argument, late=self.published % 2 == 0))
+            publish(self.publisher, snapshot_of(self.published, argument))
         elif what == "connect" and len(self.sides) < 4:
             self.sides.append(Side(self.ends.receiver(self.publisher, f"p{len(self.sides)}")))
         elif self.sides and isinstance(argument, int):
@@ -95,9 +94,8 @@ class World:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _small_chunks() -> Iterator[None]:
-    with mock.patch.object(manifest, "CHUNK", 128):
-        yield
+def _nothing_is_left() -> Iterator[None]:
+    yield
     assert mappings() == 0, "a buffer is left"
 
 
