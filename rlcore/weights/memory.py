@@ -43,8 +43,8 @@ class MemoryPublisher(Publisher):
             layout.fill(source, memory, self._bucket_bytes)
             older = self.newest
             self.newest = (layout, memory, layout.seal(memory, range(len(layout.offsets))))
-            held = older is None or any(older[0].version in receiver.taken for receiver in self._receivers)
-            self._spare = np.zeros(0, np.uint8) if held else older[1]
+            free = older is not None and not any(older[0].version in receiver.taken for receiver in self._receivers)
+            self._spare = older[1] if older is not None and free else np.zeros(0, np.uint8)
             receivers = tuple(self._receivers)
         for receiver in receivers:
             receiver.on_news()

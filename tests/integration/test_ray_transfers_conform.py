@@ -5,14 +5,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 
-from rlcore.api.weights import Publisher, Receiver, Snapshot
+from rlcore.api.weights import BUCKET_BYTES, Probe, Publisher, Receiver, Snapshot, Tensor, WeightSource
 from rlcore.host.registry import Registry
 from rlcore.testing import WeightTransferSuite
+from rlcore.testing.suites.transfer import WrongSource
+from rlcore.testing.weights import HostSource, mis_sealing
 from tests.integration.ray.small_cluster import short_folder
 
 pytestmark = pytest.mark.full
@@ -27,8 +32,19 @@ class End:
         self._end: Any = (
             made.receiver(name=name, address=address, deadline=deadline, on_news=self._news.release)
             if name
-            else made.publisher(deadline=deadline)
+            else made.publisher(deadline=deadline, bucket_bytes=BUCKET_BYTES)
         )
+
+    def publish(self, version: int, tensors: dict[str, Tensor], probe: Probe | None, odd: tuple[str, Tensor | None] | None) -> None:
+        source = HostSource(tensors) if odd is None else WrongSource(tensors, *odd)
+        self._end.publish(version, source, probe)
+        if version == 1 and odd is None:
+            for tensor in tensors.values():  # the trainer goes on
+                tensor.data.flags.writeable = True
+                tensor.data[...] = 9
+
+    def mis_seal(self, name: str) -> None:
+        mis_sealing(name).__enter__()
 
     def call(self, method: str, *arguments: Any) -> Any:
         return getattr(self._end, method)(*arguments)
@@ -45,8 +61,11 @@ class RemotePublisher(Publisher):
     def address(self) -> Any:
         return ray.get(self.actor.call.remote("address"))
 
-    def publish(self, snapshot: Snapshot) -> None:
-        ray.get(self.actor.call.remote("publish", snapshot))
+    def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
+        assert isinstance(source, HostSource)
+        odd = (source.name, source.instead) if isinstance(source, WrongSource) else None
+        copies = {name: replace(tensor, data=np.array(tensor.data)) for name, tensor in source.tensors.items()}
+        ray.get(self.actor.publish.remote(version, copies, probe, odd))
 
     def close(self) -> None:
         ray.get(self.actor.call.remote("close"))
@@ -109,6 +128,12 @@ class OfRay(WeightTransferSuite):
 
     def make_publisher(self) -> Publisher:
         return RemotePublisher(self._actor())
+
+    @contextmanager
+    def mis_sealing(self, publisher: Publisher, name: str) -> Iterator[None]:
+        assert isinstance(publisher, RemotePublisher)
+        ray.get(publisher.actor.mis_seal.remote(name))
+        yield
 
     def make_receiver(self, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
         return RemoteReceiver(self._actor(name, address), name, on_news)

@@ -7,36 +7,42 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP
+from signal import SIGKILL, SIGSTOP
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
+from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Prompt, Rollout, Score
 from rlcore.roles.producer import Producer
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
-from rlcore.weights import manifest, shared
+from rlcore.testing.weights import HostSource, publish
+from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_receiver import SharedReceiver
 
 PATIENCE = 60.0
 VERSION = 5
-FAULTS = {
-    "dropped tensor": r"without tensor 'pair.weight'",
+AT_THE_TRAINER = {
+    "dropped tensor": r"tensor 'pair.weight' of version 5, .* was not handed out",
+    "wrong dtype": r"tensor 'last.weight' of version 5, .* is bfloat16\[.*, its manifest says float32",
+    "not announced": r"tensor 'extra' of version 5, .* is not in its manifest",
+}
+ON_THE_WAY = {
     "torn half": r"tensor 'pair.weight' has another checksum",
-    "wrong dtype": r"tensor 'last.weight' has another checksum.* arrived as bfloat16",
     "swapped names": r"tensor '(last|pair).weight' has another checksum.* carries what was sent as '(pair|last).weight'",
-    "not sealed": r"with tensor 'extra', which its sender did not seal",
     "stale snapshot": rf"producer p0 does not serve version {VERSION}: its probe log probabilities differ",
 }
 
@@ -60,27 +66,39 @@ def good(version: int, seed: int) -> Snapshot:
     )
 
 
-def faulty(fault: str) -> Snapshot:
-    """What a trainer with this fault publishes as VERSION; ``stale`` is whole and sealed, but of another version."""
-    old, new = good(VERSION - 1, 1), good(VERSION, 2)
-    tensors: dict[str, Tensor] = dict(new.tensors)
-    match fault:
-        case "dropped tensor":
-            del tensors["pair.weight"]
-        case "torn half":
-            data = np.array(tensors["pair.weight"].data)
-            data[len(data) // 2 :] = old.tensors["pair.weight"].data[len(data) // 2 :]
-            tensors["pair.weight"] = replace(tensors["pair.weight"], data=data)
-        case "wrong dtype":
-            bits = tensors["last.weight"].data.view(np.uint32)
-            tensors["last.weight"] = replace(tensors["last.weight"], dtype="bfloat16", data=(bits >> 16).astype(np.uint16))
-        case "swapped names":
-            tensors = {"last.weight": tensors["pair.weight"], "pair.weight": tensors["last.weight"]}
-        case "not sealed":
-            tensors["extra"] = tensors["last.weight"]
-        case "stale snapshot":
-            return Snapshot.of(VERSION, old.tensors, new.probe)
-    return replace(new, tensors=tensors)
+class Odd(HostSource):
+    """Announces the weights of VERSION and hands out others."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(good(VERSION, 2).tensors)
+        self.handed = dict(self.tensors)
+        if fault == "dropped tensor":
+            del self.handed["pair.weight"]
+        elif fault == "not announced":
+            self.handed["extra"] = self.handed["last.weight"]
+        else:
+            bits = self.handed["last.weight"].data.view(np.uint32)
+            self.handed["last.weight"] = replace(self.handed["last.weight"], dtype="bfloat16", data=(bits >> 16).astype(np.uint16))
+
+    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+        yield self.handed
+
+
+@contextmanager
+def going_wrong(fault: str) -> Iterator[Snapshot]:
+    """What to publish as VERSION, where this happens to it between trainer and producer; ``stale`` is whole, but of another version."""
+    old, new, seal = good(VERSION - 1, 1), good(VERSION, 2), HostLayout.seal
+
+    def damaged(layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        sealed = seal(layout, memory, places)
+        if fault == "torn half":
+            place = [tensor.name for tensor in layout.manifest.tensors].index("pair.weight")
+            size = layout.manifest.tensors[place].nbytes
+            memory[layout.offsets[place] + size // 2 :][: size // 2] = old.tensors["pair.weight"].flat[size // 2 :]
+        return sealed[::-1].copy() if fault == "swapped names" else sealed
+
+    with mock.patch.object(HostLayout, "seal", damaged):
+        yield replace(old, version=VERSION, probe=new.probe) if fault == "stale snapshot" else new
 
 
 def producer(folder: Path) -> Producer:
@@ -130,24 +148,34 @@ def _nothing_is_left() -> Iterator[None]:
 # --- wrong weights, in one process
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", AT_THE_TRAINER)
+@pytest.mark.parametrize("publisher", [MemoryPublisher, partial(SharedPublisher, PATIENCE)], ids=["memory", "shared"])
+def test_a_trainer_that_hands_out_other_weights_than_it_announces_is_told(publisher: Callable[[int], Publisher], fault: str) -> None:
+    made = publisher(BUCKET_BYTES)
+    with pytest.raises(WeightsError, match=AT_THE_TRAINER[fault]):
+        made.publish(VERSION, Odd(fault))
+    made.close()
+
+
+@pytest.mark.parametrize("fault", ON_THE_WAY)
 def test_memory_finds_it(fault: str, tmp_path: Path) -> None:
-    publisher, made = MemoryPublisher(), producer(tmp_path)
-    publisher.publish(faulty(fault))
-    snapshot = MemoryReceiver("p0", publisher, lambda: None).newer_than(0)
-    assert snapshot is not None
-    with pytest.raises(WeightsError, match=FAULTS[fault]):
-        made.load(snapshot)
+    publisher, made = MemoryPublisher(BUCKET_BYTES), producer(tmp_path)
+    with going_wrong(fault) as sent:
+        publish(publisher, sent)
+    with pytest.raises(WeightsError, match=ON_THE_WAY[fault]) as found:
+        made.load(next_of(MemoryReceiver("p0", publisher, News()), VERSION))
+    assert "producer p0" in str(found.value)
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ON_THE_WAY)
 def test_shared_memory_finds_it(fault: str, tmp_path: Path) -> None:
     made = producer(tmp_path)
-    publisher = SharedPublisher(PATIENCE)
+    publisher = SharedPublisher(PATIENCE, BUCKET_BYTES)
     receiver = SharedReceiver("p0", publisher.address(), PATIENCE, News())
-    publisher.publish(faulty(fault))
-    with pytest.raises(WeightsError, match=FAULTS[fault]) as found:
-        made.load(next_of(receiver, VERSION))
+    with going_wrong(fault) as sent:
+        publish(publisher, sent)
+        with pytest.raises(WeightsError, match=ON_THE_WAY[fault]) as found:
+            made.load(next_of(receiver, VERSION))
     assert "producer p0" in str(found.value)
     del found
     receiver.close()
@@ -156,9 +184,9 @@ def test_shared_memory_finds_it(fault: str, tmp_path: Path) -> None:
 
 def test_good_weights_are_taken(tmp_path: Path) -> None:
     made = producer(tmp_path)
-    publisher = SharedPublisher(PATIENCE)
+    publisher = SharedPublisher(PATIENCE, BUCKET_BYTES)
     receiver = SharedReceiver("p0", publisher.address(), PATIENCE, News())
-    publisher.publish(good(VERSION, 2))
+    publish(publisher, good(VERSION, 2))
     made.load(next_of(receiver, VERSION))
     assert made.version == VERSION
     receiver.close()
@@ -170,17 +198,18 @@ def test_good_weights_are_taken(tmp_path: Path) -> None:
 KIT = """
 import pickle, sys, time, threading
 import numpy as np
-from rlcore.contracts.snapshots import Snapshot, Tensor
-from rlcore.weights import manifest, shared
+from rlcore.contracts.snapshots import Tensor
+from rlcore.testing.weights import HostSource
+from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.shared import SharedPublisher
 from rlcore.weights.shared_receiver import SharedReceiver
 
 def say(what):
     print(what, flush=True)
 
-def snapshot(version):
-    data = np.full(5_000_000, version, np.float32)
-    return Snapshot.sealed_late(version, {"w": Tensor(dtype="float32", shape=data.shape, data=data)})
+def source(version):
+    data = np.full(1_000_000, version, np.float32)
+    return HostSource({f"w{index}": Tensor(dtype="float32", shape=data.shape, data=data) for index in range(5)})
 """
 RECEIVER = """
 news = threading.Event()
@@ -194,24 +223,25 @@ while version < int(sys.argv[2]):
     else:
         version = got.version
         say(version)
+        if len(sys.argv) > 3:
+            receiver.release(version)
 while True:
     time.sleep(60)
 """
 PUBLISHER = """
-write = shared.write_tensors
+seal = HostLayout.seal
 
-def half(*arguments):
-    for count, reached in enumerate(write(*arguments)):
-        yield reached
-        if count == 3 and arguments[0].version == 1:
-            say("half")
-            time.sleep(1000)
+def half(layout, memory, places):
+    if layout.version == 1 and places[0] == 3:
+        say("half")
+        time.sleep(1000)
+    return seal(layout, memory, places)
 
-shared.write_tensors = half
-publisher = SharedPublisher(60.0)
+HostLayout.seal = half
+publisher = SharedPublisher(60.0, 4_000_000)
 say(pickle.dumps(publisher.address()).hex())
 for line in sys.stdin:
-    publisher.publish(snapshot(int(line)))
+    publisher.publish(int(line), source(int(line)))
 """
 
 
@@ -255,13 +285,14 @@ def start() -> Iterator[Callable[..., Child]]:
 
 
 def large(version: int) -> Snapshot:
-    data = np.full(5_000_000, version, np.float32)
-    return Snapshot.sealed_late(version, {"w": Tensor(dtype="float32", shape=data.shape, data=data)})
+    data = np.full(1_000_000, version, np.float32)
+    return Snapshot.of(version, {f"w{index}": Tensor(dtype="float32", shape=data.shape, data=data) for index in range(5)})
 
 
 @contextmanager
-def both_ends(deadline: float, failures: list[WeightsError]) -> Iterator[tuple[SharedPublisher, SharedReceiver]]:
-    publisher = SharedPublisher(deadline, failures.append)
+def both_ends(deadline: float, failures: list[WeightsError], drops: list[str]) -> Iterator[tuple[SharedPublisher, SharedReceiver]]:
+    publisher = SharedPublisher(deadline, 4_000_000, failures.append)
+    publisher.on_drop = drops.append
     receiver = SharedReceiver("p1", publisher.address(), PATIENCE, News())
     try:
         yield publisher, receiver
@@ -270,43 +301,72 @@ def both_ends(deadline: float, failures: list[WeightsError]) -> Iterator[tuple[S
         publisher.close()
 
 
-@pytest.mark.parametrize("when", ["in the middle", "while it holds two versions"])
+@pytest.mark.parametrize("when", ["in the middle", "while it holds a version"])
 def test_a_receiver_that_is_killed_disturbs_nobody(when: str, start: Callable[..., Child], monkeypatch: pytest.MonkeyPatch) -> None:
-    middle, go_on = threading.Event(), threading.Event()
-    write = shared.write_tensors
+    middle, go_on, seal = threading.Event(), threading.Event(), HostLayout.seal
 
-    def stopping(*arguments: Any) -> Iterator[int]:
-        for reached in write(*arguments):
-            yield reached
+    def stopping(layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> Any:
+        if places[0] == 2:
             middle.set()
             assert go_on.wait(PATIENCE)
+        return seal(layout, memory, places)
 
-    monkeypatch.setattr(shared, "write_tensors", stopping)
+    monkeypatch.setattr(HostLayout, "seal", stopping)
     failures: list[WeightsError] = []
-    with both_ends(PATIENCE, failures) as (publisher, receiver):
-        victim = start(RECEIVER, pickle.dumps(publisher.address()).hex(), "1" if when != "in the middle" else "0")
+    drops: list[str] = []
+    with both_ends(PATIENCE, failures, drops) as (publisher, receiver):
+        victim = start(RECEIVER, pickle.dumps(publisher.address()).hex(), "0")
         assert victim.hear() == "here"
+        publish(publisher, large(0))
+        assert middle.wait(PATIENCE)
         if when == "in the middle":
-            publisher.publish(large(0))
-            assert middle.wait(PATIENCE)
             victim.kill()
-            go_on.set()
-        else:
-            go_on.set()
-            for version in (0, 1):
-                publisher.publish(large(version))
-                assert victim.hear() == str(version)
-                next_of(receiver, version)
-                receiver.release(version)
-            publisher.publish(large(2))
-            assert receiver.newer_than(1) is None  # the victim holds both buffers
+        go_on.set()
+        if when != "in the middle":
+            assert victim.hear() == "0"
             victim.kill()
-        for version in range(1 if when == "in the middle" else 3, 7):
+        for version in range(1, 7):
             next_of(receiver, version - 1)
             receiver.release(version - 1)
-            publisher.publish(large(version))
-        assert float(next_of(receiver, 6).tensors["w"].data[-1]) == 6.0
+            publish(publisher, large(version))
+        assert float(next_of(receiver, 6).tensors["w4"].data[-1]) == 6.0
     assert failures == []
+    assert drops == []
+
+
+@pytest.mark.parametrize("when", ["holding", "before it looks"])
+def test_a_receiver_that_is_stopped_is_ended_and_the_others_go_on(when: str, start: Callable[..., Child]) -> None:
+    """SIGSTOP: it says nothing and lets go of nothing. Publishing goes on, nobody else waits, its process is ended at the deadline."""
+    failures: list[WeightsError] = []
+    drops: list[str] = []
+    with both_ends(1.0, failures, drops) as (publisher, other):
+        victim = start(RECEIVER, pickle.dumps(publisher.address()).hex(), "100000", "releases")
+        assert victim.hear() == "here"
+        version = 0
+        if when == "holding":
+            publish(publisher, large(0))
+            assert victim.hear() == "0"
+        while len(publisher._readers.present()) < 2:
+            time.sleep(0.01)
+        victim.process.send_signal(SIGSTOP)
+        while not drops:
+            version += 1
+            publish(publisher, large(version))
+            got = next_of(other, version)
+            assert all((tensor.data == got.version).all() for tensor in got.tensors.values())
+            assert len(publisher._buffers) <= 3
+            other.release(got.version)
+            del got
+        assert victim.process.wait(PATIENCE) == -SIGKILL
+        for later in range(version + 1, version + 5):
+            publish(publisher, large(later))
+            assert next_of(other, later).version == later
+            other.release(later)
+        with publisher._changed:
+            assert publisher._changed.wait_for(lambda: len(publisher._readers.present()) == 1, PATIENCE)
+    assert failures == []
+    (said,) = drops
+    assert f"producer victim (process {victim.process.pid}) kept version" in said
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
@@ -315,7 +375,8 @@ def test_a_publisher_that_ends_in_the_middle_is_named(how: str, start: Callable[
     address = pickle.loads(bytes.fromhex(child.hear()))
     receiver = SharedReceiver("p1", address, PATIENCE, News())
     child.tell("0")
-    assert float(next_of(receiver, 0).tensors["w"].data[-1]) == 0.0
+    assert float(next_of(receiver, 0).tensors["w4"].data[-1]) == 0.0
+    receiver.release(0)
     if how == "stopped":
         receiver._deadline = 0.5  # for the transfer that stands still, not for the one before it
     child.tell("1")
@@ -324,11 +385,11 @@ def test_a_publisher_that_ends_in_the_middle_is_named(how: str, start: Callable[
         child.kill()
     else:
         child.process.send_signal(SIGSTOP)
-    while receiver._follower is not None or not receiver._failure:
+    while receiver._arriving is not None or not receiver._failure:
         receiver.on_news.wait()  # type: ignore[attr-defined]
     said = "is gone in the middle of" if how == "killed" else "sent nothing for 0.5 s in the middle of"
     with pytest.raises(
-        WeightsError, match=rf"producer p1: the trainer \(process {child.process.pid} on .* {said} version 1, at tensor 'w', \d"
+        WeightsError, match=rf"producer p1: the trainer \(process {child.process.pid} on .* {said} version 1, with 3 buckets verified"
     ):
         receiver.newer_than(0)
     receiver.close()
@@ -347,32 +408,6 @@ def test_a_publisher_that_is_killed_between_transfers_leaves_what_it_sent(start:
     receiver.close()
 
 
-@pytest.mark.parametrize("when", ["holding", "before it looks"])
-def test_a_receiver_that_is_stopped_is_named_at_the_deadline(when: str, start: Callable[..., Child]) -> None:
-    failures: list[WeightsError] = []
-    failed = threading.Event()
-    publisher = SharedPublisher(0.5, lambda error: (failures.append(error), failed.set())[0])
-    victim = start(RECEIVER, pickle.dumps(publisher.address()).hex(), "0")
-    assert victim.hear() == "here"
-    if when == "holding":
-        publisher.publish(large(0))
-        assert victim.hear() == "0"
-    while not publisher._readers.present():
-        time.sleep(0.01)
-    victim.process.send_signal(SIGSTOP)
-    version = 1
-    while not failed.wait(0.2):
-        with suppress(WeightsError):
-            publisher.publish(large(version))
-        version += 1
-        assert version < 200
-    with pytest.raises(WeightsError, match=rf"producer victim \(process {victim.process.pid}\) since version \d.*--weights-deadline"):
-        publisher.publish(large(version))
-    assert len(failures) == 1
-    victim.process.send_signal(SIGCONT)
-    publisher.close()
-
-
 def test_a_killed_process_leaves_no_memory_behind(start: Callable[..., Child]) -> None:
     """Nothing has a name: when the last process is gone, so is the memory."""
     child = start(PUBLISHER)
@@ -384,7 +419,3 @@ def test_a_killed_process_leaves_no_memory_behind(start: Callable[..., Child]) -
     child.kill()
     receiver.close()
     assert "memfd:rlcore-weights" not in processes_maps("self")
-
-
-def test_the_chunks_are_smaller_than_what_is_sent_here() -> None:
-    assert large(0).tensors["w"].data.nbytes > manifest.CHUNK * 4

@@ -23,12 +23,12 @@ class WrongSource(HostSource):
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str, instead: Tensor | None) -> None:
         super().__init__(tensors)
-        self._name, self._instead = name, instead
+        self.name, self.instead = name, instead
 
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
         """All at once."""
-        others = {name: tensor for name, tensor in self.tensors.items() if name != self._name}
-        yield others if self._instead is None else {**others, self._name: self._instead}
+        others = {name: tensor for name, tensor in self.tensors.items() if name != self.name}
+        yield others if self.instead is None else {**others, self.name: self.instead}
 
 
 class WeightTransferSuite:

@@ -14,12 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.api.weights import (
     BackgroundPublisher,
     BackgroundReceiver,
-    Manifest,
+    HostLayout,
+    HostVersion,
     OnFailure,
-    Snapshot,
     WeightsError,
     WeightTransfer,
-    write_tensors,
 )
 
 
@@ -35,25 +34,23 @@ class FileOptions(BaseModel):
 class FilePublisher(BackgroundPublisher):
     """Writes each version to a file of its own, whole before it gets its name, and removes older ones."""
 
-    def __init__(self, folder: str, deadline: float, on_failure: OnFailure | None) -> None:
+    def __init__(self, folder: str, deadline: float, bucket_bytes: int, on_failure: OnFailure | None) -> None:
         self._changed = threading.Condition()
         self._folder = Path(tempfile.mkdtemp(prefix="acme-weights-", dir=folder or None))
-        super().__init__(deadline, on_failure)
+        super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self) -> str:
         """The folder."""
         return str(self._folder)
 
-    def _send(self, snapshot: Snapshot) -> None:
-        manifest = Manifest.of(snapshot)
-        flat, checksums = np.zeros(manifest.size, np.uint8), np.zeros(len(manifest.sealed), np.uint64)
-        for _ in write_tensors(snapshot, manifest, flat, checksums):
-            pass
-        text = manifest.to_bytes()
+    def _send(self, held: HostVersion) -> None:
+        layout, flat = held.layout, held.memory.flat[: held.layout.size]
+        checksums = layout.seal(flat, range(len(layout.offsets)))
+        text = layout.to_bytes()
         part = self._folder / "part"
         part.write_bytes(b"".join((len(text).to_bytes(8, "little"), text, checksums.tobytes(), flat.tobytes())))
         older = sorted(self._folder.glob("*.weights"))
-        part.replace(self._folder / f"{snapshot.version:012d}.weights")
+        part.replace(self._folder / f"{layout.version:012d}.weights")
         for path in older:
             path.unlink()
 
@@ -83,13 +80,11 @@ class FileReceiver(BackgroundReceiver):
             return True
         self._seen = int(newest.stem)
         length = int.from_bytes(data[:8], "little")
-        manifest = Manifest.from_bytes(data[8 : 8 + length])
+        layout = HostLayout.from_bytes(data[8 : 8 + length])
         rest = memoryview(data)[8 + length :]
-        checksums = np.frombuffer(rest[: 8 * len(manifest.sealed)], np.uint64).tolist()
-        flat = np.frombuffer(rest[8 * len(manifest.sealed) :], np.uint8)
-        snapshot = manifest.snapshot(flat, dict(zip(manifest.sealed, checksums, strict=True)))
-        snapshot.verify()
-        self._arrived(snapshot)
+        tensors_at = 8 * len(layout.offsets)
+        checksums, flat = np.frombuffer(rest[:tensors_at], np.uint64), np.frombuffer(rest[tensors_at:], np.uint8)
+        self._arrived(layout.verified(flat, checksums))
         return True
 
     def _interrupt(self) -> None:
@@ -102,9 +97,9 @@ class FileTransfer(WeightTransfer):
     def __init__(self, options: FileOptions) -> None:
         self._options = options
 
-    def publisher(self, *, deadline: float, device: str = "cpu", on_failure: OnFailure | None = None) -> FilePublisher:
+    def publisher(self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None) -> FilePublisher:
         """See WeightTransfer."""
-        return FilePublisher(self._options.folder, deadline, on_failure)
+        return FilePublisher(self._options.folder, deadline, bucket_bytes, on_failure)
 
     def receiver(self, *, name: str, address: str, deadline: float, on_news: Callable[[], None]) -> FileReceiver:
         """See WeightTransfer."""
