@@ -19,8 +19,9 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
-from rlcore.contracts.snapshots import Snapshot, Tensor
+from rlcore.contracts.snapshots import BUCKET_BYTES, Tensor
 from rlcore.host.registry import Registry
+from rlcore.testing.weights import HostSource
 
 TRANSPORTS = ("shared", "object_store", "collective")
 DEFAULT = "shared"
@@ -34,7 +35,7 @@ class Trainer:
         elements = max(1, int(megabytes * 1e6) // TENSORS // 2)
         self._weights = {f"model.layers.{index}.weight": np.zeros(elements, np.uint16) for index in range(TENSORS)}
         self._copy = [np.zeros_like(array) for array in self._weights.values()]
-        self._publisher = Registry.discover().load("transfer", transport)().publisher(deadline=DEADLINE)
+        self._publisher = Registry.discover().load("transfer", transport)().publisher(deadline=DEADLINE, bucket_bytes=BUCKET_BYTES)
 
     def address(self) -> Any:
         """The publisher's."""
@@ -55,9 +56,9 @@ class Trainer:
         """Publish weights that tell their version; when, on the clock of this machine, and the seconds that it took the caller."""
         for array in self._weights.values():
             array[:] = version
-        tensors = {name: Tensor(dtype="bfloat16", shape=array.shape, data=array) for name, array in self._weights.items()}
+        source = HostSource({name: Tensor(dtype="bfloat16", shape=array.shape, data=array) for name, array in self._weights.items()})
         start = time.perf_counter()
-        self._publisher.publish(Snapshot.sealed_late(version, tensors))
+        self._publisher.publish(version, source)
         return start, time.perf_counter() - start
 
     def close(self) -> None:

@@ -6,7 +6,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 from typing import Any
@@ -15,8 +17,11 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
 from rlcore.testing import FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.testing.suites.transfer import WrongSource
+from rlcore.testing.weights import publish
+from rlcore.weights.host_layout import HostLayout
 from tests.integration.ray.small_cluster import short_folder
 
 TRANSPORTS = ("shared", "object_store", "collective")
@@ -35,33 +40,15 @@ def weights(version: int, size: int = SIZE) -> Snapshot:
         "small": Tensor(dtype="bfloat16", shape=small.shape, data=small),
         "large": Tensor(dtype="float32", shape=large.shape, data=large),
     }
-    return Snapshot.sealed_late(version, tensors, probe)
+    return Snapshot.of(version, tensors, probe)
 
 
-def damaged(version: int, fault: str) -> Snapshot:
-    """What a trainer with this fault publishes."""
-    from dataclasses import replace
-
-    good = weights(version, 1000)
-    good = Snapshot.of(version, good.tensors, good.probe)
-    tensors = dict(good.tensors)
-    if fault == "dropped":
-        del tensors["large"]
-    elif fault == "torn":
-        data = np.array(tensors["large"].data)
-        data[500:] = version - 1
-        tensors["large"] = replace(tensors["large"], data=data)
-    elif fault == "dtype":
-        tensors["small"] = replace(tensors["small"], dtype="float16")
-    elif fault == "swapped":
-        tensors = {"small": tensors["large"], "large": tensors["small"]}
-    return replace(good, tensors=tensors)
-
-
-FAULTS = {
-    "dropped": "snapshot 3 arrived without tensor 'large'",
+AT_THE_TRAINER = {
+    "dropped": "tensor 'large' of version 3, as the training backend hands it out, is in its manifest and was not handed out",
+    "dtype": "tensor 'small' of version 3, as the training backend hands it out, is float16[10], its manifest says bfloat16[10]",
+}
+ON_THE_WAY = {
     "torn": "snapshot 3 arrived damaged: tensor 'large' has another checksum",
-    "dtype": "tensor 'small' has another checksum than was sent; it arrived as float16",
     "swapped": "has another checksum than was sent; it carries what was sent as",
 }
 
@@ -86,7 +73,11 @@ class Trainer:
 
         self.failed = threading.Event()
         self.said = ""
-        self.publisher = Registry.discover().load("transfer", transport)().publisher(deadline=deadline, on_failure=self.failure)
+        self.publisher = (
+            Registry.discover()
+            .load("transfer", transport)()
+            .publisher(deadline=deadline, bucket_bytes=BUCKET_BYTES, on_failure=self.failure)
+        )
 
     def failure(self, error: WeightsError) -> None:
         self.said = str(error)
@@ -96,13 +87,33 @@ class Trainer:
         return self.publisher.address()
 
     def publish(self, version: int) -> None:
-        self.publisher.publish(weights(version))
+        publish(self.publisher, weights(version))
+
+    def publish_odd(self, version: int, fault: str) -> str:
+        """What a trainer with this fault is told."""
+        tensors = dict(weights(version, 1000).tensors)
+        odd = ("large", None) if fault == "dropped" else ("small", replace(tensors["small"], dtype="float16"))
+        try:
+            self.publisher.publish(version, WrongSource(tensors, *odd))
+        except WeightsError as error:
+            return str(error)
+        return ""
 
     def publish_damaged(self, version: int, fault: str) -> None:
-        self.publisher.publish(damaged(version, fault))
+        """Damaged once its checksums are taken; this process does so to all that follows."""
+        seal = HostLayout.seal
+
+        def damaged(layout: HostLayout, memory: np.ndarray, places: Sequence[int]) -> np.ndarray:
+            sealed = seal(layout, memory, places)
+            if fault == "torn":
+                memory[layout.offsets[1] + 2000 : layout.offsets[1] + 4000] ^= 1
+            return sealed[::-1].copy() if fault == "swapped" else sealed
+
+        HostLayout.seal = damaged  # type: ignore[method-assign]
+        publish(self.publisher, weights(version, 1000))
 
     def publish_served(self, version: int, tensors_of: int) -> None:
-        self.publisher.publish(served(version, tensors_of=tensors_of))
+        publish(self.publisher, served(version, tensors_of=tensors_of))
 
     def left(self, name: str) -> None:
         self.publisher.left(name)
@@ -133,13 +144,18 @@ class Producer:
         self.receiver = transfer.receiver(name=name, address=address, deadline=deadline, on_news=self.news.set)
 
     def stall(self) -> None:
-        from rlcore.weights.manifest import Follower
+        from rlcore.weights.shared_receiver import SharedReceiver
 
-        def follow(follower: Follower, reached: int) -> None:
+        def stand_still(*given: Any) -> Any:
             self.stalled.set()
             time.sleep(1000)
 
-        Follower.follow = follow  # type: ignore[method-assign]
+        SharedReceiver._verify = stand_still  # type: ignore[method-assign]
+        with suppress(ImportError):
+            from rlcore_plugin_ray import weights_collective
+
+            broadcast = weights_collective._broadcast
+            weights_collective._broadcast = lambda *given: stand_still() if given[1] else broadcast(*given)
 
     def until_stalled(self) -> int:
         self.stalled.wait(60.0)
@@ -273,15 +289,22 @@ def test_versions_in_between_may_be_left_out_and_the_last_one_comes(stage: Stage
     assert stage.get(producer.take.remote(7)) == ""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", AT_THE_TRAINER)
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_wrong_weights_are_found_and_the_tensor_named(stage: Stage, transport: str, fault: str) -> None:
+def test_weights_that_are_not_as_announced_are_named_to_the_trainer(stage: Stage, transport: str, fault: str) -> None:
+    trainer, _ = stage.trainer(transport)
+    assert AT_THE_TRAINER[fault] in stage.get(trainer.publish_odd.remote(3, fault))
+
+
+@pytest.mark.parametrize("fault", ON_THE_WAY)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_damage_is_found_and_the_tensor_named(stage: Stage, transport: str, fault: str) -> None:
     trainer, address = stage.trainer(transport)
     producer = stage.producer(transport, "p7", address)
     stage.get(trainer.publish_damaged.remote(3, fault))
     said = stage.get(producer.take.remote(3))
     assert said.startswith("producer p7: ")
-    assert FAULTS[fault] in said
+    assert ON_THE_WAY[fault] in said
 
 
 def test_stale_weights_arrive_whole_through_the_object_store_and_are_found_by_the_probe(stage: Stage, tmp_path: Path) -> None:

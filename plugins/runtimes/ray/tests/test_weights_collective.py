@@ -12,7 +12,9 @@ from rlcore_plugin_ray import weights_collective
 from rlcore_plugin_ray.weights_collective import CollectivePublisher
 
 from rlcore.api import Snapshot
+from rlcore.api.weights import BUCKET_BYTES, HostVersion
 from rlcore.testing import FakePolicy, FakeTokenizer
+from rlcore.testing.weights import publish
 
 SECONDS = 20.0
 
@@ -59,9 +61,9 @@ def snapshot(version: int) -> Snapshot:
 
 def sent_to_a_as_b_comes(board: Board) -> CollectivePublisher:
     """Version 5 is sent to a, and b is here since."""
-    publisher = CollectivePublisher(5.0)
+    publisher = CollectivePublisher(5.0, BUCKET_BYTES)
     board.members["a"] = "a"
-    publisher.publish(snapshot(5))
+    publish(publisher, snapshot(5))
     board.until_sent(1)
     board.members["b"] = "b"
     return publisher
@@ -78,14 +80,14 @@ def test_a_newcomer_gets_the_newest_again(board: Board) -> None:
 def test_who_comes_while_a_version_is_on_its_way_is_not_sent_the_one_before(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     send = CollectivePublisher._send
 
-    def send_as_somebody_comes(publisher: CollectivePublisher, one: Snapshot) -> None:
-        if one.version == 6:
+    def send_as_somebody_comes(publisher: CollectivePublisher, one: HostVersion) -> None:
+        if one.layout.version == 6:
             publisher._send_again()  # between the moment that it is taken and its transfer
         send(publisher, one)
 
     monkeypatch.setattr(CollectivePublisher, "_send", send_as_somebody_comes)
     publisher = sent_to_a_as_b_comes(board)
-    publisher.publish(snapshot(6))
+    publish(publisher, snapshot(6))
     board.until_sent(2)
     board.members["c"] = "c"
     publisher._send_again()
