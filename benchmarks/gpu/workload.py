@@ -26,9 +26,8 @@ from rlcore.api import (
     TrainingContext,
 )
 from rlcore.learning import ClippedSurrogate, PolicyObjective
-from rlcore.testing import FakeTokenizer
+from rlcore.testing import FakeTokenizer, snapshot_of
 from rlcore.testing.records import make_train_batch
-from rlcore.testing.weights import snapshot_of
 
 __all__ = ["FULL", "TINY_LOAD", "Load", "batch_of", "contexts", "drain", "make_engine", "make_trainer", "objective", "requests", "snapshot"]
 

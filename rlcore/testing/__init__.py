@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.transfer import WeightTransferSuite
     from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
     from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
+    from rlcore.testing.weights import HostSource, publish, snapshot_of, weights_of
 
 __all__ = [
     "AdvantageSuite",
@@ -60,6 +61,7 @@ __all__ = [
     "FakeTransfer",
     "FaultyInference",
     "FaultyTraining",
+    "HostSource",
     "InferenceBackendSuite",
     "Judge",
     "LengthKind",
@@ -86,8 +88,11 @@ __all__ = [
     "make_reward_batch",
     "make_rollout",
     "make_train_batch",
+    "publish",
     "recipe_numbers",
+    "snapshot_of",
     "update_engine",
+    "weights_of",
     "write_fake_model",
 ]
 
@@ -113,6 +118,7 @@ _HOME = {
     "FakeTransfer": "fake_rows",
     "FaultyInference": "faulty",
     "FaultyTraining": "faulty",
+    "HostSource": "weights",
     "InferenceBackendSuite": "suites.inference",
     "Judge": "real",
     "LengthKind": "lengths",
@@ -139,8 +145,11 @@ _HOME = {
     "make_reward_batch": "records",
     "make_rollout": "records",
     "make_train_batch": "records",
+    "publish": "weights",
     "recipe_numbers": "recipes",
+    "snapshot_of": "weights",
     "update_engine": "real",
+    "weights_of": "weights",
     "write_fake_model": "tokens",
 }
 

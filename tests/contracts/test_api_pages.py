@@ -34,8 +34,8 @@ PAGES = {
     """,
     "sandbox": "Job Level Limit Limits Ran Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
-        BackgroundPublisher BackgroundReceiver Follower Manifest OnFailure Probe Publisher Receiver Snapshot Tensor WeightTransfer
-        WeightTransferSpec WeightsError write_tensors
+        BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket HostLayout HostMemory HostVersion OnFailure Probe Publisher Receiver
+        Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind WeightsManifest grouped
     """,
 }
 

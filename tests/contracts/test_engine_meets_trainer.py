@@ -37,8 +37,7 @@ from rlcore.api import (
     Which,
 )
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
-from rlcore.testing import ChatTokenizer, update_engine
-from rlcore.testing.weights import snapshot_of
+from rlcore.testing import ChatTokenizer, snapshot_of, update_engine
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 TOLERANCE = 1e-4

@@ -69,7 +69,7 @@ training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filte
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
 schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
-weights.transport weights.deadline weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
+weights.transport weights.deadline weights.bucket_mb weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
 log.trackers rewards.deadline
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import Which
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import snapshot_of, weights_of
@@ -19,7 +20,10 @@ class PersistenceRules(TrainerSuite):
         manifest = self.ready().weight_source().manifest()
         names = [tensor.name for tensor in manifest.tensors]
         assert len(set(names)) == len(names) > 0, f"weights without or with repeated names: {names}"
-        whole = snapshot_of(1, self.ready())
+        try:
+            whole = snapshot_of(1, self.ready())
+        except WeightsError as error:
+            raise AssertionError(str(error)) from error
         assert list(whole.tensors) == names, "the manifest has other names, or another order, than the buckets"
 
     def test_buckets_hold_no_more_than_they_may(self) -> None:

@@ -13,6 +13,7 @@ from suites_of_fakes import FakeTrainerSuite
 
 from rlcore.contracts.batches import LossBatch, TrainBatch
 from rlcore.contracts.interfaces import Need, OptimizerSettings, TrainingContext
+from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.types import Group, Outcome, Score
 from rlcore.learning import BatchSettings, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
@@ -23,6 +24,7 @@ from rlcore.testing.pipeline import one_forward_one_backward
 from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import make_rollout
 from rlcore.testing.weights import weights_of
+from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
 
 
 def set_up(backend: FakePipeline | FakeTraining, folder: Path, **changes: object) -> None:
@@ -162,8 +164,10 @@ def test_it_runs_through_the_consumer(tmp_path: Path) -> None:
         assert metrics["grad_norm"] > 0
     good, bad = (backend.probe(np.array([3, 5, 4, *tokens]))[2:].sum() for tokens in ([6, 0], [7, 0]))
     assert good > bad + 0.5
-    snapshot = consumer.snapshot(4, np.array([3, 5, 4, 6, 0]), 1e-4)
-    snapshot.verify()
+    publisher = MemoryPublisher(BUCKET_BYTES)
+    consumer.publish(publisher, 4, np.array([3, 5, 4, 6, 0]), 1e-4)
+    snapshot = MemoryReceiver("p0", publisher, lambda: None).newer_than(3)
+    assert snapshot is not None
     assert snapshot.probe is not None
 
 

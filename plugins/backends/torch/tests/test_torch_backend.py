@@ -32,7 +32,7 @@ from transformers import (
 
 from rlcore.api import ConfigError, Need, OptimizerSettings, RunError, TrainBatch, TrainingContext, Which
 from rlcore.learning import ClippedSurrogate, PolicyObjective
-from rlcore.testing.weights import snapshot_of, weights_of
+from rlcore.testing import snapshot_of, weights_of
 
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 SIZES: dict[str, Any] = {

@@ -14,6 +14,7 @@ import pytest
 from rlcore_plugin_ray import driver_inbox
 
 from rlcore.api import Snapshot
+from rlcore.api.runtime import Producer
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
 from tests.ray_in_one_process import Stage, ray_in_one_process
 
@@ -48,8 +49,8 @@ def test_no_engine_holds_the_device_while_the_trainer_trains(tmp_path: Path, mon
 @pytest.mark.parametrize("probe", [True, False])
 def test_every_version_has_its_probe_unless_none_is_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, probe: bool) -> None:
     taken: list[Snapshot] = []
-    update = FakeInference.update
-    monkeypatch.setattr(FakeInference, "update", lambda self, snapshot: (taken.append(snapshot), update(self, snapshot))[1])
+    load = Producer.load
+    monkeypatch.setattr(Producer, "load", lambda self, snapshot: (taken.append(snapshot), load(self, snapshot))[1])
     run(tmp_path, monkeypatch, "-i", "1", weights={"probe": probe}, run={"max_steps": 3})[1].assert_ok()
     served = [(snapshot.version, snapshot.probe is not None) for snapshot in taken[:3]]  # of the last one the run waits for nobody
     assert served == [(0, probe), (1, probe), (2, probe)]

@@ -27,22 +27,22 @@ rlcore_api = "1.0"
 
 
 class BrokenPublisher(BackgroundPublisher):
-    def __init__(self, deadline, on_failure):
+    def __init__(self, deadline, bucket_bytes, on_failure):
         self._changed = threading.Condition()
-        super().__init__(deadline, on_failure)
+        super().__init__(deadline, bucket_bytes, on_failure)
 
     def address(self):
         return None
 
-    def _send(self, snapshot):
-        raise WeightsError(f"version {snapshot.version} went nowhere")
+    def _send(self, held):
+        raise WeightsError(f"version {held.layout.version} went nowhere")
 
     def _free(self): ...
 
 
 class BrokenTransfer(WeightTransfer):
-    def publisher(self, *, deadline, device="cpu", on_failure=None):
-        return BrokenPublisher(deadline, on_failure)
+    def publisher(self, *, deadline, bucket_bytes, device="cpu", on_failure=None):
+        return BrokenPublisher(deadline, bucket_bytes, on_failure)
 
     def receiver(self, *, name, address, deadline, on_news):
         raise AssertionError("nobody receives here")

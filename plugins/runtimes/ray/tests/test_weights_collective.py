@@ -13,8 +13,7 @@ from rlcore_plugin_ray.weights_collective import CollectivePublisher
 
 from rlcore.api import Snapshot
 from rlcore.api.weights import BUCKET_BYTES, HostVersion
-from rlcore.testing import FakePolicy, FakeTokenizer
-from rlcore.testing.weights import publish
+from rlcore.testing import FakePolicy, FakeTokenizer, publish
 
 SECONDS = 20.0
 
