@@ -65,6 +65,10 @@ class Tensor:
         """Write its bytes into ``memory`` uint8[bytes]. A backend whose tensors are on a device derives a class that copies from there."""
         memory[:] = self.flat
 
+    def info(self, name: str) -> TensorInfo:
+        """What is to be said of it in a manifest."""
+        return TensorInfo(name=name, dtype=self.dtype, shape=tuple(self.shape))
+
     @property
     def checksum(self) -> int:
         """XXH3-64 of dtype, shape and bytes. Lets go of the interpreter's lock while it reads."""
@@ -210,8 +214,8 @@ class Snapshot:
 
     def manifest(self) -> WeightsManifest:
         """Its tensors, in order."""
-        infos = [TensorInfo(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape)) for name, tensor in self.tensors.items()]
-        return WeightsManifest(tensors=tuple(infos), kind=self.kind, extra=self.extra)
+        infos = tuple(tensor.info(name) for name, tensor in self.tensors.items())
+        return WeightsManifest(tensors=infos, kind=self.kind, extra=self.extra)
 
     def buckets(self, max_bytes: int) -> Iterator[Bucket]:
         """Its tensors, at most ``max_bytes`` of them at a time, or one that is larger; views, no copies."""
@@ -222,20 +226,14 @@ class Snapshot:
             yield Bucket(version=self.version, index=index, tensors=tensors, checksum=seal)
 
     def verify(self) -> None:
-        """Raise WeightsError, naming the tensor, where anything differs from what the sender sealed."""
-        compare_checksums(self, {name: tensor.checksum for name, tensor in self.tensors.items()})
+        """Raise WeightsError, naming the tensor, if one has another checksum than its sender sealed."""
+        for name, tensor in self.tensors.items():
+            compare_checksums(self.version, tensor.info(name), tensor.checksum, self.checksums)
 
 
-def compare_checksums(snapshot: Snapshot, arrived: Mapping[str, int]) -> None:
-    """Raise WeightsError, naming the tensor, where ``arrived`` (of every tensor, taken by the receiver) is not what the sender sealed."""
-    version, sealed = snapshot.version, snapshot.checksums
-    missing = sorted(set(sealed) - set(snapshot.tensors))
-    if missing:
-        raise WeightsError(f"snapshot {version} arrived without tensor {missing[0]!r} ({len(missing)} missing)")
-    for name, tensor in snapshot.tensors.items():
-        if name not in sealed:
-            raise WeightsError(f"snapshot {version} arrived with tensor {name!r}, which its sender did not seal: it has no checksum")
-        if arrived[name] != sealed[name]:
-            meant = next((other for other in sealed if sealed[other] == arrived[name]), None)
-            hint = f"carries what was sent as {meant!r}" if meant else f"arrived as {tensor.dtype}{list(tensor.shape)}"
-            raise WeightsError(f"snapshot {version} arrived damaged: tensor {name!r} has another checksum than was sent; it {hint}")
+def compare_checksums(version: int, tensor: TensorInfo, found: int, sealed: Mapping[str, int]) -> None:
+    """Raise WeightsError if ``found``, taken by the receiver, is not what the sender sealed for this tensor."""
+    if found != sealed[tensor.name]:
+        meant = next((other for other in sealed if sealed[other] == found), None)
+        hint = f"carries what was sent as {meant!r}" if meant else f"arrived as {tensor.dtype}{list(tensor.shape)}"
+        raise WeightsError(f"snapshot {version} arrived damaged: tensor {tensor.name!r} has another checksum than was sent; it {hint}")

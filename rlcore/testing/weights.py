@@ -14,7 +14,6 @@ from rlcore.contracts.snapshots import (
     Probe,
     Snapshot,
     Tensor,
-    TensorInfo,
     WeightsKind,
     WeightsManifest,
     WeightSource,
@@ -35,8 +34,8 @@ class HostSource(WeightSource):
 
     def manifest(self) -> WeightsManifest:
         """What ``buckets`` yields."""
-        infos = [TensorInfo(name=name, dtype=tensor.dtype, shape=tuple(tensor.shape)) for name, tensor in self.tensors.items()]
-        return WeightsManifest(tensors=tuple(infos), kind=self._kind, extra=self._extra)
+        infos = tuple(tensor.info(name) for name, tensor in self.tensors.items())
+        return WeightsManifest(tensors=infos, kind=self._kind, extra=self._extra)
 
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
         """The tensors in order."""

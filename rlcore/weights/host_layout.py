@@ -100,9 +100,10 @@ class HostLayout:
 
     def verify(self, memory: np.ndarray, places: Sequence[int], sealed: np.ndarray) -> None:
         """Raise WeightsError, naming the tensor, if the bytes of these places have other checksums than uint64[places], their sender's."""
-        names = [self.manifest.tensors[place].name for place in places]
-        found = dict(zip(names, self._checksums(memory, places).tolist(), strict=True))
-        compare_checksums(self.snapshot(memory, dict(zip(names, sealed.tolist(), strict=True)), places), found)
+        infos = [self.manifest.tensors[place] for place in places]
+        meant = dict(zip((info.name for info in infos), sealed.tolist(), strict=True))
+        for info, found in zip(infos, self._checksums(memory, places).tolist(), strict=True):
+            compare_checksums(self.version, info, found, meant)
 
     def verified(self, memory: np.ndarray, checksums: np.ndarray) -> Snapshot:
         """The whole version as read-only views of ``memory``; WeightsError, naming the tensor, for bytes that are not those uint64[tensors]
@@ -111,11 +112,10 @@ class HostLayout:
         names = [tensor.name for tensor in self.manifest.tensors]
         return self.snapshot(memory, dict(zip(names, checksums.tolist(), strict=True)))
 
-    def snapshot(self, memory: np.ndarray, checksums: Mapping[str, int], places: Sequence[int] | None = None) -> Snapshot:
-        """The tensors of these places, of all if None, as read-only views of ``memory``; not verified."""
+    def snapshot(self, memory: np.ndarray, checksums: Mapping[str, int]) -> Snapshot:
+        """The tensors as read-only views of ``memory``; not verified."""
         tensors = {}
-        for place in range(len(self.offsets)) if places is None else places:
-            info = self.manifest.tensors[place]
+        for place, info in enumerate(self.manifest.tensors):
             data = self._bytes(memory, place).view(info.carrier).reshape(info.shape)
             data.flags.writeable = False
             tensors[info.name] = Tensor(dtype=info.dtype, shape=info.shape, data=data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import xxhash
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import LateChecksums, Snapshot, Tensor, tensor_hasher
+from rlcore.contracts.snapshots import Snapshot, Tensor, tensor_hasher
 
 
 def tensor(values: list[float], dtype: str = "float32") -> Tensor:
@@ -25,13 +24,11 @@ def test_an_undamaged_snapshot_verifies() -> None:
 @pytest.mark.parametrize(
     ("damage", "named"),
     [
-        ({"a": tensor([1.0, 2.0])}, "b"),
         ({"a": tensor([1.0, 2.5]), "b": tensor([3.0])}, "a"),
         ({"a": tensor([1.0, 2.0]), "b": tensor([3.0], "bfloat16")}, "b"),
         ({"a": tensor([3.0]), "b": tensor([1.0, 2.0])}, "a"),
-        ({"a": tensor([1.0, 2.0]), "b": tensor([3.0]), "c": tensor([3.0])}, "c"),
     ],
-    ids=["dropped", "changed", "other dtype", "swapped", "added"],
+    ids=["changed", "other dtype", "swapped"],
 )
 def test_damage_is_found_and_the_tensor_named(damage: dict[str, Tensor], named: str) -> None:
     sealed = Snapshot.of(3, {"a": tensor([1.0, 2.0]), "b": tensor([3.0])})
@@ -70,16 +67,3 @@ def test_a_snapshot_sealed_here_notices_what_is_written_later() -> None:
     values[2] = 1.0
     with pytest.raises(WeightsError, match="'a'"):
         sealed.verify()
-
-
-def test_late_checksums_are_those_of_now_taken_once_and_pickled_as_numbers() -> None:
-    tensors = {"a": tensor([1.0, 2.0]), "b": tensor([3.0])}
-    late = Snapshot.sealed_late(3, tensors)
-    assert isinstance(late.checksums, LateChecksums)
-    late.verify()
-    assert dict(late.checksums) == dict(Snapshot.of(3, tensors).checksums)
-    got = pickle.loads(pickle.dumps(late))
-    assert type(got.checksums) is dict
-    got.verify()
-    with pytest.raises(WeightsError, match="'b'"):
-        replace(late, tensors={**tensors, "b": tensor([4.0])}).verify()

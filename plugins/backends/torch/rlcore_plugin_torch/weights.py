@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rlcore.api import Tensor, TensorInfo, WeightsManifest, WeightSource
+from rlcore.api import Tensor, WeightsManifest, WeightSource
 from rlcore.api.weights import grouped
 
 __all__ = ["TorchSource", "TorchTensor", "named_weights", "save_checkpoint"]
@@ -55,8 +55,7 @@ class TorchSource(WeightSource):
 
     def manifest(self) -> WeightsManifest:
         """See WeightSource."""
-        infos = (TensorInfo(name=name, dtype=tensor.dtype, shape=tensor.shape) for name, tensor in self._tensors.items())
-        return WeightsManifest(tensors=tuple(infos))
+        return WeightsManifest(tensors=tuple(tensor.info(name) for name, tensor in self._tensors.items()))
 
     def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
         """See WeightSource."""
