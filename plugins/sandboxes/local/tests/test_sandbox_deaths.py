@@ -98,9 +98,11 @@ def test_only_the_middle_of_it_dies(own, monkeypatch) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.serial  # counts the descriptors of this process, which has few if no other tests ran in it before
 def test_killed_at_any_moment_the_verdicts_are_right(own) -> None:
     chance = random.Random(7)
     run(own, "print(0)")
+    gc.collect()  # what an earlier test left unclosed is not closed in between
     before, folders, threads = open_descriptors(), len(homes()), threading.active_count()
     for number in range(60):
         run(own, "print(0)")  # the one before may have died after its run
@@ -378,6 +380,7 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.full
+@pytest.mark.serial  # counts the descriptors of this process, which has few if no other tests ran in it before
 def test_two_thousand_runs_leave_no_trace(own) -> None:
     job = Job(source="print(int(input()) + 1)", stdin=b"1\n", files={"a/b": b"x"})
     bad = Job(source="x = open('left', 'w')\n1 / 0", limits=Limits(wall_seconds=5))
