@@ -84,7 +84,7 @@ class Run:
 
     def settings(self, assets: Path, runs: Path) -> dict[str, Any]:
         """Nested settings for ``rlcore train``: ``assets`` is the quickstart's folder of this seed, ``runs`` gets the run's folder."""
-        table = tomllib.loads(run_toml(assets, self.seed))
+        table = tomllib.loads(run_toml(assets, self.seed, aside=True))
         table["algorithm"] = {"name": self.row.recipe}
         values = {**COMMON, "run.run_dir": runs.as_posix(), "schedule.max_staleness": self.row.staleness, **self.row.overrides}
         if values.pop("rewards", "") == "coin":

@@ -7,7 +7,8 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +132,7 @@ class Stage:
         self._handles: dict[str, Handle] = {}
         self.made: dict[str, Any] = {}
         self._tasks: list[asyncio.Task[Any]] = []
+        self._ending = False
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -142,6 +144,7 @@ class Stage:
         self._loop.close()
 
     async def _cancel(self) -> None:
+        self._ending = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -173,14 +176,17 @@ class Stage:
 
         def send(name: str, args: tuple[Any, ...], group: str) -> Promise:
             promise = Promise()
-            self._loop.call_soon_threadsafe(self._begin, promise, getattr(service, name)(*args))
+            with suppress(RuntimeError):  # the event loop is closed, and nobody answers what is left of a run
+                self._loop.call_soon_threadsafe(self._begin, promise, partial(getattr(service, name), *args))
             return promise
 
         handle = self._handles[called] = Handle(send, called)
         return handle
 
-    def _begin(self, promise: Promise, answering: Coroutine[Any, Any, Any]) -> None:
-        self._tasks.append(self._loop.create_task(answering))
+    def _begin(self, promise: Promise, answer: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        if self._ending:
+            return
+        self._tasks.append(self._loop.create_task(answer()))
         self._tasks[-1].add_done_callback(lambda task: None if task.cancelled() else promise.keep(task.result))
 
     def kill(self, handle: Handle) -> None:

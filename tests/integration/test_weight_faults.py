@@ -385,8 +385,7 @@ def test_a_publisher_that_ends_in_the_middle_is_named(how: str, start: Callable[
         child.kill()
     else:
         child.process.send_signal(SIGSTOP)
-    while receiver._arriving is not None or not receiver._failure:
-        receiver.on_news.wait()  # type: ignore[attr-defined]
+    receiver._thread.join(PATIENCE)  # it ends with what it has to say
     said = "is gone in the middle of" if how == "killed" else "sent nothing for 0.5 s in the middle of"
     with pytest.raises(
         WeightsError, match=rf"producer p1: the trainer \(process {child.process.pid} on .* {said} version 1, with 3 buckets verified"

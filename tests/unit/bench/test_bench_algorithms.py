@@ -98,6 +98,15 @@ def test_every_row_is_accepted_and_runs_with_its_recipes_own_defaults(tmp_path: 
         assert config.rewards[0].name.endswith("coin.py:coin" if row.label == CONTROL else "boxed")
 
 
+def test_the_settings_of_a_run_name_the_model_and_the_data_by_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Paths of a file are relative to its folder, and a sweep writes the file elsewhere than into the quickstart's folder."""
+    monkeypatch.chdir(tmp_path)
+    settings = Run(Row("grpo", "grpo"), 0).settings(Path("assets"), tmp_path / "runs")
+    assert settings["model"]["model"] == str(tmp_path / "assets" / "base")
+    assert settings["data"]["dataset"] == str(tmp_path / "assets" / "train.jsonl")
+    assert settings["eval"]["eval_dataset"] == {"sort": str(tmp_path / "assets" / "heldout.jsonl")}
+
+
 def test_the_coin_reports_the_truth_and_pays_whatever_it_is() -> None:
     def judged(text: str, prompt: str) -> Any:
         message = Message(role="user", content=prompt)

@@ -12,7 +12,7 @@ from rlcore.config.layers import replaced
 from rlcore.entry import make_plan
 from rlcore.runtime.progress import Silent
 from rlcore.runtime.training_run import TrainingRun, mean_gap_tolerance
-from rlcore.testing import RunTester
+from rlcore.testing import FakeTraining, RunTester
 
 FRESH = {"staleness/max": 0.0, "optimizer_steps": 1.0}
 
@@ -66,6 +66,17 @@ def test_a_coarse_dtype_at_either_end_allows_more(section: str, tmp_path: Path) 
 )
 def test_a_gap_that_is_meant_is_no_news(figures: dict[str, float], sections: dict[str, Any], tmp_path: Path) -> None:
     assert notes(tmp_path, {**FRESH, "sampler_gap": 1.0, **figures}, **sections) == []
+
+
+def test_a_run_looks_at_every_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures are those of the trainer: the gap of the second update is the first one beyond what is usual."""
+    gaps = iter([0.0005, 0.25, 0.5])
+    update = FakeTraining.update
+    monkeypatch.setattr(FakeTraining, "update", lambda self, *args: {**update(self, *args), "sampler_gap": next(gaps)})
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    done = tester.run("train", tester.fake_run()).assert_ok()
+    assert (done.stdout + done.stderr).count("warning: the sampler's log probabilities") == 1
+    assert "differ from the trainer's by 0.25 nats" in done.stdout + done.stderr
 
 
 def test_a_trainer_that_gives_no_gap_is_not_warned_of(tmp_path: Path) -> None:

@@ -25,11 +25,21 @@ SPENT = {"sleep": ("limit: wall",), "swallow_everything": ("limit: wall",), "std
 
 
 class Recording(Sandbox):
-    """The real sandbox; keeps what programs wrote."""
+    """The real sandbox; keeps what programs wrote, and why it had to be replaced."""
 
     def __init__(self, inner):
         self.inner, self.level = inner, inner.level
-        self.written = []
+        self.written, self.replaced = [], []
+        once = inner._once
+
+        def recorded(job):
+            try:
+                return once(job)
+            except Exception as error:
+                self.replaced.append(str(error))
+                raise
+
+        inner._once = recorded
 
     def run(self, job):
         ran = self.inner.run(job)
@@ -62,6 +72,7 @@ def judge(request):
         def run(name, options=GENEROUS):
             reward.options = options
             sandbox.written.clear()
+            sandbox.replaced.clear()
             case = CASES[name]
             return reward.score(RewardInput(messages=case.messages, columns=case.columns, text=case.text, finish=case.finish)), sandbox
 
@@ -89,12 +100,11 @@ def test_honest(judge, name):
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name != REFUSED])
 def test_hostile(judge, name):
     must = HOSTILE[name]["must"]
-    _, sandbox = judge("add_ok")
-    zygote = sandbox.inner.pid
-    score, _ = judge(name, GENEROUS if CASES[name].accept else TIGHT)
+    score, sandbox = judge(name, GENEROUS if CASES[name].accept else TIGHT)
     expect(score, CASES[name].accept)
     assert score.outcome.judged
-    assert sandbox.inner.pid == zygote, "it did not answer in time, and was replaced"
+    # A busy machine may not begin a program in time, which is tried again; every program that began must be answered for.
+    assert [reason for reason in sandbox.replaced if not reason.startswith("the jail was not built in time")] == []
     for word in must.get("output_must_not_contain", ()):
         assert all(word.encode() not in written for written in sandbox.written)
     if name in SPENT:

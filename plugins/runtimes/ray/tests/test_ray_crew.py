@@ -1,8 +1,9 @@
 """Whole runs of the Ray runtime, played in one process: turns on one device, the probe in every snapshot, stale weights, groups that are
-forgotten once they are trained, an engine that hangs, backends that are closed."""
+forgotten once they are trained, what a reward raises in an evaluation, an engine that hangs, backends that are closed."""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -81,6 +82,28 @@ def test_stores_keep_no_group_that_was_trained_or_filtered(
     kept = [lease_id for name, store in stage.made.items() if name.startswith("store") for lease_id in store._groups]
     waiting = BATCH * 2  # made for updates that never came: one batch a version of staleness, and the one after
     assert len(kept) <= BATCH + waiting, f"of {outcome.json['ledger']}: {sorted(kept)}"
+
+
+STRICT = """
+def strict(item):
+    if item.columns["gt_answer"] == "held out":
+        raise ValueError("not this one")
+    return 1.0
+"""
+
+
+def test_what_a_reward_raises_in_an_evaluation_spends_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget of 0: one such verdict in training would end the run."""
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.write("strict.py", STRICT)
+    rows = [{"messages": {"role": "user", "content": letter}, "gt_answer": "held out"} for letter in "abc"]
+    config = tester.fake_run(eval={"eval_dataset": {"held": str(tester.write_jsonl("held.jsonl", rows))}, "eval_interval": 1})
+    flags = ("--reward", "./strict.py:strict", "--reward-error-budget", "0")
+    with ray_in_one_process(monkeypatch):
+        done = tester.run("train", config, "--json", "--runtime", "ray", "-i", "1", *flags).assert_ok()
+    written = [json.loads(line) for line in (tmp_path / done.json["run"] / "metrics.jsonl").read_text().splitlines()]
+    assert [row["eval/held/failed"] for row in written if "eval/held/failed" in row] == [3.0] * 4
+    assert not [name for row in written for name in row if name == "reward/outcome/error"]
 
 
 def test_an_engine_that_hangs_is_replaced_by_one_that_does_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
