@@ -31,12 +31,11 @@ from rlcore.rewards import Judge, VerdictCounts
 from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.engine_update import update_engine
-from rlcore.roles.evaluator import Evaluation, EvaluationRequests, Evaluator, TaskReport
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
-from rlcore.runtime.feed import Batch
-from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.judge_host import JudgeClient, JudgeHost
@@ -70,7 +69,6 @@ __all__ = [
     "Delivery",
     "Evaluate",
     "Evaluation",
-    "EvaluationRequests",
     "Evaluator",
     "FilterWatch",
     "GroupJob",
