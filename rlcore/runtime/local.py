@@ -29,6 +29,7 @@ from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Produced, Producer
+from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.delivery import Tokens
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
@@ -89,6 +90,8 @@ class LocalCrew(Crew):
             say(note)
         self._services = ServiceThread()
         closing.callback(self._services.close)
+        scoring = AsyncJudge(self._judge)
+        closing.callback(scoring.end)
         self._schedule = ScheduleService(schedule, make_watch(plan))
         self._store = GroupStore("store", self._deliver, keep_scored=True)
         self._mail = Mailbox()
@@ -96,7 +99,8 @@ class LocalCrew(Crew):
         """Nudges for the caller's thread: something that it may wait for has happened."""
         self._ended: Future[None] = Future()
         self._ended.add_done_callback(self._nudge)
-        self._thread = self._make_producer(engine, closing)
+        links = LocalLinks(self._services, self._schedule, self._store, scoring)
+        self._thread = self._make_producer(engine, links, closing)
         closing.callback(self.stop)
         self._evaluator, self._next_key, self._evaluated = make_evaluator(plan, self._texts), -1, -1
         self._evaluations: list[Future[tuple[int, list[TaskReport]] | None]] = []
@@ -107,15 +111,15 @@ class LocalCrew(Crew):
         self._tokens = Tokens()
         self._timing = Timing()
 
-    def _make_producer(self, engine: InferenceBackend, closing: ExitStack) -> threading.Thread:
-        """The thread that generates; it and the driver share nothing but mail, links and the ends of the weight transfer."""
+    def _make_producer(self, engine: InferenceBackend, links: LocalLinks, closing: ExitStack) -> threading.Thread:
+        """The thread that generates. Mail, links and the two ends of the weight transfer carry all that it makes and is made of."""
         plan, name = self._plan, "producer-0"
         self._publisher, address = make_publisher(plan, closing)
         account = self._accounts["producer"]
         loop = ProducerLoop(
-            Producer(name, engine, self.tokenizer, self._judge, account),
+            Producer(name, engine, self.tokenizer, JudgeClient(links.score, self._mail), account),
             make_jobs(plan, self._texts),
-            LocalLinks(self._services, self._schedule, self._store),
+            links,
             make_receiver(plan, closing, name=name, address=address, on_news=self._mail.nudge),
             self._mail,
             int(plan.config.inference.inference_batch_size),

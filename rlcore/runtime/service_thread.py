@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlcore.contracts.types import Group
+from rlcore.contracts.types import Group, Prompt, Rollout
+from rlcore.runtime.async_judge import AsyncJudge
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.producer_loop import Then
 from rlcore.runtime.schedule_service import Arrival, ScheduleService
@@ -48,11 +49,12 @@ class ServiceThread:
 
 @dataclass(frozen=True, slots=True)
 class LocalLinks:
-    """``LinksLike`` for a producer in a thread of the driver's process."""
+    """``LinksLike``, and the judge, for a producer in a thread of the driver's process."""
 
     services: ServiceThread
     schedule: ScheduleService
     store: GroupStore
+    judge: AsyncJudge
 
     def lease(self, worker: str, k: int, serving: int, then: Then) -> None:
         """``ScheduleService.lease``."""
@@ -65,6 +67,10 @@ class LocalLinks:
     def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None:
         """``GroupStore.deliver``."""
         self._call(self.store.deliver(worker, arrivals, groups), then)
+
+    def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Then) -> None:
+        """``AsyncJudge.score``."""
+        self._call(self.judge.score(prompt, rollouts, counted), then)
 
     def _call(self, work: Coroutine[Any, Any, Any], then: Then) -> None:
         def answered(future: Future[Any]) -> None:

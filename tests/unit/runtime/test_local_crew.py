@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
@@ -137,3 +138,19 @@ def test_its_threads_end_with_it_even_where_it_is_closed_in_the_middle(tmp_path:
         names = {thread.name for thread in set(threading.enumerate()) - before}
         assert {"services", "producer producer-0"} <= names
     assert not {thread.name for thread in set(threading.enumerate()) - before} & {"services", "producer producer-0"}
+
+
+def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        crew.stop()
+        time.sleep(0.01)
+        assert crew._guard.pulse.age == 0.0
+
+
+def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        assert crew.next_batch()
+        deadline = time.monotonic() + 20.0
+        while not crew.status().buffered:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)

@@ -19,8 +19,8 @@ from rlcore.contracts.specs import InFlight
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
-from rlcore.runtime.judge_host import JudgeClient
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
 from rlcore.runtime.schedule_service import Arrival

@@ -18,6 +18,7 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
 
 SECONDS = 20.0
+NO_JUDGE: Any = None
 
 
 def schedule() -> ScheduleService:
@@ -48,7 +49,7 @@ def test_who_waits_when_it_closes_is_cancelled_and_its_thread_ends() -> None:
 
 def test_a_producer_gets_its_leases_by_the_links() -> None:
     services, made = ServiceThread(), schedule()
-    links = LocalLinks(services, made, GroupStore("s", made.deliver))
+    links = LocalLinks(services, made, GroupStore("s", made.deliver), NO_JUDGE)
     services.call(made.join("p")).result(SECONDS)
     services.call(made.open()).result(SECONDS)
     answer: Future[list[Lease]] = Future()
@@ -63,7 +64,9 @@ def test_what_the_store_raises_reaches_the_producer() -> None:
 
     services, made = ServiceThread(), schedule()
     answer: Future[Any] = Future()
-    LocalLinks(services, made, GroupStore("s", refuses)).deliver("p", [], [], lambda kept, error: answer.set_result((kept, error)))
+    LocalLinks(services, made, GroupStore("s", refuses), NO_JUDGE).deliver(
+        "p", [], [], lambda kept, error: answer.set_result((kept, error))
+    )
     kept, error = answer.result(SECONDS)
     assert (kept, str(error)) == (None, "not here")
     services.close()
