@@ -69,23 +69,28 @@ def _step(demo: Path) -> set[str]:
     from rlcore.runtime.training_run import TrainingRun
 
     files: set[str] = set()
-    waited, recorded = LocalCrew.next_batch, TrainingRun._record
+    made, waited, recorded = LocalCrew.__init__, LocalCrew.next_batch, TrainingRun._record
     tracing = contextlib.ExitStack()
+
+    def make(crew: LocalCrew, *arguments: Any) -> None:
+        tracing.enter_context(_traced(files))  # before its threads start
+        made(crew, *arguments)
 
     def next_batch(crew: LocalCrew) -> bool:
         if crew.status().version == STEP - 1:
-            tracing.enter_context(_traced(files))
+            files.clear()
         return waited(crew)
 
     def record(run: TrainingRun, update: Any) -> None:
         recorded(run, update)
-        tracing.close()
+        if update.version == STEP:
+            tracing.close()
 
-    LocalCrew.next_batch, TrainingRun._record = next_batch, record  # type: ignore[method-assign]
+    LocalCrew.__init__, LocalCrew.next_batch, TrainingRun._record = make, next_batch, record  # type: ignore[method-assign]
     try:
         _quiet(rlcore, ["quickstart", str(demo), "--max-steps", str(STEP), "--eval-interval", "100"])
     finally:
-        LocalCrew.next_batch, TrainingRun._record = waited, recorded  # type: ignore[method-assign]
+        LocalCrew.__init__, LocalCrew.next_batch, TrainingRun._record = made, waited, recorded  # type: ignore[method-assign]
     return files
 
 

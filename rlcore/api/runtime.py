@@ -9,7 +9,7 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
   ``Producer`` generates and has judged, ``Consumer`` trains; ``update_engine`` hands an engine new weights; ``blaming`` names whose part
   raised.
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
-  behind an event loop, ``GroupStore`` holds groups between generation and training, ``JudgeHost`` is a judge that several producers share,
+  behind an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share,
   ``ProducerLoop`` is the life of one producer on a thread of its own.
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
 - *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
@@ -31,15 +31,14 @@ from rlcore.rewards import Judge, VerdictCounts
 from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.engine_update import update_engine
-from rlcore.roles.evaluator import Evaluation, EvaluationRequests, Evaluator, TaskReport
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
 from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
-from rlcore.runtime.feed import Batch
-from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
-from rlcore.runtime.judge_host import JudgeClient, JudgeHost
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import (
@@ -63,6 +62,7 @@ from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Statu
 
 __all__ = [
     "Arrival",
+    "AsyncJudge",
     "Batch",
     "Consumer",
     "Coordinator",
@@ -70,7 +70,6 @@ __all__ = [
     "Delivery",
     "Evaluate",
     "Evaluation",
-    "EvaluationRequests",
     "Evaluator",
     "FilterWatch",
     "GroupJob",
@@ -79,7 +78,6 @@ __all__ = [
     "JobMaker",
     "Judge",
     "JudgeClient",
-    "JudgeHost",
     "LinksLike",
     "Mailbox",
     "Order",

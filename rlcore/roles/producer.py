@@ -153,10 +153,6 @@ class Producer:
                 f"an update of the weights of producer {self.name} broke off; it generates nothing before a whole version has been loaded"
             )
 
-    def waiting(self, activity: str) -> AbstractContextManager[None]:
-        """Books the time inside to a wait whose reason only the runtime knows."""
-        return self._account.span(activity)
-
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         """Start jobs; their prompts are rendered here, once per group."""
         self._refuse_torn()

@@ -1,17 +1,28 @@
-"""What a batch says of itself: the metrics of a step, and the rows of the rollout log."""
+"""A batch, and what it says of itself: the metrics of a step, and the rows of the rollout log."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.types import Finish, Kind, Rollout, Score
-from rlcore.runtime.feed import Batch
+from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
 
-__all__ = ["batch_figures", "probe_sequence", "rollout_rows"]
+__all__ = ["Batch", "batch_figures", "probe_sequence", "rollout_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing; ``filtering``: figures
+    of what the filter took out for it, empty without a filter."""
+
+    groups: tuple[Group, ...]
+    masked: frozenset[int]
+    version: int
+    filtering: Mapping[str, float] = field(default_factory=dict)
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:

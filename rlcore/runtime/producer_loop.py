@@ -1,6 +1,6 @@
-"""The life of a producer on a cluster: mail, weights, leases, work. One thread runs it; everybody else leaves letters.
+"""The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves letters.
 
-Plain Python: whom it talks to is behind ``LinksLike``, so that it runs in tests without Ray.
+Plain Python: whom it talks to is behind ``LinksLike``, so that the other side may be a thread or another host.
 """
 
 from __future__ import annotations
@@ -40,12 +40,10 @@ class LinksLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Make these jobs with weights of ``version`` or newer, one version from the first to the last; ``then(version, results)``.
-    ``started(version)`` is called as soon as that version cannot change any more."""
+    """Make these jobs with weights of ``version`` or newer, one version from the first to the last; ``then(version, results)``."""
 
     jobs: tuple[GroupJob, ...]
     version: int
-    started: Callable[[int], None]
     then: Callable[[int, list[Produced]], None]
 
 
@@ -75,7 +73,8 @@ class _Failed:
 class ProducerLoop:
     """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
 
-    ``in_waves``: ask for leases only when nothing is under way (staleness 0), so that how many depends on no timing.
+    ``in_waves`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
+    order, so that nothing that comes of it depends on timing.
     """
 
     producer: Producer
@@ -86,7 +85,7 @@ class ProducerLoop:
     in_flight: int
     account: TimeAccount
     in_waves: bool = field(default=False, kw_only=True)
-    pulse: Pulse = field(default_factory=Pulse, init=False)
+    pulse: Pulse = field(default_factory=Pulse, kw_only=True)
     """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
     on_version: Callable[[int], None] = field(default=lambda version: None, kw_only=True)
     """Told every version that is served from now on, verified."""
@@ -97,6 +96,7 @@ class ProducerLoop:
     _wanted: list[Evaluate] = field(default_factory=list, init=False)
     _evaluation: Evaluate | None = field(default=None, init=False)
     _evaluated: list[Produced] = field(default_factory=list, init=False)
+    _made: list[Produced] = field(default_factory=list, init=False)
     _sleep: Sleep | None = field(default=None, init=False)
 
     def run(self) -> None:
@@ -159,7 +159,6 @@ class ProducerLoop:
         if self.producer.version < self._wanted[0].version:
             return
         self._evaluation = self._wanted.pop(0)
-        self._evaluation.started(self.producer.version)
         self.producer.booking = "evaluation"
         self.producer.accept(self._evaluation.jobs)
         self._finish_evaluation()
@@ -193,11 +192,12 @@ class ProducerLoop:
         return answered
 
     def _collect(self, results: Sequence[Produced]) -> None:
-        made = [produced for produced in results if produced.job.counted]
+        self._made += [produced for produced in results if produced.job.counted]
         self._evaluated += [produced for produced in results if not produced.job.counted]
         self._finish_evaluation()
-        if not made:
+        if not self._made or (self.in_waves and not self.producer.idle):
             return
+        made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         groups = [group_of(produced, self.jobs.lease(produced.job.key)) for produced in made]
         arrivals = [self._arrival(produced.job.key, group) for produced, group in zip(made, groups, strict=True)]
         self.links.deliver(self.producer.name, arrivals, groups, self._delivered)

@@ -155,32 +155,34 @@ class ScheduleService:
         Raises StarvationError where the filter leaves nothing to train on, RunError for another version than the schedule's.
         """
         if trained is not None:
-            self._updated(trained)
-        self._is_open = True
+            await self.updated(trained)
+        self._is_open, self._handing_over = True, False
         batch: asyncio.Future[Order | None] = asyncio.get_running_loop().create_future()
         self._batch = batch
         self._pump()
         return await batch
 
     async def training(self) -> Mapping[str, tuple[int, ...]]:
-        """The ranks have the batch. Leases are dealt from now on: what producers begin with them must not keep a batch waiting. Returns, by
-        store, the groups that the next batch would be made of as things stand: they can be brought to the ranks meanwhile."""
+        """The ranks have the batch. Leases are dealt from now on: what producers begin with them must not keep a batch waiting. Who does
+        not call it lets the producers rest until the next batch is asked for. Returns, by store, the groups that the next batch would be
+        made of as things stand: they can be brought to the ranks meanwhile."""
         self._handing_over = False
         self._pump()
         return self._by_store(self._coordinator.upcoming())
 
-    def _updated(self, version: int) -> None:
+    async def updated(self, version: int) -> None:
+        """The update under way has made this version."""
         if self._order is None or self._order.version + 1 != version:
             raise RunError(f"the trainer made version {version}, and the schedule waits for {self._coordinator.version + 1} of a batch")
         self._coordinator.updated()
         for lease_id in self._order.lease_ids:
             self._kept.pop(lease_id, None)
         self._order = self._filtering = None
-        self._handing_over = False
         for reached in self._readers_of_state:
             if not reached.done():
                 reached.set_result(None)
         self._readers_of_state.clear()
+        self._pump()
 
     async def groups_lost(self, lease_ids: Sequence[int]) -> bool:
         """The payloads of these groups are gone: their prompts are leased anew. True where the batch under way is void thereby."""

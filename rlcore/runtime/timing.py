@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from rlcore.schedule import IDLE, Admission, Role, TimeAccount, Timeline, WorkerTime
+from rlcore.schedule import Role, TimeAccount, Timeline, WorkerTime
 
-__all__ = ["Category", "Timing", "by_category", "profiled", "waiting_activity"]
+__all__ = ["Category", "Timing", "by_category", "profiled"]
 
 _SPANS_A_WORKER = 5_000
 _SPANS = 300_000
@@ -58,18 +58,7 @@ _OF_ACTIVITY: Mapping[str, Category] = {
     "scoring": Category.BLOCKED_BY_REWARDS,
     "back-pressure": Category.BACK_PRESSURE,
 }
-_OF_ADMISSION: Mapping[Admission, str] = {
-    Admission.OPEN: IDLE,
-    Admission.STALENESS: "back-pressure",
-    Admission.BUFFER: "back-pressure",
-    Admission.EXHAUSTED: "waiting for data",
-}
 _PLURAL = {Role.TRAINER: "trainer", Role.PRODUCER: "producers"}
-
-
-def waiting_activity(admission: Admission) -> str:
-    """What a producer that waits for leases books its time to, by what the coordinator says of new ones."""
-    return _OF_ADMISSION[admission]
 
 
 def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Category, float]:

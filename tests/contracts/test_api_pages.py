@@ -23,8 +23,8 @@ PAGES = {
         refusal setting spoken
     """,
     "runtime": """
-        Arrival Batch Consumer Coordinator Crew Delivery Evaluate Evaluation EvaluationRequests Evaluator FilterWatch GroupJob
-        GroupStore Interrupt JobMaker Judge JudgeClient JudgeHost LinksLike Mailbox Order Plan Produced Producer ProducerLoop
+        Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob
+        GroupStore Interrupt JobMaker Judge JudgeClient LinksLike Mailbox Order Plan Produced Producer ProducerLoop
         Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Shipment Sleep
         StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         WorkerLostError WorkerTime batch_figures blaming check_reach delivery_of failure_of fingerprints group_of inference_notes

@@ -232,8 +232,8 @@ def test_the_seconds_of_each_worker_sum_to_those_of_the_loop(tmp_path: Path, sta
         assert sum(parts.values()) == pytest.approx(done["train_seconds"], abs=0.0005 * (len(parts) + 1))  # each is rounded
 
 
-@pytest.mark.parametrize(("staleness", "roles"), [(0, {"trainer"}), (1, {"trainer", "producer"})])
-def test_profiling_leaves_a_profile_of_every_thread(tmp_path: Path, staleness: int, roles: set[str]) -> None:
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_profiling_leaves_a_profile_of_every_thread(tmp_path: Path, staleness: int) -> None:
     tester, config = project(tmp_path, schedule={"max_staleness": staleness})
     done = tester.run("train", config, "--enable_profiling", "--json").assert_ok()
-    assert {path.stem.removeprefix("profile-") for path in folder_of(tester, done).glob("*.prof")} == roles
+    assert {path.stem.removeprefix("profile-") for path in folder_of(tester, done).glob("*.prof")} == {"trainer", "producer"}

@@ -1,4 +1,4 @@
-"""The life of a producer on a cluster, without Ray: weights before leases, letters in any order, evaluations by one version, errors."""
+"""The life of a producer, without Ray: weights before leases, letters in any order, evaluations by one version, errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from rlcore.contracts.specs import InFlight
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
-from rlcore.runtime.judge_host import JudgeClient
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
 from rlcore.runtime.schedule_service import Arrival
@@ -69,6 +69,7 @@ class Links:
         self.asked: list[tuple[int, int, Callable[[Any, BaseException | None], None]]] = []
         self.versions: list[int] = []
         self.groups: list[Group] = []
+        self.brought: list[list[int]] = []
         self.arrivals: list[Arrival] = []
         self.news = threading.Condition()
 
@@ -86,6 +87,7 @@ class Links:
         with self.news:
             self.arrivals += arrivals
             self.groups += groups
+            self.brought.append([arrival.delivery.lease_id for arrival in arrivals])
             self.news.notify_all()
         then(len(groups), None)
 
@@ -97,7 +99,7 @@ class Links:
 class Stage:
     """A loop in a thread of its own, and everything around it."""
 
-    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None) -> None:
+    def __init__(self, folder: Path, in_flight: int = 2, judge: Any = None, *, in_waves: bool = False) -> None:
         self.mail = Mailbox()
         self.links = Links()
         self.receiver = Handed(self.mail)
@@ -110,7 +112,7 @@ class Stage:
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
         self.producer = Producer("p", engine, FakeTokenizer(), client, account)
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
-        self.loop = ProducerLoop(self.producer, jobs, self.links, self.receiver, self.mail, in_flight, account)
+        self.loop = ProducerLoop(self.producer, jobs, self.links, self.receiver, self.mail, in_flight, account, in_waves=in_waves)
         self.ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -148,7 +150,7 @@ def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
     jobs = tuple(
         GroupJob(key=-1 - n, prompt=PROMPTS[n], samplings=(Sampling(max_new_tokens=4),), noise=(0, 9, n), counted=False) for n in range(3)
     )
-    stage.mail.put(Evaluate(jobs, version, lambda served: None, lambda served, results: done.set_result((served, results))))
+    stage.mail.put(Evaluate(jobs, version, lambda served, results: done.set_result((served, results))))
     return done
 
 
@@ -277,3 +279,36 @@ def test_a_schedule_that_is_gone_ends_it(tmp_path: Path) -> None:
     stage.links.asked.pop(0)[2](None, ConnectionError("gone"))
     with pytest.raises(ConnectionError):
         stage.ended.result(SECONDS)
+
+
+def test_in_waves_what_was_leased_together_is_delivered_together_and_in_order(tmp_path: Path) -> None:
+    """However the verdicts come in."""
+    asked: list[Any] = []
+
+    def late(prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Any) -> None:
+        asked.append((prompt.index, lambda: then(tuple(Score(value=1.0, accuracy=1.0) for _ in rollouts), None)))
+
+    stage = Stage(tmp_path, in_flight=3, judge=late, in_waves=True)
+    stage.receiver.hand(snapshot(0))
+    stage.grant(0, 1, 2)
+    until(lambda: len(asked) == 3)
+    for left, (_, answer) in zip((2, 1, 0), sorted(asked, key=lambda one: one[0], reverse=True), strict=True):
+        assert not stage.links.brought
+        answer()
+        until(lambda left=left: len(stage.producer._judging) == left)  # type: ignore[misc]
+    stage.links.until(lambda: bool(stage.links.brought))
+    assert stage.links.brought == [[0, 1, 2]]
+    stage.stop()
+
+
+def test_a_producer_without_work_says_what_it_waits_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    assert stage.loop._waits_for() == "waiting for weights"
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: bool(stage.links.asked))
+    assert stage.loop._waits_for() == "back-pressure"
+    stage.grant()
+    until(lambda: stage.loop._waits_for() == "waiting for data")
+    stage.mail.put(Sleep(lambda: None))
+    until(lambda: stage.loop._waits_for() == "waiting for weights")
+    stage.stop()

@@ -128,6 +128,28 @@ def test_while_a_batch_is_handed_over_nothing_is_dealt_and_then_the_next_one_is_
     run(story)
 
 
+@pytest.mark.parametrize("overlaps", [False, True])
+def test_who_does_not_say_that_it_trains_has_nothing_dealt_until_it_asks_for_the_next_batch(overlaps: bool) -> None:
+    async def story() -> None:
+        schedule = service(batch=1, staleness=1)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        (lease,) = await schedule.lease("a", 1, 0)
+        await schedule.deliver("s", "a", [arrival(lease)])
+        await batch
+        more = await parked(schedule.lease("a", 1, 0))
+        if overlaps:
+            await schedule.training()
+        await schedule.updated(1)
+        await schedule.serving("a", 1)
+        await parked(schedule.status())
+        assert more.done() is overlaps
+        await parked(schedule.next_batch())
+        assert len(await more) == 1
+
+    run(story)
+
+
 def test_a_version_that_no_batch_makes_is_refused() -> None:
     async def story() -> None:
         with pytest.raises(RunError, match=r"made version 3, and the schedule waits for 1"):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlcore.runtime.timing import Category, Timing, by_category, waiting_activity
-from rlcore.schedule import Admission, Role, WorkerTime
+from rlcore.runtime.timing import Category, Timing, by_category
+from rlcore.schedule import Role, WorkerTime
 
 ACTIVITIES = (
     "training",
@@ -112,12 +112,3 @@ def test_the_bubble_is_the_trainers_wait_for_data_and_weights() -> None:
 def test_a_wasted_share_outside_its_range_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         by_category({"generation": 1.0}, share)
-
-
-def test_a_producer_without_leases_says_what_it_waits_for() -> None:
-    assert {admission: waiting_activity(admission) for admission in Admission} == {
-        Admission.OPEN: "idle",
-        Admission.STALENESS: "back-pressure",
-        Admission.BUFFER: "back-pressure",
-        Admission.EXHAUSTED: "waiting for data",
-    }

@@ -9,7 +9,8 @@ from typing import Any
 
 import ray
 
-from rlcore.api.runtime import Arrival, GroupStore, JudgeHost, Shipment, Verdict
+from rlcore.api.runtime import Arrival, GroupStore, Shipment, Verdict
+from rlcore_plugin_ray.judge_host import JudgeHost
 from rlcore_plugin_ray.remote import Links
 from rlcore_plugin_ray.session import Session
 

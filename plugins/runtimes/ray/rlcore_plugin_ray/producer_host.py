@@ -115,7 +115,7 @@ class ProducerHost:
     def evaluate(self, jobs: Sequence[GroupJob], version: int) -> tuple[int, list[Produced]]:
         """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
         done: Future[tuple[int, list[Produced]]] = Future()
-        self._mail.put(Evaluate(tuple(jobs), version, lambda served: None, lambda served, results: done.set_result((served, results))))
+        self._mail.put(Evaluate(tuple(jobs), version, lambda served, results: done.set_result((served, results))))
         return done.result()
 
     def sleep(self) -> None:

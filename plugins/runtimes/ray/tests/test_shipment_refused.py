@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_ray.judge_host import JudgeHost
 from rlcore_plugin_ray.producer_host import ProducerHost
 from rlcore_plugin_ray.trainer_host import TrainerHost
 
 from rlcore.api import PluginError
-from rlcore.api.runtime import JudgeHost, Shipment
+from rlcore.api.runtime import Shipment
 from rlcore.testing import RunTester, make_plan
 
 WORKERS: dict[str, Callable[[Shipment], Any]] = {

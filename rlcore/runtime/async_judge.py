@@ -1,4 +1,4 @@
-"""One reward pool a node, shared by its producers: the judge behind an event loop, and the end that a producer holds."""
+"""One reward pool, shared by producers: the judge behind an event loop, and the end that a producer holds."""
 
 from __future__ import annotations
 
@@ -10,81 +10,48 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Prompt, Rollout, Score
-from rlcore.rewards import Judge, VerdictCounts
-from rlcore.runtime.loading import load_data
+from rlcore.rewards import Judge
 from rlcore.runtime.mailbox import Mailbox
-from rlcore.runtime.parts import make_judge
-from rlcore.runtime.shipment import Shipment
 
-__all__ = ["JudgeClient", "JudgeHost"]
+__all__ = ["AsyncJudge", "JudgeClient"]
 
 _POLL_SECONDS = 1.0
-"""The longest that the host's thread waits in one call of the judge; it wakes for every verdict."""
+"""The longest that the thread waits in one call of the judge; it wakes for every verdict."""
 
 
-class JudgeHost:
-    """Owns a Judge, made at the first call that needs one: also after its process died and was started anew. ``started``: called at every
-    start."""
+class AsyncJudge:
+    """A judge behind an event loop: who waits for scores is parked. A thread takes the verdicts until ``end``."""
 
-    def __init__(self, shipment: Shipment, *, started: Callable[[], None] = lambda: None) -> None:
-        started()
-        self._shipment = shipment
-        self._made: Judge | None = None
-        self._making = asyncio.Lock()
+    def __init__(self, judge: Judge) -> None:
+        self.judge = judge
         self._keys = itertools.count()
         self._waiting: dict[int, asyncio.Future[tuple[Score, ...]]] = {}
+        self._thread: threading.Thread | None = None
         self._error: Exception | None = None
         self._closing = False
 
-    async def check(self) -> tuple[str, ...]:
-        """Ask the rewards whether they can judge every row; what they say of this machine. DataError for rows that they cannot judge."""
-        judge = await self._judge()
-        await asyncio.to_thread(self._check, judge)
-        return judge.notices
-
-    def _check(self, judge: Judge) -> None:
-        for data_set in load_data(self._shipment.open("the judge")).values():
-            judge.check(data_set.prompts)
-
-    async def _judge(self) -> Judge:
-        async with self._making:
-            if self._made is None:
-                self._made = await asyncio.to_thread(lambda: make_judge(self._shipment.open("the judge")))
-                threading.Thread(target=self._collect, args=(self._made, asyncio.get_running_loop()), name="verdicts", daemon=True).start()
-            return self._made
-
     async def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool) -> tuple[Score, ...]:
         """The scores of one group, in the order of its rollouts. Raises what ends a run: RewardBudgetError, RunError."""
-        judge = await self._judge()
         if self._error is not None:
             raise self._error
+        loop = asyncio.get_running_loop()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._collect, args=(loop,), name="verdicts", daemon=True)
+            self._thread.start()
         key = next(self._keys)
-        answer: asyncio.Future[tuple[Score, ...]] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[tuple[Score, ...]] = loop.create_future()
         self._waiting[key] = answer
-        judge.submit(key, prompt, rollouts, counted=counted)
+        self.judge.submit(key, prompt, rollouts, counted=counted)
         return await answer
 
-    async def take_judged(self) -> list[VerdictCounts]:
-        """``Judge.take_judged``: counts since the last call; [] if this judge never judged."""
-        return [self._made.take_judged()] if self._made is not None else []
-
-    async def take_faults(self) -> list[dict[str, Any]]:
-        """``Judge.take_faults``: what rewards raised since the last call."""
-        return self._made.take_faults() if self._made is not None else []
-
-    async def close(self) -> None:
-        """Stop the workers and wait until they are gone."""
+    def end(self) -> None:
+        """Nothing is judged any more; the judge may be closed from here on."""
         self._closing = True
-        async with self._making:
-            if self._made is not None:
-                await asyncio.to_thread(self._made.close)
 
-    # --- the thread that waits for verdicts --------------------------------------------------------------------------
-
-    def _collect(self, judge: Judge, loop: asyncio.AbstractEventLoop) -> None:
+    def _collect(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._closing:
             try:
-                for key, scores in judge.poll(_POLL_SECONDS):
+                for key, scores in self.judge.poll(_POLL_SECONDS):
                     loop.call_soon_threadsafe(self._answer, key, scores)
             except Exception as error:  # whatever it is, everybody who waits must hear of it
                 if not self._closing:

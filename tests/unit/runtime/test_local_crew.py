@@ -1,0 +1,156 @@
+"""The crew of one process, driven call by call: evaluations that several requests ask for, interrupts, turns, a producer that ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, chdir, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.entry import make_plan
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.local import LocalCrew
+from rlcore.testing import FakeInference, FakePolicy, RunTester
+from rlcore.testing.weights import publish
+
+NEVER = {"filter_range": [0.98, 0.99], "dynamic_batching": True, "filter_limit": 100_000}
+"""A group filter that lets nothing pass, and does not say for long that this is too much."""
+
+
+def snapshot(version: int, tokens: int) -> Snapshot:
+    policy = FakePolicy.random(tokens, seed=version)
+    ids = np.array([5, 6, 7], np.int32)
+    return Snapshot.of(
+        version, dict(policy.tensors()), Probe(token_ids=ids, logprobs=policy.logprobs(ids).astype(np.float32), tolerance=1e-4)
+    )
+
+
+@contextmanager
+def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> Iterator[tuple[LocalCrew, Interrupt]]:
+    """One that has begun, of a run with 12 prompts in batches of 3, and a held-out task."""
+    tester = RunTester(folder).with_fakes()
+    held_out = {"eval_dataset": {"letters": str(tester.fake_data("held.jsonl", "abc"))}}
+    run = {"num_episodes": 2, "max_steps": 4, **sections.pop("run", {})}
+    config = tester.fake_run(run=run, eval=held_out, training={"train_batch_size": 3}, schedule={"max_staleness": staleness}, **sections)
+    with chdir(folder), tester.plugins, ExitStack() as closing:
+        crew, interrupt = LocalCrew(make_plan(config), closing), Interrupt(lambda line: None)
+        crew.begin(folder, interrupt)
+        yield crew, interrupt
+
+
+def steps(crew: LocalCrew) -> list[int]:
+    return [step for step, _ in crew.take_evaluations(wait=True)]
+
+
+def hand_out(crew: LocalCrew, version: int) -> None:
+    """As if the trainer had made this version; it is served on return."""
+    publish(crew._publisher, snapshot(version, len(crew.tokenizer)))
+    crew._until(lambda: crew._serving == version)
+
+
+def test_a_version_is_evaluated_once_however_many_requests_it_answers(tmp_path: Path) -> None:
+    """The requests of steps 9 and 12 both find version 12, as they do where training is ahead of the producer."""
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        hand_out(crew, 12)
+        crew.evaluate(9)
+        crew.evaluate(12)
+        assert steps(crew) == [12]
+        crew.evaluate(12)
+        assert steps(crew) == []
+
+
+def test_a_newer_version_is_evaluated_again(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        for version in (12, 13):
+            hand_out(crew, version)
+            crew.evaluate(version)
+            assert steps(crew) == [version]
+
+
+def test_an_evaluation_in_turns_is_there_as_soon_as_it_was_asked_for(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        crew.evaluate(0)
+        ((step, (report,)),) = crew.take_evaluations()
+        assert (step, len(report.rows)) == (0, 3)
+
+
+def test_who_interrupts_a_run_gets_the_step_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = FakeInference.submit
+    with crew_of(tmp_path, staleness=0, inference={"inference_batch_size": 3}) as (crew, interrupt):
+
+        def interrupted(self: FakeInference, requests: Any) -> None:
+            interrupt.requested = True
+            submit(self, requests)
+
+        monkeypatch.setattr(FakeInference, "submit", interrupted)
+        assert crew.next_batch()
+        assert crew.train(log_rollouts=False).version == 1
+
+
+def test_an_interrupt_ends_the_wait_where_the_filter_lets_nothing_pass(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0, run={"num_episodes": 10_000}, algorithm=NEVER) as (crew, interrupt):
+        interrupt.requested = True
+        assert not crew.next_batch()
+        assert not crew.status().finished
+
+
+def test_in_turns_nothing_is_leased_before_the_next_batch_is_asked_for(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        assert crew.next_batch()
+        assert crew.train(log_rollouts=False).version == 1
+        crew._until(lambda: crew._serving == 1)
+        crew.evaluate(1)
+        assert (crew.status().in_flight, crew.status().buffered, crew.state()["cursor"]) == (0, 0, [0, 3])
+
+
+def test_a_producer_that_failed_while_nobody_waited_is_named_to_the_next_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: FakeInference, timeout: float) -> Any:
+        raise OSError("gone")
+
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        monkeypatch.setattr(FakeInference, "poll", broken)
+        crew.evaluate(0)
+        crew._thread.join()
+        assert crew.take_evaluations() == []
+        with pytest.raises(RunError, match=r"FakeInference of producer producer-0 .*generating.*gone"):
+            crew.take_evaluations(wait=True)
+
+
+def test_a_batch_that_is_awaited_after_the_end_is_refused(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        crew.stop()
+        with pytest.raises(RunError, match="the producer was stopped while a batch was awaited"):
+            crew.next_batch()
+
+
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_its_threads_end_with_it_even_where_it_is_closed_in_the_middle(tmp_path: Path, staleness: int) -> None:
+    before = set(threading.enumerate())
+    with crew_of(tmp_path, staleness=staleness) as (crew, _):
+        assert crew.next_batch()
+        names = {thread.name for thread in set(threading.enumerate()) - before}
+        assert {"services", "producer producer-0"} <= names
+    assert not {thread.name for thread in set(threading.enumerate()) - before} & {"services", "producer producer-0"}
+
+
+def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        crew.stop()
+        time.sleep(0.01)
+        assert crew._guard.pulse.age == 0.0
+
+
+def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path) -> None:
+    with crew_of(tmp_path, staleness=1) as (crew, _):
+        assert crew.next_batch()
+        deadline = time.monotonic() + 20.0
+        while not crew.status().buffered:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)

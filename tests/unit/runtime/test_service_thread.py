@@ -1,0 +1,72 @@
+"""Services in a thread of their own: calls in order, answers and errors that reach who asked, an end that leaves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+import pytest
+
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.types import Lease
+from rlcore.runtime.group_store import GroupStore
+from rlcore.runtime.schedule_service import ScheduleService
+from rlcore.runtime.service_thread import LocalLinks, ServiceThread
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.schedule import ScheduleSettings
+
+SECONDS = 20.0
+NO_JUDGE: Any = None
+
+
+def schedule() -> ScheduleService:
+    settings = ScheduleSettings(prompts=4, train_batch_size=2, n_sampled=2, buffer_limit=8, max_staleness=1)
+    return ScheduleService(settings, FilterWatch(bounds=None, by="accuracy", batch_size=2, limit=10))
+
+
+def test_calls_begin_in_the_order_in_which_they_were_made() -> None:
+    services, seen = ServiceThread(), []
+
+    async def note(number: int) -> None:
+        seen.append(number)
+
+    calls = [services.call(note(number)) for number in range(100)]
+    services.close()
+    assert all(call.done() for call in calls)
+    assert seen == sorted(seen)
+
+
+def test_who_waits_when_it_closes_is_cancelled_and_its_thread_ends() -> None:
+    services = ServiceThread()
+    waits = services.call(asyncio.Event().wait())
+    services.close()
+    with pytest.raises(CancelledError):
+        waits.result(SECONDS)
+    assert "services" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_producer_gets_its_leases_by_the_links() -> None:
+    services, made = ServiceThread(), schedule()
+    links = LocalLinks(services, made, GroupStore("s", made.deliver), NO_JUDGE)
+    services.call(made.join("p")).result(SECONDS)
+    services.call(made.open()).result(SECONDS)
+    answer: Future[list[Lease]] = Future()
+    links.lease("p", 2, 0, lambda leases, error: answer.set_result(leases))
+    assert [lease.lease_id for lease in answer.result(SECONDS)] == [0, 1]
+    services.close()
+
+
+def test_what_the_store_raises_reaches_the_producer() -> None:
+    async def refuses(*delivered: Any) -> Any:
+        raise RunError("not here")
+
+    services, made = ServiceThread(), schedule()
+    answer: Future[Any] = Future()
+    LocalLinks(services, made, GroupStore("s", refuses), NO_JUDGE).deliver(
+        "p", [], [], lambda kept, error: answer.set_result((kept, error))
+    )
+    kept, error = answer.result(SECONDS)
+    assert (kept, str(error)) == (None, "not here")
+    services.close()
