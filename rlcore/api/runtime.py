@@ -5,7 +5,7 @@ A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target
 on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
-  ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: every part of a run, made as its configuration says.
+  ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts made as the configuration says.
   ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
   behind an event loop, ``GroupStore`` holds groups between generation and training, ``JudgeHost`` is a judge that several producers share,
@@ -31,7 +31,7 @@ from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import Evaluation, EvaluationRequests, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
+from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
 from rlcore.runtime.feed import Batch
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
@@ -121,6 +121,7 @@ __all__ = [
     "install_line",
     "load_data",
     "make_consumer",
+    "make_conversation",
     "make_engine",
     "make_evaluator",
     "make_jobs",

@@ -25,7 +25,7 @@ from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Producer
-from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
+from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.feed import Batch, Feed, SequentialFeed
 from rlcore.runtime.figures import batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.interrupt import Interrupt
@@ -72,7 +72,8 @@ class LocalCrew(Crew):
         engine = make_engine(plan, self.tokenizer, closing)
         for note in inference_notes(engine, plan.config.inference.name, probe=plan.config.weights.probe):
             say(note)
-        self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
+        conversation = make_conversation(plan)
+        self._producer = Producer("producer-0", engine, self.tokenizer, self._judge, self._accounts["producer"], conversation)
         self._coordinator = Coordinator(schedule)
         self._feed = self._make_feed(closing)
         self._feed.pulse = self._guard.pulse

@@ -13,6 +13,7 @@ from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.threaded_feed import ThreadedFeed
@@ -55,7 +56,7 @@ def feed(tmp_path: Path) -> Iterator[ThreadedFeed]:
     publisher = MemoryPublisher()
     made = ThreadedFeed(
         Coordinator(ScheduleSettings(prompts=3, train_batch_size=3, n_sampled=2, buffer_limit=9, episodes=1, max_staleness=1)),
-        Producer("p", FakeInference(context), FakeTokenizer(), OneJudge(), account),
+        Producer("p", FakeInference(context), FakeTokenizer(), OneJudge(), account, SingleTurn()),
         JobMaker(PROMPTS, AnnealedSampling(sampling=sampling, end=None, updates=1), 0, "accuracy"),
         Evaluator({"held": PROMPTS}, sampling, 0),
         publisher,
