@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Completion, Message, Segment
 from rlcore.host.blame import blaming
 from rlcore.host.targets import described
@@ -53,15 +54,15 @@ class OpenTalk:
 
     def _checked_turn(self, turn: Any) -> Turn:
         if not isinstance(turn, Turn):
-            raise TypeError(f"what it yielded is {described(turn)}, it must be a Turn")
+            raise self._broken(f"what it yielded is {described(turn)}, it must be a Turn")
         if len(self.sampled) >= self.conversation.max_turns:
-            raise ValueError(f"it asked for more than max_turns = {self.conversation.max_turns} turns; let it end, or raise max_turns")
+            raise self._broken(f"it asked for more than max_turns = {self.conversation.max_turns} turns; let it end, or raise max_turns")
         given, asked, context = self.transcript.sampling, turn.sampling, len(turn.context_ids)
         if replace(asked, max_new_tokens=given.max_new_tokens, stop=given.stop) != given:
-            raise ValueError(f"a turn may change max_new_tokens and stop of its sampling and nothing else; it has {asked} for {given}")
+            raise self._broken(f"a turn may change max_new_tokens and stop of its sampling and nothing else; it has {asked} for {given}")
         room = len(self.transcript.context_ids) + given.max_new_tokens - context
         if not 1 <= asked.max_new_tokens <= room or not context:
-            raise ValueError(
+            raise self._broken(
                 f"it asked for {asked.max_new_tokens} tokens behind a context of {context}, and there is room for {room}; "
                 "raise --max-new-tokens, which bounds all that stands behind the prompt"
             )
@@ -69,19 +70,22 @@ class OpenTalk:
 
     def _checked_dialogue(self, said: Any) -> Dialogue:
         if not isinstance(said, Dialogue):
-            raise TypeError(f"what it returned is {described(said)}, it must be a Dialogue")
+            raise self._broken(f"what it returned is {described(said)}, it must be a Dialogue")
         for label, values, wanted in (("segments", said.segments, Segment), ("messages", said.messages, Message)):
             if not isinstance(values, tuple) or not all(isinstance(value, wanted) for value in values):
-                raise TypeError(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
+                raise self._broken(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
         turns, rewards = sum(message.policy for message in said.messages), said.turn_rewards
         if not turns or not self.sampled:
-            raise ValueError("it ended before the policy said anything")
+            raise self._broken("it ended before the policy said anything")
         if rewards and (len(rewards) != turns or not np.isfinite(rewards).all()):
-            raise ValueError(f"turn_rewards is {rewards}; it must hold a finite number for each of the {turns} messages of the policy")
+            raise self._broken(f"turn_rewards is {rewards}; it must hold a finite number for each of the {turns} messages of the policy")
         sampled = iter([pair for one in self.sampled for pair in zip(one.token_ids.tolist(), one.logprobs.tolist(), strict=True)])
         for one in said.segments:
             trained = zip(one.token_ids[one.policy_mask].tolist(), one.logprobs[one.policy_mask].tolist(), strict=True)
             if not all(pair in sampled for pair in trained):
-                raise ValueError("policy_mask is True at a token that the policy did not sample, or not there, or not so likely")
+                raise self._broken("policy_mask is True at a token that the policy did not sample, or not there, or not so likely")
         json.dumps(dict(said.extra))  # TypeError names what is no plain value
         return said
+
+    def _broken(self, rule: str) -> RunError:
+        return RunError(f"{self.conversation.who} broke a rule at prompt {self.transcript.prompt.prompt_id}: {rule}")
