@@ -1,14 +1,7 @@
-"""Conversations: what the author of one needs. docs/conversations.md is the manual.
+"""Conversations: what the author of one needs.
 
 A plugin registers a ``ConversationSpec`` by ``rlcore_register_conversations``; its target is a ``Conversation``, made with its options if
-its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules.
-
->>> class Twice(Conversation):
-...     def converse(self, transcript):
-...         first = yield from transcript.ask()
-...         if transcript.say(Message(role="user", content="again")):
-...             yield from transcript.ask()
-...         return transcript.dialogue(extra={"first": first})
+its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. ``Transcript`` has an example.
 """
 
 from __future__ import annotations
