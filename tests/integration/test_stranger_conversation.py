@@ -107,9 +107,11 @@ def test_what_was_said_is_logged_and_the_run_can_be_run_again(tmp_path: Path, si
 def test_it_is_chosen_and_set_by_flags(tmp_path: Path, site: Path) -> None:
     tester, path = a_game(tmp_path, site, sampling={"conversation": "single_turn", "options": {}})
     words = ["--conversation", "acme_guess", "--guesses", "3", "--sampling.options.higher", "h"]
-    config = tester.run("train", path, *words, "--dry-run", "--json").assert_ok().json["config"]
-    assert config["sampling"]["conversation"] == "acme_guess"
-    assert (config["sampling"]["options"]["guesses"], config["sampling"]["options"]["higher"]) == (3, "h")
+    planned = tester.run("train", path, *words, "--dry-run", "--json").assert_ok().json
+    sampling, origins = planned["config"]["sampling"], planned["origins"]
+    assert sampling["conversation"] == "acme_guess"
+    assert (sampling["options"]["guesses"], sampling["options"]["higher"]) == (3, "h")
+    assert (origins["sampling.options.guesses"]["layer"], origins["sampling.options.lower"]["layer"]) == ("flag", "core")
 
 
 def test_what_it_cannot_do_is_refused(tmp_path: Path, site: Path) -> None:
