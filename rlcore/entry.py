@@ -27,6 +27,7 @@ _NAMED = {
     "training.name": PluginKind.TRAINING,
     "run.runtime": PluginKind.RUNTIME,
     "weights.transport": PluginKind.TRANSFER,
+    "sampling.conversation": PluginKind.CONVERSATION,
 }
 """Settings that name one plugin, which may be an object here."""
 

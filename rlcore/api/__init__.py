@@ -2,7 +2,7 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec,
-              SandboxSpec, CommandSpec
+              SandboxSpec, CommandSpec, ConversationSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
@@ -13,8 +13,8 @@ records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
 errors        RlcoreError; UsageError, with its children ConfigError, DataError, PluginError (exit code 2); RunError, with WeightsError
               (exit code 1); InfrastructureError, with SandboxError (the machine failed, not the text that is judged)
 
-``help(rlcore.api.Reward)`` explains one of them. Pages of their own, for the other kinds of plugin: ``rlcore.api.commands``, ``data``,
-``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
+``help(rlcore.api.Reward)`` explains one of them. Pages of their own, for the other kinds of plugin: ``rlcore.api.commands``,
+``conversations``, ``data``, ``judging``, ``runtime``, ``sandbox``, ``schedule``, ``settings``, ``weights``.
 
 A name is imported when it is first used: a plugin's entry module asks for specs and ``hookimpl`` only, so that listing what is installed
 (``rlcore --help``) loads no numpy.
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         AdvantageSpec,
         AlgorithmSpec,
         CommandSpec,
+        ConversationSpec,
         DataSourceSpec,
         InferenceBackendSpec,
         InferenceCapabilities,
@@ -107,6 +108,7 @@ __all__ = [
     "CommandSpec",
     "Completion",
     "ConfigError",
+    "ConversationSpec",
     "DataError",
     "DataSourceSpec",
     "Finish",

@@ -5,7 +5,7 @@ A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target
 on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
-  ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: every part of a run, made as its configuration says.
+  ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts made as the configuration says.
   ``Producer`` generates and has judged, ``Consumer`` trains; ``update_engine`` hands an engine new weights; ``blaming`` names whose part
   raised.
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
@@ -34,7 +34,7 @@ from rlcore.roles.engine_update import update_engine
 from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
-from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
+from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
@@ -121,6 +121,7 @@ __all__ = [
     "install_line",
     "load_data",
     "make_consumer",
+    "make_conversation",
     "make_engine",
     "make_evaluator",
     "make_jobs",

@@ -35,6 +35,7 @@ _HELP = {
     PluginKind.SANDBOX: "a sandbox, which runs programs that nobody trusts",
     PluginKind.COMMAND: "a command of the command line",
     PluginKind.DATA: "a data source: a reader of data sets",
+    PluginKind.CONVERSATION: "a conversation: how a rollout is made of a prompt",
 }
 
 

@@ -164,6 +164,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     autos = {path: answer for (_, path), answer in left_open.items() if get_path(config, path) == "auto"}
     wanted = [(kind, path, autos[path][0] if path in autos else str(get_path(config, path))) for kind, path in left_open]
     wanted.insert(1, (PluginKind.INFERENCE, "inference.name", config.inference.name))
+    wanted.append((PluginKind.CONVERSATION, "sampling.conversation", config.sampling.conversation))
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]

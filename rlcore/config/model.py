@@ -150,8 +150,10 @@ class SamplingSection(Section):
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
     top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
-    max_new_tokens: Count = setting(512, "-mnt", help="longest response, in tokens")
+    max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns, in tokens")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
+    conversation: PluginName = setting("single_turn", help="how a rollout is made of a prompt: one answer, or several turns")
+    options: dict[str, Any] = Field(default={}, description="options of the conversation")
 
     @property
     def truncates(self) -> bool:

@@ -48,6 +48,7 @@ class Plan:
     derived: tuple[str, ...] = ()
     runtime_options: BaseModel | None = None
     transfer_options: BaseModel | None = None
+    conversation_options: BaseModel | None = None
     tracker_options: tuple[BaseModel | None, ...] = ()
     inference_options: BaseModel | None = None
     training_options: BaseModel | None = None
@@ -75,6 +76,7 @@ class Plan:
             (PluginKind.INFERENCE, config.inference.name),
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
+            (PluginKind.CONVERSATION, config.sampling.conversation),
             *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
             *((PluginKind.REWARD, reward.name) for reward in config.rewards),
             *((PluginKind.TRACKER, name) for name in config.log.trackers),
@@ -139,6 +141,7 @@ def plan_run(
         derived=tuple(derived),
         runtime_options=instances.get("run.runtime"),
         transfer_options=instances.get("weights.transport"),
+        conversation_options=instances.get("sampling.conversation"),
         tracker_options=tuple(instances.get(f"log.trackers.{index}") for index in range(len(config.log.trackers))),
         inference_options=instances.get("inference.name"),
         training_options=instances.get("training.name"),
@@ -241,6 +244,7 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
         "algorithm.estimator_options",
         "algorithm.loss_options",
         "weights.options",
+        "sampling.options",
     ):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]

@@ -17,6 +17,7 @@ __all__ = [
     "AdvantageSpec",
     "AlgorithmSpec",
     "CommandSpec",
+    "ConversationSpec",
     "DataSourceSpec",
     "InFlight",
     "InferenceBackendSpec",
@@ -65,6 +66,7 @@ class PluginKind(StrEnum):
     SANDBOX = "sandbox"
     COMMAND = "command"
     DATA = "data"
+    CONVERSATION = "conversation"
 
 
 class InFlight(StrEnum):
@@ -366,6 +368,12 @@ class DataSourceSpec(Spec):
     folders: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationSpec(Spec):
+    """A way to make a rollout of a prompt; ``target`` is an ``rlcore.api.conversations.Conversation``. Its options stand in
+    ``[sampling.options]``."""
+
+
 _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.REWARD: (RewardSpec, "reward", "rewards"),
     PluginKind.INFERENCE: (InferenceBackendSpec, "inference backend", "inference_backends"),
@@ -379,6 +387,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.SANDBOX: (SandboxSpec, "sandbox", "sandboxes"),
     PluginKind.COMMAND: (CommandSpec, "command", "commands"),
     PluginKind.DATA: (DataSourceSpec, "data source", "data_sources"),
+    PluginKind.CONVERSATION: (ConversationSpec, "conversation", "conversations"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

@@ -70,10 +70,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``."""
+    """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``. ``policy``: the policy wrote it, in this rollout."""
 
     role: str
     content: str
+    policy: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +132,8 @@ class _Rebuilt:
 class Request(_Rebuilt):
     """One completion asked of an inference backend.
 
-    ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout): token ``t`` is
-    drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
+    ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout + 2**32 * turn): token ``t``
+    is drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
     """
 
     request_id: str
@@ -205,7 +206,8 @@ _SEGMENT_DTYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollout:
-    """One completion of a prompt, with everything that training needs to know of how it came about."""
+    """One completion of a prompt, with everything that training needs to know of how it came about. ``text`` is what the policy said last;
+    ``turns``, ``turn_rewards`` and ``extra`` are the messages and what else the conversation told for the reward: see ``RewardInput``."""
 
     prompt_id: str
     index: int
@@ -215,6 +217,9 @@ class Rollout:
     kind: Kind = Kind.SAMPLED
     temperature: float = 1.0
     """The temperature that its tokens were sampled at; 0 for greedy ones. What is trained is trained at it."""
+    turns: tuple[Message, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.segments:
@@ -227,19 +232,30 @@ class Rollout:
 
     @property
     def version(self) -> int | None:
-        """The smallest policy version of its tokens; None where it has no token."""
-        versions = [int(segment.versions.min()) for segment in self.segments if len(segment.versions)]
+        """The smallest policy version of the tokens that the policy sampled; None where it has no such token."""
+        versions = [int(segment.versions[segment.policy_mask].min()) for segment in self.segments if segment.policy_mask.any()]
         return min(versions) if versions else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardInput:
-    """What a reward sees of one rollout: the prompt's messages, the columns it declared, the text, how it ended."""
+    """What a reward sees of one rollout: the prompt's messages, the columns it declared, what the policy said last, how it ended.
+
+    ``turns``: all that was said behind the prompt, in order, the policy's messages with ``policy=True``; the answer alone if nothing is
+    given. ``turn_rewards``: what the conversation gave for each of these, () for nothing; ``extra``: what else it told the reward.
+    """
 
     messages: tuple[Message, ...]
     columns: Mapping[str, Any]
     text: str
     finish: Finish = Finish.STOP
+    turns: tuple[Message, ...] = ()
+    turn_rewards: tuple[float, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.turns:
+            object.__setattr__(self, "turns", (Message(role="assistant", content=self.text, policy=True),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +264,8 @@ class Score:
 
     ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
     are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
-    baselines and group accuracy. ``in_loss``: its tokens train.
+    baselines and group accuracy. ``in_loss``: its tokens train. ``turn_rewards``: (), or ``value`` split over the messages of the policy;
+    what they do not add up to belongs to the rollout as a whole.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -263,6 +280,7 @@ class Score:
     parsed: str | None = None
     in_statistics: bool = True
     in_loss: bool = True
+    turn_rewards: tuple[float, ...] = ()
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

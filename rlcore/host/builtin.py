@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlcore.contracts.hookspecs import hookimpl
-from rlcore.contracts.specs import AdvantageSpec, CommandSpec, DataSourceSpec, LossSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.contracts.specs import AdvantageSpec, CommandSpec, ConversationSpec, DataSourceSpec, LossSpec, RuntimeSpec, WeightTransferSpec
 
 rlcore_api = "1.0"
 
@@ -92,6 +92,12 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
             folders=True,
         ),
     ]
+
+
+@hookimpl
+def rlcore_register_conversations() -> list[ConversationSpec]:
+    """The simplest one."""
+    return [ConversationSpec(name="single_turn", target="rlcore.roles.single_turn:SingleTurn", summary="One answer to the prompt")]
 
 
 @hookimpl

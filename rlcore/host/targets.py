@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, Command, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
@@ -33,6 +34,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.SANDBOX: Sandbox,
     PluginKind.COMMAND: Command,
     PluginKind.DATA: RowSource,
+    PluginKind.CONVERSATION: Conversation,
 }
 """What the target of each kind makes; a recipe has no target."""
 
@@ -51,6 +53,7 @@ _PAGE: Mapping[PluginKind, str] = {
     PluginKind.SANDBOX: "rlcore.api.sandbox",
     PluginKind.COMMAND: "rlcore.api.commands",
     PluginKind.DATA: "rlcore.api.data",
+    PluginKind.CONVERSATION: "rlcore.api.conversations",
 }
 """Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
 

@@ -113,9 +113,9 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
     """(reward's name, weight, score), in the order of the configuration, at least one -> the score that trains.
 
     value: the sum of weight x value. accuracy, format_ok and parsed: of the first reward that gives one. parts: weight x value under
-    each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. outcome: ``ok`` where all are,
-    else that of the first that is not. One reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is not a
-    score. Masks: all must agree.
+    each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. turn_rewards: as value, of the
+    rewards that give them. outcome: ``ok`` where all are, else that of the first that is not. One reward that failed (timeout, error,
+    infra, invalid) fails the whole: half a sum is not a score. Masks: all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:
@@ -127,6 +127,7 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         if score.accuracy is not None:
             parts[f"{name}/accuracy"] = score.accuracy
     scores = [score for _, _, score in verdicts]
+    by_turn = [[weight * value for value in score.turn_rewards] for _, weight, score in verdicts if score.turn_rewards]
     spoken = next((score for score in scores if score.outcome is not Outcome.OK), scores[0])
     return Score(
         value=sum(weight * score.value for _, weight, score in verdicts),
@@ -138,4 +139,5 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         parsed=next((score.parsed for score in scores if score.parsed is not None), None),
         in_statistics=all(score.in_statistics for score in scores),
         in_loss=all(score.in_loss for score in scores),
+        turn_rewards=tuple(sum(of_turn) for of_turn in zip(*by_turn, strict=True)),
     )

@@ -149,7 +149,7 @@ class _Attempts:
         while True:
             self.number += 1
             try:
-                return checked(await self._reward.score_async(item))
+                return checked(await self._reward.score_async(item), item)
             except self._reward.retryable as error:
                 self.last = f" (attempt {self.number}: {describe(error)})"
                 if self.number > self._reward.retries:

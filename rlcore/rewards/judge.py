@@ -87,7 +87,15 @@ class Judge(RewardBooks[GroupCase]):
                 if rollout.finish is Finish.ABORTED:
                     group.scores[r, place] = _ABORTED
                 else:
-                    items[place] = RewardInput(messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish)
+                    items[place] = RewardInput(
+                        messages=prompt.messages,
+                        columns=columns,
+                        text=rollout.text,
+                        finish=rollout.finish,
+                        turns=rollout.turns,
+                        turn_rewards=rollout.turn_rewards,
+                        extra=rollout.extra,
+                    )
             tasks += self.score_tasks(group, r, items)
         with self._lock:
             if key in self._groups or any(key == finished for finished, _ in self._finished):

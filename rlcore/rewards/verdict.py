@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlcore.contracts.errors import InfrastructureError
-from rlcore.contracts.types import Outcome, Score
+from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.protocol import Broken, Done
 
 __all__ = ["accident", "broken", "checked", "describe", "failed"]
@@ -17,8 +17,8 @@ _REASON_LENGTH = 500
 _TRACE_LENGTH = 6000
 
 
-def checked(verdict: Any) -> Score:
-    """The verdict as a plain ``Score``; TypeError or ValueError, saying which rule, where it breaks one."""
+def checked(verdict: Any, item: RewardInput) -> Score:
+    """The verdict on ``item`` as a plain ``Score``; TypeError or ValueError, saying which rule, where it breaks one."""
     if not isinstance(verdict, Score):
         raise TypeError(f"the reward returned {type(verdict).__name__}, it must return a Score")
     outcome = Outcome(verdict.outcome)
@@ -29,6 +29,9 @@ def checked(verdict: Any) -> Score:
         raise ValueError(f"accuracy is {accuracy}; it must be between 0 and 1")
     if not isinstance(verdict.parts, Mapping):
         raise TypeError(f"parts is a {type(verdict.parts).__name__}; it must be a mapping of names to numbers")
+    turns = sum(message.policy for message in item.turns)
+    if verdict.turn_rewards and len(verdict.turn_rewards) != turns:
+        raise ValueError(f"turn_rewards has {len(verdict.turn_rewards)} numbers; the policy has {turns} turns, one for each is the rule")
     return Score(
         value=_finite("value", verdict.value),
         accuracy=accuracy,
@@ -39,6 +42,7 @@ def checked(verdict: Any) -> Score:
         parsed=None if verdict.parsed is None else str(verdict.parsed)[:_REASON_LENGTH],
         in_statistics=bool(verdict.in_statistics) and outcome.judged,
         in_loss=bool(verdict.in_loss) and outcome.judged,
+        turn_rewards=tuple(_finite("a turn reward", value) for value in verdict.turn_rewards),
     )
 
 

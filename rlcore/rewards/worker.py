@@ -105,7 +105,7 @@ def run_task(task_id: int, payload: bytes, rewards: Sequence[Reward]) -> Done:
             verdicts = [reward.score(task.items[0])] if task.call is Call.SCORE else list(reward.score_group(task.items))
             if len(verdicts) != count:
                 raise TypeError(f"score_group returned {len(verdicts)} scores for {count} rollouts")
-            scores = tuple(checked(verdict) for verdict in verdicts)
+            scores = tuple(checked(verdict, item) for verdict, item in zip(verdicts, task.items, strict=True))
         return Done(task_id=task_id, scores=scores, complaint=complaint, seconds=time.perf_counter() - started)
     except BaseException as error:  # SystemExit and a library's own timeout classes included
         return accident(task_id, count, error, time.perf_counter() - started)

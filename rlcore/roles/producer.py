@@ -13,13 +13,14 @@ from typing import Protocol
 
 import numpy as np
 
+from rlcore.contracts.conversations import Conversation, Dialogue, Transcript
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
 from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
-from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, Segment
+from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score
 from rlcore.host.blame import blaming
-from rlcore.roles.conversation import Conversation, Turn, single_turn
 from rlcore.roles.engine_update import update_engine
+from rlcore.roles.single_turn import OpenTalk
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["GroupJob", "JudgeLike", "Produced", "Producer"]
@@ -75,8 +76,7 @@ class _Live:
 
     open: _Open
     index: int
-    conversation: Conversation
-    turn: Turn
+    talk: OpenTalk
     aborts: int = 0
 
 
@@ -90,6 +90,7 @@ class Producer:
         tokenizer: Tokenizer,
         judge: JudgeLike,
         account: TimeAccount,
+        conversation: Conversation,
         bucket_bytes: int = BUCKET_BYTES,
     ) -> None:
         self.name = name
@@ -103,6 +104,7 @@ class Producer:
         self._judge = judge
         self._account = account
         self._bucket_bytes = bucket_bytes
+        self._conversation = conversation
         self._live: dict[str, _Live] = {}
         self._judging: dict[int, _Open] = {}
         self.booking: str | None = None
@@ -163,8 +165,10 @@ class Producer:
                 opened = _Open(job, [None] * len(job.samplings))
                 self._generating += 1
                 for index, sampling in enumerate(job.samplings):
-                    conversation = single_turn(context_ids, sampling)
-                    requests.append(self._ask(_Live(opened, index, conversation, next(conversation))))
+                    transcript = Transcript(job.prompt, context_ids, sampling, self._tokenizer, (*job.noise, index))
+                    talk = OpenTalk(self._conversation, transcript)
+                    talk.go_on()
+                    requests.append(self._ask(_Live(opened, index, talk)))
             self._submit(requests)
 
     def step(self, timeout: float) -> list[Produced]:
@@ -209,9 +213,9 @@ class Producer:
         self._live[request_id] = live
         return Request(
             request_id=request_id,
-            token_ids=live.turn.context_ids,
-            sampling=live.turn.sampling,
-            noise=(*live.open.job.noise, live.index),
+            token_ids=live.talk.turn.context_ids,
+            sampling=live.talk.turn.sampling,
+            noise=(*live.open.job.noise, live.index + (len(live.talk.sampled) << 32)),
         )
 
     def _advance(self, completion: Completion) -> None:
@@ -221,11 +225,10 @@ class Producer:
         if completion.finish is Finish.ABORTED:
             self._ask_again(live)
             return
-        self._check(completion, live.turn.sampling)
-        try:
-            live.turn = live.conversation.send(completion)
-        except StopIteration as finished:
-            self._keep(live, completion, finished.value)
+        self._check(completion, live.talk.turn.sampling)
+        live.talk.go_on(completion)
+        if live.talk.said is not None:
+            self._keep(live, completion, live.talk.said)
         else:
             self._submit([self._ask(live)])
 
@@ -251,25 +254,24 @@ class Producer:
             )
         self._submit([self._ask(live)])
 
-    def _keep(self, live: _Live, completion: Completion, segments: tuple[Segment, ...]) -> None:
+    def _keep(self, live: _Live, completion: Completion, said: Dialogue) -> None:
         job = live.open.job
         live.open.rollouts[live.index] = Rollout(
             prompt_id=job.prompt.prompt_id,
             index=live.index,
             kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
-            segments=segments,
-            text=self._decode(np.concatenate([segment.token_ids for segment in segments]).tolist()),
-            finish=completion.finish,
-            temperature=live.turn.sampling.temperature,
+            segments=said.segments,
+            text=[message.content for message in said.messages if message.policy][-1],
+            finish=said.finish or completion.finish,
+            temperature=job.samplings[live.index].temperature,
+            turns=said.messages if len(said.messages) > 1 else (),
+            turn_rewards=said.turn_rewards,
+            extra=said.extra,
         )
         if live.open.whole:
             self._generating -= 1
             self._judging[job.key] = live.open
             self._judge.submit(job.key, job.prompt, [r for r in live.open.rollouts if r is not None], counted=job.counted)
-
-    def _decode(self, token_ids: list[int]) -> str:
-        with blaming("the tokenizer", f"decoding what the inference backend {type(self._engine).__name__} returned"):
-            return self._tokenizer.decode(token_ids)
 
     def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
         opened = self._judging.pop(key)

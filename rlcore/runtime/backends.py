@@ -1,4 +1,4 @@
-"""The backends of a plan, made, checked and ready: what a consumer trains with, what a producer generates with.
+"""The backends and the conversation of a plan, made, checked and ready: what a consumer trains with, what a producer generates with.
 
 What a backend says it can do is held against what the run asks of it before anything of it is built.
 """
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 from rlcore.config import Plan
 from rlcore.config.chosen import unoffered
+from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, OptimizerSettings, Tokenizer, TrainingBackend, TrainingContext
 from rlcore.contracts.specs import InferenceCapabilities, PluginKind, TrainingCapabilities
@@ -18,7 +19,7 @@ from rlcore.runtime.algorithm import build_algorithm
 from rlcore.runtime.loading import loading
 from rlcore.schedule import ScheduleSettings, TimeAccount
 
-__all__ = ["check_backend", "inference_notes", "make_consumer", "make_engine"]
+__all__ = ["check_backend", "inference_notes", "make_consumer", "make_conversation", "make_engine"]
 
 
 def make_consumer(
@@ -96,6 +97,14 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     )
     closing.callback(close_part, engine, f"backend {inference.name}")
     return engine
+
+
+def make_conversation(plan: Plan) -> Conversation:
+    """How a producer makes a rollout of a prompt; an error of it names its plugin."""
+    name = plan.config.sampling.conversation
+    made: Conversation = plan.registry.make(PluginKind.CONVERSATION, name, options=plan.conversation_options)
+    made.who = f"conversation {name!r} of {plan.registry.owner(PluginKind.CONVERSATION, name)}"
+    return made
 
 
 def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:

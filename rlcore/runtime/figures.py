@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
@@ -31,6 +31,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
     counted = [score for _, score in pairs if score.in_statistics]
     lengths = np.array([rollout.length for rollout, _ in pairs] or [0])
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
+    turns = [float(sum(message.policy for message in rollout.turns) or 1) for rollout, _ in pairs]
     figures = {
         "reward/mean": _mean([score.value for score in counted]),
         "reward/accuracy": _mean([score.accuracy for score in counted if score.accuracy is not None]),
@@ -39,6 +40,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "response_length/max": float(lengths.max()),
         "response_tokens": float(lengths.sum()),
         "temperature": fmean(rollout.temperature for rollout, _ in pairs) if pairs else float("nan"),
+        "turns/mean": _mean(turns if max(turns, default=1) > 1 else []),
         "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
         "staleness/mean": _mean([float(age) for age in ages]),
         "staleness/max": float(max(ages, default=0)),
@@ -69,6 +71,7 @@ def rollout_rows(batch: Batch) -> Iterator[dict[str, Any]]:
                 "parsed": score.parsed,
                 "outcome": score.outcome.value,
                 "reason": score.reason,
+                **({"turns": list(map(asdict, rollout.turns)), "turn_rewards": list(score.turn_rewards)} if rollout.turns else {}),
             }
 
 

@@ -30,7 +30,7 @@ from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import Produced, Producer
 from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
-from rlcore.runtime.backends import inference_notes, make_consumer, make_engine
+from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.delivery import Tokens
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
@@ -115,9 +115,9 @@ class LocalCrew(Crew):
         """The thread that generates. Mail, links and the two ends of the weight transfer carry all that it makes and is made of."""
         plan, name = self._plan, "producer-0"
         self._publisher, address = make_publisher(plan, closing)
-        account = self._accounts["producer"]
+        account, judge = self._accounts["producer"], JudgeClient(links.score, self._mail)
         loop = ProducerLoop(
-            Producer(name, engine, self.tokenizer, JudgeClient(links.score, self._mail), account),
+            Producer(name, engine, self.tokenizer, judge, account, make_conversation(plan), plan.config.weights.bucket_mb << 20),
             make_jobs(plan, self._texts),
             links,
             make_receiver(plan, closing, name=name, address=address, on_news=self._mail.nudge),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlcore.testing.algorithms import FakeEstimator, FakeLoss
     from rlcore.testing.command_check import check_command
+    from rlcore.testing.fake_conversation import FakeConversation, FakeConversationOptions, FaultyConversation
     from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.fake_rows import FakeRows, FakeTransfer
     from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.reward import RewardSuite
     from rlcore.testing.suites.running import RuntimeSuite
     from rlcore.testing.suites.sandbox import SandboxSuite
+    from rlcore.testing.suites.talking import ConversationSuite
     from rlcore.testing.suites.tracker import TrackerSuite
     from rlcore.testing.suites.training import TrainingBackendSuite
     from rlcore.testing.suites.transfer import WeightTransferSuite
@@ -42,7 +44,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AdvantageSuite",
     "ChatTokenizer",
+    "ConversationSuite",
     "DataSourceSuite",
+    "FakeConversation",
+    "FakeConversationOptions",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
@@ -59,6 +64,7 @@ __all__ = [
     "FakeTraining",
     "FakeTrainingOptions",
     "FakeTransfer",
+    "FaultyConversation",
     "FaultyInference",
     "FaultyTraining",
     "HostSource",
@@ -99,7 +105,10 @@ __all__ = [
 _HOME = {
     "AdvantageSuite": "suites.advantage",
     "ChatTokenizer": "real",
+    "ConversationSuite": "suites.talking",
     "DataSourceSuite": "suites.data",
+    "FakeConversation": "fake_conversation",
+    "FakeConversationOptions": "fake_conversation",
     "FakeEstimator": "algorithms",
     "FakeInference": "fake_inference",
     "FakeInferenceOptions": "fake_inference",
@@ -116,6 +125,7 @@ _HOME = {
     "FakeTraining": "fake_training",
     "FakeTrainingOptions": "fake_training",
     "FakeTransfer": "fake_rows",
+    "FaultyConversation": "fake_conversation",
     "FaultyInference": "faulty",
     "FaultyTraining": "faulty",
     "HostSource": "weights",

@@ -9,6 +9,7 @@ from rlcore.contracts.hookspecs import hookimpl
 from rlcore.contracts.specs import (
     AdvantageSpec,
     AlgorithmSpec,
+    ConversationSpec,
     DataSourceSpec,
     InferenceBackendSpec,
     InferenceCapabilities,
@@ -168,3 +169,17 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
     """One data source."""
     return [DataSourceSpec(name="fake", target="rlcore.testing.fake_rows:FakeRows", summary="fake:abc: one row a letter.", prefix="fake:")]
+
+
+@hookimpl
+def rlcore_register_conversations() -> list[ConversationSpec]:
+    """The fake, and one with a fault."""
+    return [
+        ConversationSpec(
+            name=name,
+            target=f"rlcore.testing.fake_conversation:{name.capitalize()}Conversation",
+            config=f"rlcore.testing.fake_conversation:{name.capitalize()}ConversationOptions",
+            summary=summary,
+        )
+        for name, summary in (("fake", "Asks, says the same, asks again."), ("faulty", "Two turns with one fault, chosen by option."))
+    ]

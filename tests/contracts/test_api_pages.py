@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 PAGES = {
+    "conversations": "Conversation ConversationSpec Dialogue Message Talk Transcript Turn",
     "data": "BadRow DataError DataSourceSpec Routes RowSource parse_row read_jsonl",
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
@@ -28,8 +29,8 @@ PAGES = {
         Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Shipment Sleep
         StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         WorkerLostError WorkerTime batch_figures blaming check_reach delivery_of failure_of fingerprints group_of inference_notes
-        install_line load_data make_consumer make_engine make_evaluator make_jobs make_judge make_publisher make_receiver
-        make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
+        install_line load_data make_consumer make_conversation make_engine make_evaluator make_jobs make_judge make_publisher
+        make_receiver make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
         used_plugins
     """,
     "sandbox": "Job Level Limit Limits Ran Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",

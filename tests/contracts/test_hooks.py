@@ -84,6 +84,11 @@ def rlcore_register_data_sources():
     return [DataSourceSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_conversations():
+    calls["rlcore_register_conversations"] = ()
+    return [ConversationSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_check_run(config):
     calls["rlcore_check_run"] = (config,)
     return ["no"]

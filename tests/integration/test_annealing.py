@@ -17,6 +17,7 @@ from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, Tra
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker, group_of
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
@@ -134,7 +135,7 @@ def batch_of_leases(folder: Path, versions: tuple[int, ...]) -> TrainBatch:
     """One group of four a lease, drawn by the fake engine on one policy."""
     model, tokenizer = str(write_fake_model(folder, LETTERS, scale=1.0)), FakeTokenizer(LETTERS)
     context = InferenceContext(model=model, tokenizer=tokenizer, prompts_per_forward=2, max_tokens=16)
-    producer = Producer("p0", FakeInference(context, FakeInferenceOptions()), tokenizer, Silent(), TimeAccount())
+    producer = Producer("p0", FakeInference(context, FakeInferenceOptions()), tokenizer, Silent(), TimeAccount(), SingleTurn())
     prompts = tuple(Prompt(prompt_id=c, index=n, messages=(Message(role="user", content=c),)) for n, c in enumerate(LETTERS))
     sampling = AnnealedSampling(sampling=Sampling(temperature=1.2, max_new_tokens=6), end=0.8, updates=UPDATES)
     jobs = JobMaker(prompts, sampling, 0, "accuracy")

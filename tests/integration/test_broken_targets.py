@@ -23,6 +23,7 @@ def rlcore_register_{hook}():
 PARTS = """
 from rlcore.api import *
 from rlcore.api.commands import Command
+from rlcore.api.conversations import Conversation
 from rlcore.api.data import RowSource
 from rlcore.api.runtime import Crew
 from rlcore.api.sandbox import Sandbox
@@ -59,6 +60,7 @@ KINDS = {
     "sandbox": ("sandboxes", "SandboxSpec", "", "rlcore.api.sandbox.Sandbox"),
     "command": ("commands", "CommandSpec", "", "rlcore.api.commands.Command"),
     "data": ("data_sources", "DataSourceSpec", ', prefix="bad:"', "rlcore.api.data.RowSource"),
+    "conversation": ("conversations", "ConversationSpec", "", "rlcore.api.conversations.Conversation"),
 }
 CAPABILITIES = {
     "inference": "from rlcore.testing.fake_inference import FakeInference; capabilities = FakeInference.capabilities",
@@ -127,6 +129,7 @@ CHOICES: dict[str, dict[str, Any]] = {
     "runtime": {"run": {"runtime": "bad"}},
     "transfer": {"weights": {"transport": "bad"}},
     "data": {"data": {"dataset": "bad:rows"}},
+    "conversation": {"sampling": {"conversation": "bad"}},
     "inference": {"inference": {"name": "bad"}},
     "training": {"training": {"name": "bad"}},
     "loss": {"algorithm": {"loss": "bad"}},

@@ -25,6 +25,7 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Snapshot, Tensor
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Prompt, Rollout, Score
 from rlcore.roles.producer import Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 from rlcore.testing.weights import HostSource, publish
@@ -105,7 +106,7 @@ def producer(folder: Path) -> Producer:
     """A producer p0 that serves version 0."""
     model = write_fake_model(folder / "model")
     context = InferenceContext(model=str(model), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
-    return Producer("p0", FakeInference(context, FakeInferenceOptions()), FakeTokenizer(), NoJudge(), TimeAccount())
+    return Producer("p0", FakeInference(context, FakeInferenceOptions()), FakeTokenizer(), NoJudge(), TimeAccount(), SingleTurn())
 
 
 class News:

@@ -184,11 +184,12 @@ class Producer:
         """Have an engine serve this version; what is wrong with it, "" for nothing."""
         from rlcore.contracts.interfaces import InferenceContext
         from rlcore.roles.producer import Producer as Role
+        from rlcore.roles.single_turn import SingleTurn
         from rlcore.schedule import TimeAccount
         from rlcore.testing import FakeInference
 
         context = InferenceContext(model=model, tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
-        role = Role(self.receiver.name, FakeInference(context), FakeTokenizer(), None, TimeAccount())  # type: ignore[arg-type]
+        role = Role(self.receiver.name, FakeInference(context), FakeTokenizer(), None, TimeAccount(), SingleTurn())  # type: ignore[arg-type]
         while (got := self.receiver.newer_than(version - 1)) is None:
             if not self.news.wait(60.0):
                 return "nothing came"

@@ -15,7 +15,19 @@ from tools.dependencies import imports
 
 ROOT = Path(__file__).parents[2]
 
-CONTRACTS = ("errors", "types", "batches", "snapshots", "transport", "sandboxing", "specs", "interfaces", "crew", "hookspecs")
+CONTRACTS = (
+    "errors",
+    "types",
+    "batches",
+    "snapshots",
+    "transport",
+    "sandboxing",
+    "specs",
+    "interfaces",
+    "conversations",
+    "crew",
+    "hookspecs",
+)
 HOST = (
     "blame",
     "targets",
@@ -36,7 +48,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("api",),
     (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings", "describe"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
-    ("api.data", "api.judging", "api.schedule", "api.weights"),
+    ("api.conversations", "api.data", "api.judging", "api.schedule", "api.weights"),
     ("roles",),
     ("runtime",),
     ("api.runtime",),

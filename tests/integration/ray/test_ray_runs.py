@@ -49,6 +49,17 @@ def test_on_policy_any_number_of_producers_makes_the_run_of_one_process(tester: 
         assert [rows(path) for path in here] == [rows(path) for path in there]
 
 
+def test_several_turns_on_ray_make_the_run_of_one_process(tester: RunTester, cluster: SmallCluster) -> None:
+    sampling = {"max_new_tokens": 8, "conversation": "fake", "options": {"rounds": 2, "tokens": 2}}
+    config = tester.fake_run(run={"num_episodes": 3, "max_steps": 4}, sampling=sampling, log={"rollout_interval": 1})
+    alone = tester.run("train", config, "--json").assert_ok()
+    several = on_ray(tester, cluster, config, "-i", "2", "-t", "2").assert_ok()
+    here, there = (sorted((run_folder(tester, outcome) / "rollouts").iterdir()) for outcome in (alone, several))
+    assert [row["turns"] for path in here for row in rows(path)] == [row["turns"] for path in there for row in rows(path)]
+    manifest = json.loads((run_folder(tester, several) / "manifest.json").read_text("utf-8"))
+    assert {"conversation": "fake"} in [{one["kind"]: one["name"]} for one in manifest["plugins"]]
+
+
 def test_several_ranks_learn_the_same_and_every_second_is_accounted_for(tester: RunTester, cluster: SmallCluster) -> None:
     config = tester.fake_run(run={"num_episodes": 3, "max_steps": 6})
     alone = tester.run("train", config, "--json").assert_ok()

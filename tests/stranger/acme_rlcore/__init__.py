@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore.api import CommandSpec, DataSourceSpec, RuntimeSpec, SandboxSpec, TrackerSpec, WeightTransferSpec, hookimpl
+from rlcore.api import CommandSpec, ConversationSpec, DataSourceSpec, RuntimeSpec, SandboxSpec, TrackerSpec, WeightTransferSpec, hookimpl
 
 rlcore_api = "1.0"
 
@@ -45,6 +45,19 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
             config="acme_rlcore.data:MadeOptions",
             summary="acme:say: letters to say",
             prefix="acme:",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_conversations() -> list[ConversationSpec]:
+    """A guessing game."""
+    return [
+        ConversationSpec(
+            name="acme_guess",
+            target="acme_rlcore.conversation:GuessAgain",
+            config="acme_rlcore.conversation:GuessOptions",
+            summary="Guess a number, hear whether it is higher or lower, guess again",
         )
     ]
 

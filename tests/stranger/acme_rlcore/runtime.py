@@ -34,6 +34,7 @@ from rlcore.api.runtime import (
     group_of,
     load_data,
     make_consumer,
+    make_conversation,
     make_engine,
     make_evaluator,
     make_jobs,
@@ -77,7 +78,8 @@ class PoolCrew(Crew):
         self._accounts = {"producer": TimeAccount(), "trainer": TimeAccount()}
         self._consumer = make_consumer(plan, schedule, self._accounts["trainer"], closing)
         engine = make_engine(plan, self.tokenizer, closing)
-        self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"])
+        conversation = make_conversation(plan)
+        self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"], conversation)
         self._coordinator = Coordinator(schedule)
         self._jobs = make_jobs(plan, self._texts)
         self._evaluator = make_evaluator(plan, self._texts)

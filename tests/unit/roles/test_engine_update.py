@@ -15,6 +15,7 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Probe, Snapshot, We
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, FaultyInference, update_engine, write_fake_model
 from rlcore.testing.faulty import FaultyInferenceOptions
@@ -76,7 +77,7 @@ def snapshot(version: int) -> Snapshot:
 
 
 def producer(engine: FakeInference, bucket_bytes: int = 1) -> Producer:
-    return Producer("p0", engine, FakeTokenizer(), NoJudge(), TimeAccount(), bucket_bytes)
+    return Producer("p0", engine, FakeTokenizer(), NoJudge(), TimeAccount(), SingleTurn(), bucket_bytes)
 
 
 JOB = GroupJob(

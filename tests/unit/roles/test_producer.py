@@ -17,6 +17,7 @@ from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Kind, Message, Outcome, Prompt, Rollout, Sampling, Score
 from rlcore.roles.evaluator import Evaluator
 from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 
@@ -42,7 +43,7 @@ def producer(tmp_path: Path, *, in_flight: InFlight = InFlight.RESUME, steps_per
     model = write_fake_model(tmp_path / "model")
     context = InferenceContext(model=str(model), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
     engine = FakeInference(context, FakeInferenceOptions(in_flight=in_flight, steps_per_poll=steps_per_poll))
-    return Producer("p0", engine, FakeTokenizer(), LengthJudge(), TimeAccount())
+    return Producer("p0", engine, FakeTokenizer(), LengthJudge(), TimeAccount(), SingleTurn())
 
 
 def job(key: int, n: int = 3, **sampling: float) -> GroupJob:

@@ -14,6 +14,7 @@ from rlcore.contracts.snapshots import Probe, Snapshot, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, Outcome, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, write_fake_model
 
@@ -76,7 +77,7 @@ def made(tmp_path: Path) -> tuple[Producer, SlowSleeper, TimeAccount, LateJudge]
         model=str(write_fake_model(tmp_path / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64
     )
     engine, account, judge = SlowSleeper(context), TimeAccount(clock), LateJudge()
-    return Producer("p0", engine, FakeTokenizer(), judge, account), engine, account, judge
+    return Producer("p0", engine, FakeTokenizer(), judge, account, SingleTurn()), engine, account, judge
 
 
 def snapshot(version: int) -> Snapshot:

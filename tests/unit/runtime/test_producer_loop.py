@@ -19,6 +19,7 @@ from rlcore.contracts.specs import InFlight
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.mailbox import Mailbox
@@ -110,7 +111,7 @@ class Stage:
         engine = FakeInference(context, FakeInferenceOptions(in_flight=InFlight.RESUME, steps_per_poll=1))
         client = JudgeClient(judge or self._score, self.mail)
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
-        self.producer = Producer("p", engine, FakeTokenizer(), client, account)
+        self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
         self.loop = ProducerLoop(self.producer, jobs, self.links, self.receiver, self.mail, in_flight, account, in_waves=in_waves)
         self.ended: Future[None] = Future()

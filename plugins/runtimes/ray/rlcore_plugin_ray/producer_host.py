@@ -28,6 +28,7 @@ from rlcore.api.runtime import (
     fingerprints,
     inference_notes,
     load_data,
+    make_conversation,
     make_engine,
     make_jobs,
     make_receiver,
@@ -73,7 +74,15 @@ class ProducerHost:
         self._receiver = make_receiver(plan, self._closing, name=self._name, address=address, on_news=self._mail.nudge)
         judge = JudgeClient(links.score, self._mail)
         self._loop = ProducerLoop(
-            Producer(self._name, self._engine, texts.tokenizer, judge, self._account),
+            Producer(
+                self._name,
+                self._engine,
+                texts.tokenizer,
+                judge,
+                self._account,
+                make_conversation(plan),
+                plan.config.weights.bucket_mb << 20,
+            ),
             make_jobs(plan, texts),
             links,
             self._receiver,

@@ -1,0 +1,13 @@
+"""Conversations: what the author of one needs.
+
+A plugin registers a ``ConversationSpec`` by ``rlcore_register_conversations``; its target is a ``Conversation``, made with its options if
+its spec names a model. ``rlcore.testing.ConversationSuite`` checks the rules. ``Transcript`` has an example.
+"""
+
+from __future__ import annotations
+
+from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.specs import ConversationSpec
+from rlcore.contracts.types import Message
+
+__all__ = ["Conversation", "ConversationSpec", "Dialogue", "Message", "Talk", "Transcript", "Turn"]

@@ -1,0 +1,91 @@
+"""The conversation of one answer, and what holds any conversation to its rules while a rollout comes about."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.types import Completion, Message, Segment
+from rlcore.host.blame import blaming
+from rlcore.host.targets import described
+
+__all__ = ["OpenTalk", "SingleTurn"]
+
+
+class SingleTurn(Conversation):
+    """Ask once; the answer is the one segment."""
+
+    max_turns = 1
+
+    def converse(self, transcript: Transcript) -> Talk:
+        """See Conversation."""
+        yield from transcript.ask()
+        return transcript.dialogue()
+
+
+@dataclass(slots=True)
+class OpenTalk:
+    """One rollout under way. Raises RunError, naming the conversation, if that raises or breaks a rule."""
+
+    conversation: Conversation
+    transcript: Transcript
+    sampled: list[Completion] = field(default_factory=list)
+    turn: Turn = field(init=False)
+    said: Dialogue | None = None
+    _talk: Talk | None = None
+
+    def go_on(self, completion: Completion | None = None) -> None:
+        """After a completion (None: in the beginning), to the next ``turn``, or to the end: then ``said`` holds what was said."""
+        with blaming(self.conversation.who, f"talking about prompt {self.transcript.prompt.prompt_id}"):
+            try:
+                if completion is None or self._talk is None:
+                    self._talk = self.conversation.converse(self.transcript)
+                    self.turn = self._checked_turn(next(self._talk))
+                else:
+                    self.sampled.append(completion)
+                    self.turn = self._checked_turn(self._talk.send(completion))
+            except StopIteration as end:
+                self.said = self._checked_dialogue(end.value)
+
+    def _checked_turn(self, turn: Any) -> Turn:
+        if not isinstance(turn, Turn):
+            raise self._broken(f"what it yielded is {described(turn)}, it must be a Turn")
+        if len(self.sampled) >= self.conversation.max_turns:
+            raise self._broken(f"it asked for more than max_turns = {self.conversation.max_turns} turns; let it end, or raise max_turns")
+        given, asked, context = self.transcript.sampling, turn.sampling, len(turn.context_ids)
+        if replace(asked, max_new_tokens=given.max_new_tokens, stop=given.stop) != given:
+            raise self._broken(f"a turn may change max_new_tokens and stop of its sampling and nothing else; it has {asked} for {given}")
+        room = len(self.transcript.context_ids) + given.max_new_tokens - context
+        if not 1 <= asked.max_new_tokens <= room or not context:
+            raise self._broken(
+                f"it asked for {asked.max_new_tokens} tokens behind a context of {context}, and there is room for {room}; "
+                "raise --max-new-tokens, which bounds all that stands behind the prompt"
+            )
+        return turn
+
+    def _checked_dialogue(self, said: Any) -> Dialogue:
+        if not isinstance(said, Dialogue):
+            raise self._broken(f"what it returned is {described(said)}, it must be a Dialogue")
+        for label, values, wanted in (("segments", said.segments, Segment), ("messages", said.messages, Message)):
+            if not isinstance(values, tuple) or not all(isinstance(value, wanted) for value in values):
+                raise self._broken(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
+        turns, rewards = sum(message.policy for message in said.messages), said.turn_rewards
+        if not turns or not self.sampled:
+            raise self._broken("it ended before the policy said anything")
+        if rewards and (len(rewards) != turns or not np.isfinite(rewards).all()):
+            raise self._broken(f"turn_rewards is {rewards}; it must hold a finite number for each of the {turns} messages of the policy")
+        sampled = iter([pair for one in self.sampled for pair in zip(one.token_ids.tolist(), one.logprobs.tolist(), strict=True)])
+        for one in said.segments:
+            trained = zip(one.token_ids[one.policy_mask].tolist(), one.logprobs[one.policy_mask].tolist(), strict=True)
+            if not all(pair in sampled for pair in trained):
+                raise self._broken("policy_mask is True at a token that the policy did not sample, or not there, or not so likely")
+        json.dumps(dict(said.extra))  # TypeError names what is no plain value
+        return said
+
+    def _broken(self, rule: str) -> RunError:
+        return RunError(f"{self.conversation.who} broke a rule at prompt {self.transcript.prompt.prompt_id}: {rule}")
