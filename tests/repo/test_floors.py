@@ -34,7 +34,7 @@ HOST = (
 FLOORS: list[tuple[str, ...]] = [
     tuple(f"contracts.{name}" for name in CONTRACTS),
     ("api",),
-    (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings", "describe"),
+    (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
     ("api.data", "api.judging", "api.schedule", "api.weights"),
     ("roles",),
