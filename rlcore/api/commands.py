@@ -12,7 +12,8 @@ A plugin registers it with ``CommandSpec(name="report", summary="…", target="m
 prints the sentence as a JSON object too. ``rlcore.testing.check_command`` checks a command.
 
 ``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
-there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised.
+there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
+the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from __future__ import annotations
 from rlcore.cli.display import SteadyConsole, plain_console
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
+from rlcore.cli.plan_view import plan_json
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
 from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
 from rlcore.config.chosen import Part
 from rlcore.config.plan import peek
+from rlcore.config.recipe_check import check_recipe
 from rlcore.contracts.interfaces import Command
+from rlcore.contracts.specs import Spec
 from rlcore.host.blame import reason
 from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, install_line
 from rlcore.host.registry import Registry
@@ -43,15 +47,18 @@ __all__ = [
     "Plan",
     "Registry",
     "RunConfig",
+    "Spec",
     "SteadyConsole",
     "Typed",
     "add_run_options",
     "add_train_flags",
     "check_data",
+    "check_recipe",
     "install_line",
     "load_target",
     "peek",
     "plain_console",
+    "plan_json",
     "plan_of",
     "plan_run",
     "reason",

@@ -5,7 +5,8 @@
 b'2\\n'
 
 A reward opens it in ``open``, closes it in ``close``, puts ``SandboxOptions`` into its own options, and leaves ``SandboxError`` alone: the
-engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``.
+engine books it as ``infra``. A plugin that offers a sandbox subclasses ``Sandbox`` and registers a ``SandboxSpec``; the fields of
+``SandboxOptions`` in ``SHARED_OPTIONS`` may be in its options model, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,18 @@ from __future__ import annotations
 from rlcore.contracts.errors import SandboxError
 from rlcore.contracts.sandboxing import Job, Level, Limit, Limits, Ran, Sandbox, SandboxOptions
 from rlcore.contracts.specs import SandboxSpec
-from rlcore.host.sandboxes import open_sandbox
+from rlcore.host.sandboxes import SHARED_OPTIONS, open_sandbox
 
-__all__ = ["Job", "Level", "Limit", "Limits", "Ran", "Sandbox", "SandboxError", "SandboxOptions", "SandboxSpec", "open_sandbox"]
+__all__ = [
+    "SHARED_OPTIONS",
+    "Job",
+    "Level",
+    "Limit",
+    "Limits",
+    "Ran",
+    "Sandbox",
+    "SandboxError",
+    "SandboxOptions",
+    "SandboxSpec",
+    "open_sandbox",
+]

@@ -132,12 +132,6 @@ def rlcore_register_commands() -> list[CommandSpec]:
             position=20,
         ),
         CommandSpec(
-            name="show",
-            target="rlcore.cli.show:ShowCommand",
-            summary="explain a plugin, or where each setting of a run comes from",
-            position=70,
-        ),
-        CommandSpec(
             name="plugins",
             target="rlcore.cli.plugins:PluginsCommand",
             summary="list installed plugins, or why one does not work",

@@ -15,13 +15,13 @@ PAGES = {
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing NOT_RELEASED Parser Part Plan Registry RunConfig
-        RELEASED SteadyConsole Typed add_run_options add_train_flags
-        check_data install_line load_target peek plain_console plan_of plan_run reason run_plan train_flags
+        RELEASED Spec SteadyConsole Typed add_run_options add_train_flags
+        check_data check_recipe install_line load_target peek plain_console plan_json plan_of plan_run reason run_plan train_flags
     """,
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
         Draft Layer Section Setting Typed closest combine core_settings expected file_layer flag_layer from_text get_path model_settings
-        refusal setting spoken
+        refusal setting spoken type_name
     """,
     "runtime": """
         Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob
@@ -33,7 +33,7 @@ PAGES = {
         make_receiver make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
         used_plugins
     """,
-    "sandbox": "Job Level Limit Limits Ran Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
+    "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
         BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket HostLayout HostMemory HostVersion OnFailure Probe Publisher Receiver
         Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind WeightsManifest grouped

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_show.describe import describe
 
 from rlcore.config.settings import core_settings
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind
-from rlcore.describe import describe
 from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
 

@@ -46,7 +46,7 @@ HOST = (
 FLOORS: list[tuple[str, ...]] = [
     tuple(f"contracts.{name}" for name in CONTRACTS),
     ("api",),
-    (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings", "describe"),
+    (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
     ("api.conversations", "api.data", "api.judging", "api.schedule", "api.weights"),
     ("roles",),

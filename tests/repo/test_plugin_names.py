@@ -21,7 +21,6 @@ OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/ins
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
-    "rlcore/cli/show.py": {"code": "the heading of a line"},
     "rlcore/config/model.py": {
         "train": "a policy for verdicts",
         "transformers": "a default",

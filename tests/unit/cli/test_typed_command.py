@@ -161,13 +161,14 @@ def test_a_command_that_is_switched_off_is_gone_and_the_refusal_says_so(tester: 
         ("quickstart", "rlcore[quickstart]"),
         ("score", "rlcore-plugin-score"),
         ("audit", "rlcore-plugin-score"),
+        ("show", "rlcore-plugin-show"),
     ],
 )
 def test_a_known_command_that_is_not_installed_comes_with_what_to_type(
     tester: RunTester, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcore.host.discovery.distributions", list)
-    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, show, train)")
+    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, train)")
 
 
 def test_a_broken_plugin_takes_no_command_along_and_is_named(tester: RunTester) -> None:

@@ -11,12 +11,11 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from rlcore.contracts.errors import UsageError
-from rlcore.contracts.interfaces import Command
-from rlcore.contracts.specs import PluginKind
+from rlcore.api import PluginKind, UsageError
+from rlcore.api.commands import Command
 
 if TYPE_CHECKING:
-    from rlcore.cli.parser import Parser
+    from rlcore.api.commands import Parser
 
 __all__ = ["ShowCommand"]
 
@@ -63,13 +62,13 @@ class ShowCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Print it; PluginError if the name is unknown."""
         if args.what == "config":
-            from rlcore.cli import show_config
+            from rlcore_plugin_show import show_config
 
             return show_config.run(args.rest, args.registry)
 
         if args.name is None:
             raise UsageError(f"rlcore show {args.what} needs a name: type one of {', '.join(args.registry.names(args.what))}")
-        from rlcore.describe import describe
+        from rlcore_plugin_show.describe import describe
 
         described = describe(args.registry, PluginKind(args.what), args.name)
         if args.json:

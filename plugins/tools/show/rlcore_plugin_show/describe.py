@@ -1,6 +1,6 @@
 """Describes one registered thing as plain data: its options and where each default comes from, and TOML to paste.
 
-Used by ``rlcore show`` and by whatever documents plugins. Knows the table of the core's settings, and nothing of a run.
+Knows the table of the core's settings, and nothing of a run.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from rlcore.config.recipe_check import check_recipe
-from rlcore.config.settings import core_settings, type_name
-from rlcore.contracts.specs import AlgorithmSpec, PluginKind, Spec
-from rlcore.host.registry import Registry
-from rlcore.host.sandboxes import SHARED_OPTIONS
+from rlcore.api import AlgorithmSpec, PluginKind
+from rlcore.api.commands import Registry, Spec, check_recipe
+from rlcore.api.sandbox import SHARED_OPTIONS
+from rlcore.api.settings import core_settings, type_name
 
 __all__ = ["Option", "describe", "options_of", "toml_of"]
 

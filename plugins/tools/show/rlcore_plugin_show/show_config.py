@@ -5,15 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from rlcore.cli.flags import add_train_flags
-from rlcore.cli.parser import Parser
-from rlcore.config.layers import get_path, spoken
-
-if TYPE_CHECKING:
-    from rlcore.config import Plan
-    from rlcore.host.registry import Registry
+from rlcore.api.commands import Parser, Plan, Registry, add_train_flags, plan_json, plan_of
+from rlcore.api.settings import get_path, spoken
 
 __all__ = ["run"]
 
@@ -31,12 +25,8 @@ def run(words: Sequence[str], registry: Registry) -> int:
     add_train_flags(parser)
     parser.set_defaults(registry=registry)
     args = parser.parse_args(list(words))
-    from rlcore.cli.train import plan_of
-
     plan = plan_of(args.files, args, require=False)
     if args.json:
-        from rlcore.cli.plan_view import plan_json
-
         print(json.dumps(plan_json(plan), ensure_ascii=False))
     elif args.toml:
         print(plan.to_toml(), end="")

@@ -1,23 +1,19 @@
-"""``rlcore show`` and ``rlcore plugins``: what they print; the command line around them is tested elsewhere."""
+"""``rlcore show``: what it prints."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rlcore_plugin_show import show_config
+from rlcore_plugin_show.describe import describe
 
-from rlcore.api import PluginError, UsageError
-from rlcore.cli.typed_command import run_command
-from rlcore.contracts.specs import PluginKind
-from rlcore.describe import describe
-from rlcore.host.registry import Registry
+from rlcore.api import PluginKind
 from rlcore.testing import RunTester
-from rlcore.testing.plugin_folder import PluginFolder
 
 ACME = """
 from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
@@ -67,25 +63,20 @@ class Loss:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginFolder]:
-    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken")
-    with PluginFolder(tmp_path / "site") as folder:
-        folder.install("acme", ACME, files={"parts.py": PARTS})
-        yield folder
+def tester(tmp_path: Path) -> RunTester:
+    """Sees the core, this plugin and Acme's alone."""
+    tester = RunTester(tmp_path, in_process=True).with_only("rlcore-plugin-show")
+    tester.plugins.install("acme", ACME, files={"parts.py": PARTS})
+    return tester
 
 
-def _run(*words: str) -> int:
-    return run_command(words[0], words[1:])
-
-
-def _shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    assert _run("show", *words, "--json") == 0
-    described: dict[str, Any] = json.loads(capsys.readouterr().out)
+def _shown(tester: RunTester, *words: str) -> dict[str, Any]:
+    described: dict[str, Any] = json.loads(tester.run("show", *words, "--json").assert_ok().stdout)
     return described
 
 
-def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = _shown(capsys, "reward", "Coyote")
+def test_a_reward_in_json(tester: RunTester) -> None:
+    shown = _shown(tester, "reward", "Coyote")
     assert {key: shown[key] for key in ("kind", "name", "aliases", "summary", "source", "owner", "version")} == {
         "kind": "reward",
         "name": "acme",
@@ -126,8 +117,8 @@ def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[st
     assert {option["source"] for path, option in options.items() if not path.endswith("key")} == {origin}
 
 
-def test_the_toml_of_a_reward_can_be_pasted(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tomllib.loads(_shown(capsys, "reward", "acme")["toml"]) == {
+def test_the_toml_of_a_reward_can_be_pasted(tester: RunTester) -> None:
+    assert tomllib.loads(_shown(tester, "reward", "acme")["toml"]) == {
         "rewards": [
             {
                 "name": "acme",
@@ -138,8 +129,8 @@ def test_the_toml_of_a_reward_can_be_pasted(folder: PluginFolder, capsys: pytest
     }
 
 
-def test_a_recipe_shows_every_default_and_where_it_comes_from(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = _shown(capsys, "algo", "ACME")
+def test_a_recipe_shows_every_default_and_where_it_comes_from(tester: RunTester) -> None:
+    shown = _shown(tester, "algo", "ACME")
     assert {option["path"]: (option["default"], option["source"]) for option in shown["options"]} == {
         "algorithm.estimator": ("group_mean", "recipe acme"),
         "algorithm.loss": ("clipped", "recipe acme"),
@@ -164,9 +155,9 @@ def test_a_recipe_shows_every_default_and_where_it_comes_from(folder: PluginFold
     assert shown["properties"]["notes"] == "loss = anvil"
 
 
-def test_a_recipe_shows_type_and_meaning_of_what_it_sets(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_shows_type_and_meaning_of_what_it_sets(tester: RunTester) -> None:
     """From the core's table of settings, from the options of its parts, and never the type of the value alone."""
-    shown = {option["path"]: (option["type"], option["description"]) for option in _shown(capsys, "algo", "acme")["options"]}
+    shown = {option["path"]: (option["type"], option["description"]) for option in _shown(tester, "algo", "acme")["options"]}
     assert shown["algorithm.estimator"] == ("str", "advantage estimator; auto: the recipe's")
     assert shown["algorithm.kl_coeff"] == ("float", "coefficient of the KL penalty; 0: no reference model")
     assert shown["sampling.num_generations"][0] == "int"
@@ -180,9 +171,9 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("TERM", "xterm")
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> str:
-    """Without the codes for bold."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+def printed(tester: RunTester, *words: str) -> str:
+    """What it prints, without the codes for bold."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", tester.run("show", *words).assert_ok().stdout)
 
 
 def words(text: str) -> set[str]:
@@ -202,25 +193,21 @@ Where others differ:
 - verl has none."""
 
 
-def test_notes_are_a_block_of_their_own_before_the_settings(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("show", "algo", "acme") == 0
-    text = capsys.readouterr().out
+def test_notes_are_a_block_of_their_own_before_the_settings(tester: RunTester) -> None:
+    text = tester.run("show", "algo", "acme").assert_ok().stdout
     assert "\n\nFormula, and what differs from other conventions:\n\nloss = anvil\n\nsetting " in text
     assert "notes:" not in text
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])
-def test_a_narrow_terminal_breaks_between_words_only(
-    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
-) -> None:
-    folder.install("acme", ACME.replace('notes="loss = anvil"', f"notes={NOTES!r}"), files={"parts.py": PARTS})
+def test_a_narrow_terminal_breaks_between_words_only(tester: RunTester, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    tester.plugins.install("acme", ACME.replace('notes="loss = anvil"', f"notes={NOTES!r}"), files={"parts.py": PARTS})
     on_terminal(monkeypatch, width)
-    assert _run("show", "algo", "acme") == 0
-    text = printed(capsys).partition("To paste into run.toml")[0]
+    text = printed(tester, "algo", "acme").partition("To paste into run.toml")[0]
     lines = text.splitlines()
     heads = ("algo acme", "Formula, and", "algorithm.")
     assert max(len(line) for line in lines if not line.startswith(heads)) <= width
-    assert words(text) >= words(f"{NOTES} {described_words('acme')}")
+    assert words(text) >= words(f"{NOTES} {described_words(tester, 'acme')}")
     label = lines.index(next(line for line in lines if line.startswith("overlong")))
     assert lines[label + 1].startswith(" " * 12)
     item = lines.index(next(line for line in lines if line.startswith("- TRL")))
@@ -229,88 +216,50 @@ def test_a_narrow_terminal_breaks_between_words_only(
     assert lines[setting + 1].startswith("    float; coefficient of the KL")
 
 
-def described_words(name: str) -> str:
-    options = describe(Registry.discover(), PluginKind.ALGORITHM, name)["options"]
+def described_words(tester: RunTester, name: str) -> str:
+    with tester.plugins as folder:
+        options = describe(folder.discover(), PluginKind.ALGORITHM, name)["options"]
     return " ".join(f"{option['path']} {option['type']} {option['description']} {option['source']}" for option in options)
 
 
-def test_a_wide_terminal_and_a_pipe_have_one_line_an_option(
-    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wide_terminal_and_a_pipe_have_one_line_an_option(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     for wide in (False, True):
         if wide:
             on_terminal(monkeypatch, 250)
-        assert _run("show", "algo", "acme") == 0
-        (row,) = [line for line in printed(capsys).splitlines() if line.startswith("algorithm.kl_coeff ")]
+        (row,) = [line for line in printed(tester, "algo", "acme").splitlines() if line.startswith("algorithm.kl_coeff ")]
         assert row.split()[1:3] == ["float", "0.25"]
         assert row.endswith("recipe acme: Acme, table 1")
 
 
-def test_in_words(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("show", "loss", "acme") == 0
-    text = capsys.readouterr().out
+def test_in_words(tester: RunTester) -> None:
+    text = tester.run("show", "loss", "acme").assert_ok().stdout
     for words in ("loss acme  (rlcore-plugin-acme 1.0)", "A loss", "(required)", "must be given", '[algorithm]\nloss = "acme"', "# key ="):
         assert words in text
 
 
-def test_an_unpackaged_loss_is_shown_by_what_was_typed(
-    folder: PluginFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("my.py").write_text('def mine(logprobs, batch):\n    """Mine."""\n    return -logprobs\n')
-    shown = _shown(capsys, "loss", "./my.py:mine")
-    assert (shown["name"], shown["summary"], shown["owner"]) == ("./my.py:mine", "Mine.", str(tmp_path / "my.py"))
+def test_an_unpackaged_loss_is_shown_by_what_was_typed(tester: RunTester) -> None:
+    mine = tester.write("my.py", 'def mine(logprobs, batch):\n    """Mine."""\n    return -logprobs\n')
+    shown = _shown(tester, "loss", "./my.py:mine")
+    assert (shown["name"], shown["summary"], shown["owner"]) == ("./my.py:mine", "Mine.", str(mine))
     assert tomllib.loads(shown["toml"]) == {"algorithm": {"loss": "./my.py:mine"}}
 
 
-def test_an_unknown_name_is_a_plugin_error(folder: PluginFolder) -> None:
-    with pytest.raises(PluginError, match="did you mean 'acme'"):
-        _run("show", "reward", "acne")
+def test_an_unknown_name_is_refused_with_the_closest_match(tester: RunTester) -> None:
+    tester.run("show", "reward", "acne").assert_refused("did you mean 'acme'")
 
 
-def test_an_unknown_kind_gets_the_closest_match_and_a_kind_alone_its_names(folder: PluginFolder) -> None:
-    with pytest.raises(UsageError, match=r"^rlcore show: 'runtim' is no WHAT, did you mean 'runtime'; choose from reward, inference, "):
-        _run("show", "runtim", "local")
-    with pytest.raises(UsageError, match=r"^rlcore show loss needs a name: type one of acme, clipped$"):
-        _run("show", "loss")
+def test_an_unknown_kind_gets_the_closest_match_and_a_kind_alone_its_names(tester: RunTester) -> None:
+    said = tester.run("show", "runtim", "local").assert_refused().stderr
+    assert said.startswith("error: rlcore show: 'runtim' is no WHAT, did you mean 'runtime'; choose from reward, inference, ")
+    said = tester.run("show", "loss").assert_refused().stderr
+    assert said == "error: rlcore show loss needs a name: type one of acme, clipped\n"
 
 
-def test_show_config_hands_every_argument_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-    import types
-
-    import rlcore.cli
-
-    fake = types.ModuleType("rlcore.cli.show_config")
+def test_show_config_hands_every_argument_on(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     got: list[list[str]] = []
-    fake.run = lambda rest, registry: got.append(rest) or 7  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "rlcore.cli.show_config", fake)
-    monkeypatch.setattr(rlcore.cli, "show_config", fake, raising=False)
-    assert _run("show", "config", "-tbs", "4", "a.toml", "--json", "--help") == 7
+    monkeypatch.setattr(show_config, "run", lambda rest, registry: got.append(rest) or 7)
+    assert tester.run("show", "config", "-tbs", "4", "a.toml", "--json", "--help").exit_code == 7
     assert got == [["-tbs", "4", "a.toml", "--json", "--help"]]
-
-
-def test_plugins_lists_offers_failures_and_switches(
-    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder.install("broken", "import [")
-    folder.install("asleep")
-    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken,acmee")
-    assert _run("plugins") == 0
-    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert lines["rlcore-plugin-acme"] == "1.0 1.0 reward: acme; loss: acme; algo: acme"
-    assert lines["rlcore-plugin-broken"].startswith("1.0 failed: importing rlcore_plugin_broken raised SyntaxError: ")
-    assert lines["rlcore-plugin-asleep"] == "1.0 switched off by RLCORE_PLUGINS"
-    assert "names 'acmee', which no installed plugin is called, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
-
-
-def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _run("plugins", "--json") == 0
-    rows = {row["distribution"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}
-    acme = rows["rlcore-plugin-acme"]
-    assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "1.0")
-    assert {"kind": "algo", "name": "acme"} in acme["offers"]
-    assert rows["rlcore"]["offers"]
 
 
 def test_the_capabilities_of_a_backend_are_facts_of_their_own(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""``rlcore plugins``: what it prints; the command line around it is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlcore.cli.typed_command import run_command
+from rlcore.testing.plugin_folder import PluginFolder
+
+ACME = """
+from rlcore.api import AlgorithmSpec, LossSpec, RewardSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_rewards():
+    return [RewardSpec(name="acme", target="rlcore_plugin_acme.parts:Judge", summary="Judges like Acme", aliases=("coyote",))]
+
+@hookimpl
+def rlcore_register_losses():
+    return [LossSpec(name="acme", target="rlcore_plugin_acme.parts:Loss", summary="A loss")]
+
+@hookimpl
+def rlcore_register_algorithms():
+    return [AlgorithmSpec(name="acme", summary="Acme's recipe", estimator="group_mean", loss="clipped")]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PluginFolder]:
+    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken")
+    with PluginFolder(tmp_path / "site") as folder:
+        folder.install("acme", ACME, files={"parts.py": "class Judge: ...\n\n\nclass Loss: ...\n"})
+        yield folder
+
+
+def test_plugins_lists_offers_failures_and_switches(
+    folder: PluginFolder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder.install("broken", "import [")
+    folder.install("asleep")
+    monkeypatch.setenv("RLCORE_PLUGINS", "acme,broken,acmee")
+    assert run_command("plugins", []) == 0
+    lines = {line.split()[0]: " ".join(line.split()[1:]) for line in capsys.readouterr().out.splitlines() if line.strip()}
+    assert lines["rlcore-plugin-acme"] == "1.0 1.0 reward: acme; loss: acme; algo: acme"
+    assert lines["rlcore-plugin-broken"].startswith("1.0 failed: importing rlcore_plugin_broken raised SyntaxError: ")
+    assert lines["rlcore-plugin-asleep"] == "1.0 switched off by RLCORE_PLUGINS"
+    assert "names 'acmee', which no installed plugin is called, did you mean 'acme'" in lines["RLCORE_PLUGINS"]
+
+
+def test_plugins_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command("plugins", ["--json"]) == 0
+    rows = {row["distribution"]: row for row in json.loads(capsys.readouterr().out)["plugins"]}
+    acme = rows["rlcore-plugin-acme"]
+    assert (acme["status"], acme["version"], acme["api"]) == ("ok", "1.0", "1.0")
+    assert {"kind": "algo", "name": "acme"} in acme["offers"]
+    assert rows["rlcore"]["offers"]
