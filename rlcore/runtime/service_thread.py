@@ -24,22 +24,23 @@ class ServiceThread:
     """Runs coroutines of any thread, one step at a time, until ``close``; those that wait then are cancelled."""
 
     def __init__(self) -> None:
-        self._loop: Future[asyncio.AbstractEventLoop] = Future()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()), name="services", daemon=True)
-        self._thread.start()
-
-    async def _live(self) -> None:
+        lives: Future[asyncio.AbstractEventLoop] = Future()
         self._closing = asyncio.Event()
-        self._loop.set_result(asyncio.get_running_loop())
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(lives)), name="services", daemon=True)
+        self._thread.start()
+        self._loop = lives.result()
+
+    async def _live(self, lives: Future[asyncio.AbstractEventLoop]) -> None:
+        lives.set_result(asyncio.get_running_loop())
         await self._closing.wait()
 
     def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Have it run there; calls begin in the order in which they were made."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop.result())
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def post(self, call: Callable[..., Any], *arguments: Any) -> None:
         """Have a function called there."""
-        self._loop.result().call_soon_threadsafe(call, *arguments)
+        self._loop.call_soon_threadsafe(call, *arguments)
 
     def close(self) -> None:
         """Nothing is called any more."""

@@ -51,7 +51,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     noted(FakeInference, "sleep", lambda: "sleep")
     noted(FakeInference, "wake", lambda: "wake")
-    noted(FakeInference, "update", lambda snapshot: f"take {snapshot.version}")
+    noted(FakeInference, "begin_update", lambda version, *_: f"take {version}")
     noted(FakeInference, "submit", lambda requests: "generate")
     noted(FakeTraining, "update", lambda *args: "train")
     return asked

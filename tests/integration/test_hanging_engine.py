@@ -34,6 +34,11 @@ def poll(self, timeout):
             continue
 FaultyInference.poll = poll
 """
+NEVER_CLOSES = """
+import threading
+from rlcore.testing.faulty import FaultyInference
+FaultyInference.close = lambda self: threading.Event().wait()
+"""
 
 
 @contextmanager
@@ -85,8 +90,16 @@ def test_one_ctrl_c_ends_a_run_whose_engine_hangs(tmp_path: Path, staleness: int
     assert said.splitlines()[-1] == "error: interrupted"
 
 
-def test_an_engine_that_swallows_errors_is_killed_with_its_process(tmp_path: Path) -> None:
-    with started(*hanging(tmp_path, 0), "--producer-deadline", "2", before=SWALLOWS) as process:
+@pytest.mark.parametrize("staleness", [0, 1])
+def test_an_engine_that_swallows_errors_does_not_keep_the_run(tmp_path: Path, staleness: int) -> None:
+    with started(*hanging(tmp_path, staleness), "--producer-deadline", "2", before=SWALLOWS) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("error: inference backend faulty has not come back for 2")
+
+
+def test_an_engine_that_hangs_and_does_not_close_either_is_killed_with_its_process(tmp_path: Path) -> None:
+    with started(*hanging(tmp_path, 0), "--producer-deadline", "2", before=NEVER_CLOSES) as process:
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert said.splitlines()[-1].endswith("raise --producer-deadline; the run could not be closed and is killed")

@@ -148,9 +148,9 @@ def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> Non
 
 
 def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path) -> None:
-    with crew_of(tmp_path, staleness=1) as (crew, _):
+    with crew_of(tmp_path, staleness=1, inference={"inference_batch_size": 1}) as (crew, _):
         assert crew.next_batch()
         deadline = time.monotonic() + 20.0
-        while not crew.status().buffered:
+        while crew.status().buffered < 3:  # a whole batch, one prompt at a time: most of it is leased from now on
             assert time.monotonic() < deadline
             time.sleep(0.002)

@@ -47,6 +47,12 @@ def test_who_waits_when_it_closes_is_cancelled_and_its_thread_ends() -> None:
     assert "services" not in {thread.name for thread in threading.enumerate()}
 
 
+def test_it_may_be_closed_before_it_was_asked_for_anything() -> None:
+    for _ in range(100):
+        ServiceThread().close()
+    assert "services" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_producer_gets_its_leases_by_the_links() -> None:
     services, made = ServiceThread(), schedule()
     links = LocalLinks(services, made, GroupStore("s", made.deliver), NO_JUDGE)
