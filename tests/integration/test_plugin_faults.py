@@ -35,7 +35,8 @@ class Lost(PoolCrew):
         raise {error}
 """
 LAME = """
-from rlcore.api.weights import Publisher, Receiver, WeightTransfer
+import numpy as np
+from rlcore.api.weights import HostLayout, Publisher, Receiver, WeightTransfer
 
 FAULT = {fault!r}
 
@@ -48,10 +49,13 @@ class Sender(Publisher):
             raise ConnectionError("no network today")
         return self
 
-    def publish(self, snapshot):
+    def publish(self, version, source, probe=None):
         if FAULT == "publish raises":
             raise FileNotFoundError(2, "No such file or directory", "/nowhere/weights")
-        self.newest = snapshot
+        layout = HostLayout(version=version, manifest=source.manifest(), probe=probe)
+        memory = np.zeros(layout.size, np.uint8)
+        layout.fill(source, memory, 1 << 20)
+        self.newest = layout.verified(memory, layout.seal(memory, range(len(layout.offsets))))
         for ear in self.ears:
             ear.on_news()
 
@@ -75,7 +79,7 @@ class Getter(Receiver):
     def close(self): ...
 
 class Lame(WeightTransfer):
-    def publisher(self, *, deadline, device="cpu", on_failure=None):
+    def publisher(self, *, deadline, bucket_bytes, device="cpu", on_failure=None):
         if FAULT == "publisher raises":
             raise OSError("no network today")
         return None if FAULT == "publisher returns None" else Sender(on_failure)

@@ -39,6 +39,8 @@ from rlcore.api.runtime import (
     make_evaluator,
     make_jobs,
     make_judge,
+    make_publisher,
+    make_receiver,
     make_watch,
     probe_sequence,
     probe_tolerance,
@@ -84,6 +86,8 @@ class PoolCrew(Crew):
         self._jobs = make_jobs(plan, self._texts)
         self._evaluator = make_evaluator(plan, self._texts)
         self._watch = make_watch(plan)
+        self._publisher, address = make_publisher(plan, closing)
+        self._receiver = make_receiver(plan, closing, name="acme-0", address=address, on_news=lambda: None)
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         self._pool = closing.enter_context(ThreadPoolExecutor(1, options.thread_name))
         self._batch: Batch | None = None
@@ -100,7 +104,11 @@ class PoolCrew(Crew):
 
     def _publish(self, version: int, probe_ids: Any) -> None:
         wanted = probe_ids if self._plan.config.weights.probe else None
-        self._producer.load(self._consumer.snapshot(version, wanted, self._tolerance))
+        self._consumer.publish(self._publisher, version, wanted, self._tolerance)
+        arrived = self._receiver.newer_than(version - 1)
+        if arrived is not None:
+            self._producer.load(arrived)
+            self._receiver.release(version)
 
     def next_batch(self) -> bool:
         with self._accounts["trainer"].span("waiting for data"):
