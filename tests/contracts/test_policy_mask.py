@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlcore.runtime.feed import Batch
+from rlcore.runtime.figures import Batch
 from rlcore_plugin_torch.backend import TorchBackend
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
