@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlcore.runtime.figures import Batch
 from rlcore_plugin_torch.backend import TorchBackend
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -39,7 +38,7 @@ from rlcore.learning import (
     run_estimator,
 )
 from rlcore.learning.losses import ClippedOptions, ClippedSurrogate
-from rlcore.runtime.figures import batch_figures
+from rlcore.runtime.figures import Batch, batch_figures
 
 VOCABULARY, LIMIT = 40, 16
 REGISTRY = Registry.discover()
