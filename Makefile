@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-weights bench-coordinator bench-simulation planning mutation gpu gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-weights bench-weights-paper bench-coordinator bench-simulation planning mutation gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -72,6 +72,9 @@ bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray;
 
 bench-weights: env  ## GB/s of every transport of weights beside a copy in memory
 	$(BIN)/python -m benchmarks.weights $(ARGS)
+
+bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/planning.md
+	$(BIN)/python -m benchmarks.weights_paper $(ARGS)
 
 bench-coordinator: env  ## groups a second through the schedule's actor, from eight processes
 	$(BIN)/python -m benchmarks.coordinator $(ARGS)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import signal
 import time
 
 import numpy as np
@@ -46,6 +49,20 @@ def test_on_policy_the_weights_are_those_of_a_run_in_one_process_whoever_dies(
     assert outcome.folder is not None
     with np.load(saved) as expected, np.load(outcome.folder / "checkpoints/step-24/model/fake_policy.npz") as found:
         assert {name: found[name].tobytes() for name in found} == {name: expected[name].tobytes() for name in expected}
+
+
+def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster, tester: RunTester) -> None:
+    """SIGSTOP, while it maps a buffer of weights: its own watchdog stands still with it, and the publisher ends it."""
+    config = fault_run(tester, 16, weights={"deadline": 2.0})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1", "--transport", "shared") as run:
+        run.reach(5)
+        victim = run.actors("ProducerHost")[0].pid
+        os.kill(victim, signal.SIGSTOP)
+        outcome = run.outcome()
+    outcome.balances(6 * 16, staleness=2).learned()
+    said = rf"warning: producer producer-\d \(process {victim}\) kept version \d+ for 2 s .*, so it was ended"
+    assert re.search(said, str(outcome)), outcome
+    assert "producers were started anew 1 time;" in str(outcome), outcome
 
 
 def test_kills_with_two_ranks_a_group_filter_and_weights_through_the_object_store(
