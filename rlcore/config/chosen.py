@@ -237,6 +237,8 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     for path, layout, flag, most in _LAYOUTS:
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
+    if isinstance(offered, InferenceCapabilities) and "host" not in offered.transfers:
+        return f"{backend} takes weights by {', '.join(sorted(offered.transfers))}, and no weight transfer does so; name another --backend"
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:
         return (
             f"{cite('run.placement')} lets generation and training take turns on one device, and {backend} never gives its device back "

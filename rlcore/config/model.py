@@ -298,7 +298,9 @@ class WeightsSection(Section):
 
     transport: PluginName = setting("auto", help="how weights travel; auto: the way that reaches no farther than it must")
     probe: bool = setting(True, help="check after every update that the producer serves the trainer's weights")
-    deadline: Seconds = setting(120.0, "--weights-deadline", help="seconds that a transfer of weights may stand still before the run ends")
+    deadline: Seconds = setting(
+        120.0, "--weights-deadline", help="seconds that weights may stand still on their way, or a producer keep old ones"
+    )
     bucket_mb: Count = setting(256, "--weights-bucket-mb", help="MiB of weights that are gathered, copied and loaded at a time")
     options: dict[str, Any] = Field(default={}, description="options of the weight transfer")
 

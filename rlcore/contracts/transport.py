@@ -42,8 +42,9 @@ class Publisher(ABC):
     def publish(self, version: int, source: WeightSource, probe: Probe | None = None) -> None:
         """Take every bucket of the source, and return: the trainer stands still for that copy alone, and may change its weights afterwards.
 
-        Waits for no receiver. Raises WeightsError if a version does not rise, if the source does not hand out what its manifest says, or if
-        an earlier transfer failed: the sentence says who waited for whom, and for which version. What it raised for is not published."""
+        Waits for no receiver, but for the end of one that was given up and whose memory is needed. Raises WeightsError if a version does
+        not rise, if the source does not hand out what its manifest says, or if an earlier transfer failed: the sentence says who waited for
+        whom, and for which version. What it raised for is not published."""
 
     def left(self, name: str) -> None:  # noqa: B027 - most transports notice a death by themselves
         """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective)."""
@@ -73,7 +74,7 @@ class Receiver(ABC):
     @abstractmethod
     def release(self, version: int) -> None:
         """This snapshot and older ones are not read any more. Call it as soon as the engine has taken them: the publisher's memory is
-        bounded, and a version that is held keeps later ones from everybody."""
+        bounded, and a receiver that holds a version may be told of no other, and be ended in the end."""
 
     @abstractmethod
     def close(self) -> None:

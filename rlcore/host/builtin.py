@@ -107,7 +107,7 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
         WeightTransferSpec(
             name="memory",
             target="rlcore.weights.memory:MemoryTransfer",
-            summary="The snapshot itself, within one process",
+            summary="One copy, read as it is, within one process",
             reach="process",
             preference=10,
         ),

@@ -8,7 +8,7 @@ backend its share of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
-from rlcore.contracts.snapshots import BUCKET_BYTES, Probe
+from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
@@ -98,7 +98,7 @@ class Consumer:
                 probe = None
                 if probe_ids is not None:
                     probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-                source = self._backend.weight_source()
+                source = _NamedSource(self._backend.weight_source(), self._blaming)
                 if publisher is None:
                     source.manifest()
                     for _ in source.buckets(self._bucket_bytes):
@@ -183,6 +183,27 @@ class Consumer:
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
         _check_finite(metrics, part.version)
         return metrics
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedSource(WeightSource):
+    """A source whose errors name the training backend, whoever reads it."""
+
+    source: WeightSource
+    blaming: Callable[[str], AbstractContextManager[None]]
+
+    def manifest(self) -> WeightsManifest:
+        with self.blaming("saying which weights it has"):
+            return self.source.manifest()
+
+    def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
+        buckets = iter(self.source.buckets(max_bytes))
+        while True:
+            with self.blaming("handing out weights"):
+                bucket = next(buckets, None)
+            if bucket is None:
+                return
+            yield bucket
 
 
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:

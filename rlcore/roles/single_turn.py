@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcore.contracts.conversations import Conversation, Dialogue, Talk, Transcript, Turn
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.types import Completion, Message, Segment
+from rlcore.contracts.types import Completion, Finish, Message, Segment
 from rlcore.host.blame import blaming
 from rlcore.host.targets import described
 
@@ -74,8 +74,10 @@ class OpenTalk:
         for label, values, wanted in (("segments", said.segments, Segment), ("messages", said.messages, Message)):
             if not isinstance(values, tuple) or not all(isinstance(value, wanted) for value in values):
                 raise self._broken(f"{label} of its Dialogue must be a tuple of {wanted.__name__}")
+        if not isinstance(said.finish, Finish | None):
+            raise self._broken(f"finish of its Dialogue is {said.finish!r}, it must be a Finish or None")
         turns, rewards = sum(message.policy for message in said.messages), said.turn_rewards
-        if not turns or not self.sampled:
+        if not turns or not self.sampled or not said.segments:
             raise self._broken("it ended before the policy said anything")
         if rewards and (len(rewards) != turns or not np.isfinite(rewards).all()):
             raise self._broken(f"turn_rewards is {rewards}; it must hold a finite number for each of the {turns} messages of the policy")

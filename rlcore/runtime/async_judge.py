@@ -41,8 +41,11 @@ class AsyncJudge:
         key = next(self._keys)
         answer: asyncio.Future[tuple[Score, ...]] = loop.create_future()
         self._waiting[key] = answer
-        self.judge.submit(key, prompt, rollouts, counted=counted)
-        return await answer
+        try:
+            self.judge.submit(key, prompt, rollouts, counted=counted)
+            return await answer
+        finally:
+            self._waiting.pop(key, None)
 
     def end(self) -> None:
         """Nothing is judged any more; the judge may be closed from here on."""
@@ -59,8 +62,8 @@ class AsyncJudge:
                 return
 
     def _answer(self, key: int, scores: tuple[Score, ...]) -> None:
-        answer = self._waiting.pop(key)
-        if not answer.done():
+        answer = self._waiting.pop(key, None)
+        if answer is not None and not answer.done():
             answer.set_result(scores)
 
     def _fail(self, error: Exception) -> None:

@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
+from concurrent.futures import Future, InvalidStateError
+from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,7 +115,7 @@ class LocalCrew(Crew):
     def _make_producer(self, engine: InferenceBackend, links: LocalLinks, closing: ExitStack) -> threading.Thread:
         """The thread that generates. Mail, links and the two ends of the weight transfer carry all that it makes and is made of."""
         plan, name = self._plan, "producer-0"
-        self._publisher, address = make_publisher(plan, closing)
+        self._publisher, address = make_publisher(plan, closing, on_failure=self._producer_ends)
         account, judge = self._accounts["producer"], JudgeClient(links.score, self._mail)
         loop = ProducerLoop(
             Producer(name, engine, self.tokenizer, judge, account, make_conversation(plan), plan.config.weights.bucket_mb << 20),
@@ -196,7 +197,7 @@ class LocalCrew(Crew):
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         for asked in self._evaluations if wait else ():
             self._wait(asked)
-        made = [asked for asked in self._evaluations if asked.done()]
+        made = list(takewhile(lambda asked: asked.done(), self._evaluations))  # more may be done a moment later
         self._evaluations = self._evaluations[len(made) :]
         return [reports for asked in made if (reports := asked.result()) is not None]
 
@@ -302,9 +303,17 @@ class LocalCrew(Crew):
         try:
             with profiled(self._profile), loop.pulse.working():
                 loop.run()
-            self._ended.set_result(None)
+            self._producer_ends(None)
         except BaseException as error:
-            self._ended.set_exception(error)
+            self._producer_ends(error)
+
+    def _producer_ends(self, error: BaseException | None) -> None:
+        """It ended, or gets no weights any more; the first of several reasons counts."""
+        with suppress(InvalidStateError):
+            if error is None:
+                self._ended.set_result(None)
+            else:
+                self._ended.set_exception(error)
 
     def _serves(self, version: int) -> None:
         self._serving = version

@@ -61,7 +61,8 @@ class _Kept:
 
 
 class ScheduleService:
-    """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before ``open``."""
+    """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before the first
+    ``next_batch``: an evaluation at the start has the engines alone."""
 
     def __init__(self, settings: ScheduleSettings, watch: FilterWatch) -> None:
         self._coordinator = Coordinator(settings)
@@ -142,11 +143,6 @@ class ScheduleService:
             self._kept[lease_id] = _Kept(store, arrival.tokens if verdict is Verdict.KEPT else 0)
 
     # --- the driver --------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Leases are given out from here on: an evaluation at the start has the engines alone."""
-        self._is_open = True
-        self._pump()
 
     async def next_batch(self, trained: int | None = None) -> Order | None:
         """The groups of the next update; waits for them. None at the end, or once interrupted. ``trained``: the version that the update

@@ -26,9 +26,15 @@ class ServiceThread:
     def __init__(self) -> None:
         lives: Future[asyncio.AbstractEventLoop] = Future()
         self._closing = asyncio.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live(lives)), name="services", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(lives,), name="services", daemon=True)
         self._thread.start()
         self._loop = lives.result()
+
+    def _run(self, lives: Future[asyncio.AbstractEventLoop]) -> None:
+        try:
+            asyncio.run(self._live(lives))
+        except OSError as error:  # no descriptor is left for a loop
+            lives.set_exception(error)
 
     async def _live(self, lives: Future[asyncio.AbstractEventLoop]) -> None:
         lives.set_result(asyncio.get_running_loop())

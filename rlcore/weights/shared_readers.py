@@ -1,12 +1,13 @@
 """The publisher's side of its connections: which receiver reads which version, from the first word to the last, killed or not.
 
-One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs nobody else. A
+One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs no other. A
 receiver holds one version at a time: it is told of the next one when it has let go of the last.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import signal
@@ -25,8 +26,10 @@ __all__ = ["GRACE", "PAUSE", "Offer", "Reader", "Readers"]
 PAUSE = 1.0
 """Seconds without new connections after one that could not be accepted; most likely this process has no descriptor left for it."""
 GRACE = 5.0
-"""Seconds after which a receiver that still holds an old version is not merely busy: one that nobody has asked for it lets go at once, and
-an engine that loads it needs less, or misses versions."""
+"""Seconds after which a receiver that still holds an old version is not merely busy, beside those that the version needs at ``SLOWEST``."""
+
+SLOWEST = 1e9
+"""Bytes a second that a receiver verifies and its engine loads, at least."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,7 +46,7 @@ class Offer:
 class Reader:
     """One receiver. ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``late``: since when,
     by the monotonic clock, it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the
-    buffers whose descriptor it has been sent."""
+    buffers whose descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was."""
 
     channel: socket.socket
     pid: int
@@ -54,6 +57,8 @@ class Reader:
     seen: int = -1
     known: frozenset[int] = frozenset()
     blocked: bool = False
+    news: bool = False
+    ended: bool = False
 
     def __str__(self) -> str:
         return f"producer {self.name} (process {self.pid})"
@@ -62,13 +67,15 @@ class Reader:
         """Say what it has not heard yet, as far as its socket has room."""
         self.blocked = False
         if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
-            self.holds, self.told, self.late, self.seen = newest, 0, None, newest.version
+            self.holds, self.told, self.late, self.news, self.seen = newest, 0, None, False, newest.version
         if self.holds is None:
             return
         while self.told < len(self.holds.sealed) and self._say(self.holds.sealed[self.told]):
             self.told += 1
-        if newest is not None and newest is not self.holds and self.late is None and self._say(WireMessage(WireKind.NEWS)):
-            self.late = time.monotonic()
+        if newest is not None and newest is not self.holds:
+            self.late = self.late or time.monotonic()
+            if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
+                self.news = self._say(WireMessage(WireKind.NEWS))
 
     def _begin(self, newest: Offer) -> bool:
         number = newest.memory.number
@@ -85,8 +92,9 @@ class Reader:
         except BlockingIOError:
             self.blocked = True
             return False
-        except OSError:
-            return True  # It is gone; whoever reads this socket learns of it.
+        except OSError as error:
+            self.blocked = error.errno in (errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
+            return not self.blocked  # Else it is gone; whoever reads this socket learns of it.
         return True
 
 
@@ -124,9 +132,9 @@ class Readers:
         return [reader for reader in self._all.values() if reader.holds is not None and reader.holds.memory is memory]
 
     def grace(self, memory: SharedMemory) -> float:
-        """Seconds until every receiver that reads it has had the time that a running one needs to let go of it."""
-        now = time.monotonic()
-        return max((GRACE - (now - (reader.late or now)) for reader in self.holding(memory)), default=0.0)
+        """Seconds until every receiver that reads it has had the time that a running one needs to verify, load and let go of it."""
+        now, enough = time.monotonic(), GRACE + memory.size / SLOWEST
+        return max((enough - (now - (reader.late or now)) for reader in self.holding(memory) if not reader.ended), default=0.0)
 
     def withdraw(self) -> None:
         """Tell no further receiver of the newest version."""
@@ -140,7 +148,10 @@ class Readers:
         self._wake()
 
     def end(self, reader: Reader, why: str) -> None:
-        """End the process of a receiver; it is forgotten when it is gone."""
+        """End the process of a receiver, once; it is forgotten when it is gone."""
+        if reader.ended:
+            return
+        reader.ended = True
         self._dropped(f"{reader} {why}, so it was ended; look whether it was stopped or overloaded, or raise --weights-deadline")
         if reader.pid == os.getpid():  # one process with both ends: nobody ends itself
             if reader.holds is not None:
@@ -149,7 +160,6 @@ class Readers:
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(reader.pid, signal.SIGKILL)
-            reader.late = float("inf")
 
     def close(self) -> None:
         """Take leave of everybody. Not under ``changed``."""
@@ -196,10 +206,10 @@ class Readers:
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do that no socket tells of."""
-        ends = [reader.late + self._deadline for reader in list(self._all.values()) if reader.late is not None]
+        ends = [reader.late + self._deadline for reader in list(self._all.values()) if reader.late is not None and not reader.ended]
         if self._paused_until is not None:
             ends.append(self._paused_until)
-        return min(max(0.0, min(ends) - time.monotonic()), 3600.0) if ends else None
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
 
     def _attend(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._woken:
@@ -242,7 +252,7 @@ class Readers:
         if message.kind is WireKind.HELLO:
             reader.name = message.text
         elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
-            reader.holds, reader.late = None, None
+            reader.holds, reader.late, reader.news = None, None, False
         reader.advance(self._newest)
 
     def _watch(self, reader: Reader) -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,7 +19,10 @@ from rlcore.weights.background import BackgroundReceiver
 from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
 
-__all__ = ["SharedReceiver"]
+__all__ = ["UNASKED", "SharedReceiver"]
+
+UNASKED = 1.0
+"""Seconds in which an owner that is not busy with something longer, as an evaluation, asks for what arrived."""
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class SharedReceiver(BackgroundReceiver):
         self._trainer = f"the trainer (process {address.pid} on {address.host})"
         self._maps: dict[int, np.ndarray] = {}
         self._arriving: _Arriving | None = None
+        self._forget_at: float | None = None
         self._channel = self._connect(address.name)
         self._say(WireMessage(WireKind.HELLO, text=name))
         self._start()
@@ -81,11 +86,20 @@ class SharedReceiver(BackgroundReceiver):
         self._interrupt()
 
     def _hear(self) -> tuple[WireMessage, int | None] | None:
-        """The next message; None at the end. Between transfers it waits as long as it takes, in one no longer than the deadline."""
+        """The next message; None at the end. Between transfers it waits as long as it takes, in one no longer than the deadline. A version
+        that nobody asks for within ``UNASKED`` after a newer one is there makes room for that one."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         while True:
-            if not poller.poll(None if self._arriving is None else self._deadline * 1000):
+            patience = self._deadline if self._arriving is not None else None
+            if self._forget_at is not None:
+                patience = max(0.0, self._forget_at - time.monotonic())
+            ready = poller.poll(None if patience is None else patience * 1000)
+            if not ready and self._forget_at is not None:
+                self._forget_at = None
+                self._forget_unasked()
+                continue
+            if not ready:
                 raise WeightsError(
                     f"{self._trainer} sent nothing for {self._deadline:g} s in the middle of {self._arriving}; look whether it is stopped "
                     "or overloaded, or give it more time with --weights-deadline"
@@ -105,7 +119,7 @@ class SharedReceiver(BackgroundReceiver):
             case WireKind.BUCKET:
                 self._verify(message, self._arriving)
             case WireKind.NEWS:
-                self._forget_unasked()
+                self._forget_at = time.monotonic() + UNASKED
 
     def _begin(self, message: WireMessage, descriptor: int | None) -> None:
         number, size, at, length, digest, *in_use = message.numbers
@@ -114,7 +128,7 @@ class SharedReceiver(BackgroundReceiver):
         text = mapped[at : at + length].tobytes()
         if xxhash.xxh3_64_intdigest(text) != digest:
             raise WeightsError(f"the list of tensors of version {message.version} arrived damaged")
-        self._arriving = _Arriving(HostLayout.from_bytes(text), mapped)
+        self._arriving, self._forget_at = _Arriving(HostLayout.from_bytes(text), mapped), None
 
     def _mapped(self, number: int, size: int, descriptor: int | None) -> np.ndarray:
         try:

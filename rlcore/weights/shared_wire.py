@@ -92,10 +92,15 @@ def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
 
 
 def peer_pid(channel: socket.socket) -> int:
-    """The process at the other end; WeightsError if it belongs to another user."""
+    """The process at the other end; WeightsError if it belongs to another user, or cannot be seen from here."""
     pid, user, _ = _CREDENTIALS.unpack(channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if user != os.getuid():
         raise WeightsError(f"process {pid} of user {user} is at the other end of a transfer of weights of user {os.getuid()}")
+    if pid <= 0:
+        raise WeightsError(
+            "the other end of a transfer of weights is in a container with processes of its own, and could not be ended if it stopped; "
+            "type --transport object_store"
+        )
     return int(pid)
 
 

@@ -316,7 +316,7 @@ def test_services_that_die_again_and_again_without_a_delivery_end_the_run() -> N
     async def story() -> None:
         schedule = service(staleness=1)
         await schedule.join("a")
-        await schedule.open()
+        await parked(schedule.next_batch())
         for _ in range(10):
             await schedule.restarted("judge")
         (lease,) = await schedule.lease("a", 1, 0)

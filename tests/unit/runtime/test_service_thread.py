@@ -57,7 +57,7 @@ def test_a_producer_gets_its_leases_by_the_links() -> None:
     services, made = ServiceThread(), schedule()
     links = LocalLinks(services, made, GroupStore("s", made.deliver), NO_JUDGE)
     services.call(made.join("p")).result(SECONDS)
-    services.call(made.open()).result(SECONDS)
+    services.call(made.next_batch())
     answer: Future[list[Lease]] = Future()
     links.lease("p", 2, 0, lambda leases, error: answer.set_result(leases))
     assert [lease.lease_id for lease in answer.result(SECONDS)] == [0, 1]

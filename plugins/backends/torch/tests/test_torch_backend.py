@@ -239,7 +239,9 @@ def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_pat
         assert (tensor.dtype, tensor.data.dtype) == ("bfloat16", np.uint16)
         master = backend.policy.model.state_dict()[name].cpu()
         assert master.dtype == torch.float32
-        assert np.array_equal(torch.from_numpy(tensor.data.view(np.int16)).view(torch.bfloat16).float(), master.bfloat16().float())
+        assert np.array_equal(
+            torch.from_numpy(np.array(tensor.data.view(np.int16))).view(torch.bfloat16).float(), master.bfloat16().float()
+        )
     backend.save_model(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
