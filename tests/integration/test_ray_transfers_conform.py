@@ -36,11 +36,11 @@ class End:
         )
 
     def publish(self, version: int, tensors: dict[str, Tensor], probe: Probe | None, odd: tuple[str, Tensor | None] | None) -> None:
+        tensors = {name: replace(tensor, data=np.array(tensor.data)) for name, tensor in tensors.items()}  # what arrived is read-only
         source = HostSource(tensors) if odd is None else WrongSource(tensors, *odd)
         self._end.publish(version, source, probe)
         if version == 1 and odd is None:
             for tensor in tensors.values():  # the trainer goes on
-                tensor.data.flags.writeable = True
                 tensor.data[...] = 9
 
     def mis_seal(self, name: str) -> None:

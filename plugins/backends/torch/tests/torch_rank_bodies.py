@@ -20,12 +20,12 @@ from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sample import sample_batch
-from rlcore_plugin_torch.weights import tensors
 
 from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
+from rlcore.testing.weights import handed_out
 
 SHORT = 5.0
 """Seconds that a rank waits for the one that does not come."""
@@ -137,7 +137,7 @@ def share_of(rank: int) -> TrainBatch:
 
 def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
     """This rank's own: only rank 0 hands out any."""
-    return {name: tensor.data for name, tensor in tensors(backend.policy.model, backend.dtype)}
+    return {name: tensor.data for name, tensor in handed_out(backend).items()}
 
 
 def error_of(action: Callable[[], Any]) -> str:
