@@ -41,7 +41,7 @@ def test_it_trains_from_a_file_with_overrides(run: str, tmp_path: Path) -> None:
 
 def test_it_looks_at_this_machine_before_anything_is_made(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlcore.runtime.run", lambda *arguments: pytest.fail("the run was started"))
-    with pytest.raises(ConfigError, match=r"run_dir = .*run\.toml/.* \(Python\): the folder cannot be made, for .* is a file"):
+    with pytest.raises(ConfigError, match=r"run_dir = .* \(Python\): the folder cannot be made, for .*run\.toml is a file"):
         rlcore.train(run, run_dir=f"{run}/runs")
 
 
