@@ -41,11 +41,7 @@ def plan_micro_batches(
         chosen = rows[np.isin(batch.group[rows], groups[start : start + prompts])]
         units = [_unit(batch, together) for together in shared_rows(batch, chosen, share_prompts, rollouts)]
         for held in _fill(units, rollouts, tokens):
-            together = sorted(row for unit in held for row in unit.rollouts)
-            # Units that share a row only now, side by side, make it wider than was counted: if that is too wide, each goes alone.
-            lines = [_unit(batch, rows) for rows in shared_rows(batch, together, share_prompts)]
-            wide = len(held) > len(lines) and sum(line.height for line in lines) * max(line.width for line in lines) > tokens
-            plan += [np.array(rows, np.int64) for rows in ((unit.rollouts for unit in held) if wide else (together,))]
+            plan += [np.array(together, np.int64) for together in _forwards(batch, held, share_prompts, tokens)]
     return plan
 
 
@@ -96,3 +92,12 @@ def _fill(units: Sequence[_Unit], rollouts: int, tokens: int) -> list[list[_Unit
         else:
             bins.append([unit])
     return bins
+
+
+def _forwards(batch: TrainBatch, held: Sequence[_Unit], share_prompts: int, tokens: int) -> list[Sequence[int]]:
+    """The rollouts of these units in one forward. Units that share a row only now, side by side, make it wider than was counted: if that
+    is more than ``tokens``, each unit has a forward of its own."""
+    together = sorted(row for unit in held for row in unit.rollouts)
+    lines = [_unit(batch, line) for line in shared_rows(batch, together, share_prompts)] if share_prompts and len(held) > 1 else held
+    wide = sum(line.height for line in lines) * max(line.width for line in lines) > tokens
+    return [unit.rollouts for unit in held] if len(lines) < len(held) and wide else [together]
