@@ -2,7 +2,8 @@
 verified, or not at all.
 
 Publishing waits only for the end of a receiver that was given up; receiving never waits for a publisher; the newest version wins, and
-versions in between may never arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that needs it.
+versions in between may never arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that
+needs it.
 """
 
 from __future__ import annotations
