@@ -102,20 +102,13 @@ def rlcore_register_conversations() -> list[ConversationSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
-    """Ways for weights that need nothing but one host."""
+    """The way within one process."""
     return [
         WeightTransferSpec(
             name="memory",
             target="rlcore.weights.memory:MemoryTransfer",
             summary="One copy, read as it is, within one process",
             reach="process",
-            preference=10,
-        ),
-        WeightTransferSpec(
-            name="shared",
-            target="rlcore.weights.shared:SharedTransfer",
-            summary="One copy into memory that every process of the host maps; Linux",
-            reach="host",
             preference=10,
         ),
     ]

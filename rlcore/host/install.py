@@ -15,7 +15,7 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("plan", "quickstart", "score", "show")
-_NAMES = ("code", "dapo", "entropy", "grpo", "math", "ray", "reinforce", "rloo", "sandbox", "torch", "transformers", *_TOOLS)
+_NAMES = ("code", "dapo", "entropy", "grpo", "math", "ray", "reinforce", "rloo", "sandbox", "shared", "torch", "transformers", *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -28,7 +28,11 @@ _FOLDERS = {"sandbox": "local"}
 NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
-EXTRAS = {"datasets": (), "quickstart": ("grpo", "math", "quickstart", "score", "show", "torch", "transformers"), "ray": ("ray",)}
+EXTRAS = {
+    "datasets": (),
+    "quickstart": ("grpo", "math", "quickstart", "score", "shared", "show", "torch", "transformers"),
+    "ray": ("ray", "shared"),
+}
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 
 NEEDS_EXTRA = {"rlcore-plugin-quickstart": "rlcore[quickstart]"}

@@ -18,6 +18,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from rlcore_plugin_shared.shared import SharedPublisher
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
@@ -31,8 +33,6 @@ from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, Fake
 from rlcore.testing.weights import HostSource, publish
 from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver
-from rlcore.weights.shared import SharedPublisher
-from rlcore.weights.shared_receiver import SharedReceiver
 
 PATIENCE = 60.0
 VERSION = 5
@@ -202,8 +202,8 @@ import numpy as np
 from rlcore.contracts.snapshots import Tensor
 from rlcore.testing.weights import HostSource
 from rlcore.weights.host_layout import HostLayout
-from rlcore.weights.shared import SharedPublisher
-from rlcore.weights.shared_receiver import SharedReceiver
+from rlcore_plugin_shared.shared import SharedPublisher
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
 
 def say(what):
     print(what, flush=True)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kit_weights import tensor
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot, Tensor, WeightsKind, WeightsManifest, grouped
@@ -17,6 +16,11 @@ from rlcore.weights.host_layout import HostLayout
 
 SHAPES = st.lists(st.lists(st.integers(0, 5), max_size=3).map(tuple), max_size=5)
 DTYPES = st.sampled_from([("float32", np.float32), ("bfloat16", np.uint16), ("float16", np.float16), ("float8_e4m3fn", np.uint8)])
+
+
+def tensor(values: np.ndarray, dtype: str = "float32") -> Tensor:
+    """A tensor of an array as it is."""
+    return Tensor(dtype=dtype, shape=values.shape, data=values)
 
 
 def written(source: HostSource, bucket_bytes: int = 100) -> tuple[HostLayout, np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The transfers of one host keep the rules that rlcore asks of strangers, and a transfer that breaks one fails the suite."""
+"""The transfer of one process keeps the rules that rlcore asks of strangers, and a transfer that breaks one fails the suite."""
 
 from __future__ import annotations
 
@@ -17,17 +17,11 @@ from rlcore.contracts.transport import WeightTransfer
 from rlcore.testing import WeightTransferSuite
 from rlcore.weights.host_layout import HostLayout
 from rlcore.weights.memory import MemoryPublisher, MemoryReceiver, MemoryTransfer
-from rlcore.weights.shared import SharedTransfer
 
 
 class TestMemory(WeightTransferSuite):
     def make(self) -> WeightTransfer:
         return MemoryTransfer()
-
-
-class TestShared(WeightTransferSuite):
-    def make(self) -> WeightTransfer:
-        return SharedTransfer()
 
 
 # --- broken ones ---------------------------------------------------------------------------------------------------------

@@ -13,13 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import xxhash
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.transport import OnFailure, WeightTransfer
-from rlcore.weights.background import BackgroundPublisher, HostVersion
-from rlcore.weights.host_layout import HostLayout
-from rlcore.weights.shared_readers import Offer, Readers
-from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage
+from rlcore.api.weights import BackgroundPublisher, HostLayout, HostVersion, OnFailure, WeightsError, WeightTransfer
+from rlcore_plugin_shared.shared_readers import Offer, Readers
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
+from rlcore_plugin_shared.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage
 
 __all__ = ["SharedPublisher", "SharedTransfer"]
 

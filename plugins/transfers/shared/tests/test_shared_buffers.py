@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from rlcore.weights.shared_wire import SharedMemory
+from rlcore_plugin_shared.shared_wire import SharedMemory
 
 SIZE = 1 << 20
 

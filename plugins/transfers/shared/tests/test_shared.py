@@ -12,15 +12,15 @@ from unittest import mock
 import numpy as np
 import pytest
 from kit_weights import PATIENCE, Ends, Gate, holds_its_version, mappings, snapshot_of, tensor, wait_for
+from rlcore_plugin_shared import shared, shared_readers, shared_receiver, shared_wire
+from rlcore_plugin_shared.shared_readers import Offer
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
+from rlcore_plugin_shared.shared_wire import WireKind, WireMessage
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.testing.weights import publish
-from rlcore.weights import shared, shared_readers, shared_receiver, shared_wire
 from rlcore.weights.host_layout import HostLayout
-from rlcore.weights.shared_readers import Offer
-from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import WireKind, WireMessage
 
 LARGE = (3_000, 3, 4_000, 2_000)
 # float32, so that the first three of four tensors have a bucket of their own.

@@ -18,8 +18,8 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.weights.shared_wire import SharedMemory, WireKind, WireMessage, listen, peer_pid, receive
+from rlcore.api.weights import WeightsError
+from rlcore_plugin_shared.shared_wire import SharedMemory, WireKind, WireMessage, listen, peer_pid, receive
 
 __all__ = ["GRACE", "PAUSE", "Offer", "Reader", "Readers"]
 

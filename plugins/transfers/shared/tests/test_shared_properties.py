@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kit_weights import Ends, holds_its_version, mappings, snapshot_of, wait_for
+from rlcore_plugin_shared import shared_readers, shared_receiver
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
 
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.testing.weights import publish
-from rlcore.weights import shared_readers, shared_receiver
-from rlcore.weights.shared_receiver import SharedReceiver
 
 SIZES = st.lists(st.sampled_from([0, 1, 50, 400]), max_size=4).map(tuple)
 STEP = st.one_of(

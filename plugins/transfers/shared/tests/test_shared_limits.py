@@ -12,14 +12,14 @@ from unittest import mock
 
 import pytest
 from kit_weights import BUCKET, PATIENCE, Ends, News, holds_its_version, snapshot_of, wait_for
+from rlcore_plugin_shared import shared_readers
+from rlcore_plugin_shared.shared import SharedPublisher
+from rlcore_plugin_shared.shared_readers import Readers
+from rlcore_plugin_shared.shared_receiver import SharedReceiver
+from rlcore_plugin_shared.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.testing.weights import publish
-from rlcore.weights import shared_readers
-from rlcore.weights.shared import SharedPublisher
-from rlcore.weights.shared_readers import Readers
-from rlcore.weights.shared_receiver import SharedReceiver
-from rlcore.weights.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen
 
 
 @contextlib.contextmanager

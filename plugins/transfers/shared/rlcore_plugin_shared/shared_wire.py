@@ -20,7 +20,7 @@ from itertools import count
 
 import numpy as np
 
-from rlcore.contracts.errors import WeightsError
+from rlcore.api.weights import WeightsError
 
 __all__ = ["SharedAddress", "SharedMemory", "WireKind", "WireMessage", "connect", "listen", "map_read_only", "peer_pid", "receive"]
 

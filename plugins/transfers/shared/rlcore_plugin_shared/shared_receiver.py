@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import xxhash
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.weights.background import BackgroundReceiver
-from rlcore.weights.host_layout import HostLayout
-from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
+from rlcore.api.weights import BackgroundReceiver, HostLayout, WeightsError
+from rlcore_plugin_shared.shared_wire import SharedAddress, WireKind, WireMessage, connect, map_read_only, peer_pid, receive
 
 __all__ = ["UNASKED", "SharedReceiver"]
 

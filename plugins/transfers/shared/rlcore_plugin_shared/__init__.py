@@ -1,0 +1,23 @@
+"""The weight transfer ``shared``: memory that the trainer and every producer of one host map. Importing this loads no numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.api import WeightTransferSpec, hookimpl
+
+rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
+    """Offer ``shared``."""
+    return [
+        WeightTransferSpec(
+            name="shared",
+            target="rlcore_plugin_shared.shared:SharedTransfer",
+            summary="One copy into memory that every process of the host maps; Linux",
+            reach="host",
+            preference=10,
+        )
+    ]
