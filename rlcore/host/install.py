@@ -15,7 +15,8 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("plan", "quickstart", "score", "show")
-_NAMES = ("code", "dapo", "entropy", "grpo", "math", "ray", "reinforce", "rloo", "sandbox", "torch", "transformers", *_TOOLS)
+_ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
+_NAMES = ("code", "math", "ray", "sandbox", "tables", "torch", "transformers", *_ALGOS, *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -28,7 +29,11 @@ _FOLDERS = {"sandbox": "local"}
 NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
-EXTRAS = {"datasets": (), "quickstart": ("grpo", "math", "quickstart", "score", "show", "torch", "transformers"), "ray": ("ray",)}
+EXTRAS = {
+    "datasets": ("tables",),
+    "quickstart": ("grpo", "math", "quickstart", "score", "show", "tables", "torch", "transformers"),
+    "ray": ("ray",),
+}
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 
 NEEDS_EXTRA = {"rlcore-plugin-quickstart": "rlcore[quickstart]"}
