@@ -4,7 +4,8 @@ A plugin registers a ``DataSourceSpec`` by ``rlcore_register_data_sources``; its
 spec names a model. rlcore checks every row that it yields as it checks the rows of a file: a source only finds them.
 ``rlcore.testing.DataSourceSuite`` checks the rules of a source.
 
-``read_jsonl`` decodes a file; ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
+``opened`` opens a file, packed with gzip or not; ``install_line`` is what to type for a package that is not here. ``read_jsonl`` decodes a
+file; ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
 ``Routes`` need.
 
 >>> class Countdown(RowSource):
@@ -19,6 +20,18 @@ from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import DataSourceSpec
 from rlcore.data.jsonl import read_jsonl
+from rlcore.data.opening import opened
 from rlcore.data.rows import BadRow, Routes, parse_row
+from rlcore.host.install import install_line
 
-__all__ = ["BadRow", "DataError", "DataSourceSpec", "Routes", "RowSource", "parse_row", "read_jsonl"]
+__all__ = [
+    "BadRow",
+    "DataError",
+    "DataSourceSpec",
+    "Routes",
+    "RowSource",
+    "install_line",
+    "opened",
+    "parse_row",
+    "read_jsonl",
+]

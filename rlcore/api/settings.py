@@ -3,7 +3,7 @@
 A section is a pydantic model derived from ``Section``; ``model_settings`` lists its leaves with their flags. ``file_layer`` and
 ``flag_layer`` read what a file and the command line say; ``combine`` merges them into a ``Draft``, which knows where each value is from;
 ``refusal`` turns a validation error of its values into one sentence. ``core_settings`` are the settings of ``rlcore train``;
-``type_name`` is a type as users read it.
+``bare`` is a type without its bounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from rlcore.config.layers import Draft, Layer, Typed, combine, file_layer, flag_layer, get_path, spoken
 from rlcore.config.model import Section, setting
 from rlcore.config.sentences import refusal
-from rlcore.config.settings import Setting, core_settings, expected, model_settings, type_name
+from rlcore.config.settings import Setting, bare, core_settings, expected, model_settings
 from rlcore.config.values import from_text
 from rlcore.host.blame import closest
 
@@ -21,6 +21,7 @@ __all__ = [
     "Section",
     "Setting",
     "Typed",
+    "bare",
     "closest",
     "combine",
     "core_settings",
@@ -33,5 +34,4 @@ __all__ = [
     "refusal",
     "setting",
     "spoken",
-    "type_name",
 ]

@@ -1,4 +1,6 @@
-"""Which data source reads a data set: the one that is named, else the one whose prefix or longest suffix the path has."""
+"""Which data source reads a data set: the one that is named, else the one whose prefix or longest suffix the path has.
+
+A path that nothing installed claims, and that a plugin of rlcore would, is that plugin's: it is not read as something else."""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ from pathlib import Path
 from rlcore.config.model import DataSource
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import DataSourceSpec, PluginKind
+from rlcore.host.catalogue import known_source
 from rlcore.host.registry import Registry
 
 __all__ = ["is_file", "source_of", "source_spec"]
 
 
 def source_of(source: DataSource, registry: Registry) -> str:
-    """The name of the data source that reads it. PluginError, one sentence, if several claim the path."""
+    """The name of the data source that reads it, installed or not. PluginError, one sentence, if several claim the path."""
     if source.source != "auto":
         return source.source
     specs = [spec for spec in registry.specs(PluginKind.DATA, claimed=True) if isinstance(spec, DataSourceSpec)]
@@ -22,6 +25,8 @@ def source_of(source: DataSource, registry: Registry) -> str:
         claims = [(0, spec.name) for spec in specs if spec.folders]
     if not claims:
         claims = [(len(suffix), spec.name) for spec in specs for suffix in spec.suffixes if source.path.endswith(suffix)]
+        if not any(length for length, _ in claims) and (known := known_source(source.path, folder=Path(source.path).is_dir())):
+            return known
     best = sorted({name for length, name in claims if length == max(claims)[0]})
     if len(best) > 1:
         raise PluginError(
@@ -39,6 +44,8 @@ def source_spec(source: DataSource, registry: Registry) -> DataSourceSpec:
 
 
 def is_file(source: DataSource, registry: Registry) -> bool:
-    """Whether the path names a file or a folder here, and nothing that only the data source can find."""
+    """Whether the path names a file or a folder here, and nothing that only the data source can find; False if that is not installed."""
+    if not registry.has(PluginKind.DATA, source_of(source, registry)):
+        return False
     spec = source_spec(source, registry)
     return bool(spec.suffixes or spec.folders) and not (spec.prefix and source.path.startswith(spec.prefix))

@@ -27,7 +27,8 @@ from rlcore.config.sentences import refusal
 from rlcore.config.settings import core_settings
 from rlcore.config.toml_text import to_toml
 from rlcore.contracts.errors import ConfigError, PluginError
-from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
+from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Registry
 
 __all__ = ["Plan", "peek", "plan_run"]
@@ -196,8 +197,8 @@ def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
 
 def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
     """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
-    held_out = [source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()]
-    names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *((PluginKind.DATA, name) for name in held_out)])
+    held_out = [(PluginKind.DATA, name) for name in _held_out(config, registry) if registry.has(PluginKind.DATA, name)]
+    names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *held_out])
     if lost := [said for kind, name in names if (said := registry.missing_target(kind, name))]:
         raise PluginError("; ".join(lost))
 
@@ -228,10 +229,21 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     return notes, []
 
 
+def _held_out(config: RunConfig, registry: Registry) -> list[str]:
+    """The data sources of the evaluation tasks, which are chosen by their paths alone."""
+    return list(dict.fromkeys(source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()))
+
+
 def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
+    missing = []
+    for name in _held_out(config, registry):
+        try:
+            registry.spec(PluginKind.DATA, name)
+        except NotInstalledError as error:
+            missing.append(Missing(f"{LABELS[PluginKind.DATA]} {name} is not installed", error.pip))
     paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
-    return [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
+    return missing + [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]
 
 
 def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:

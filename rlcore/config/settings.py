@@ -9,7 +9,6 @@ import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -19,7 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from rlcore.config.model import RewardEntrySection, RunConfig
 
-__all__ = ["Setting", "alternatives", "bare", "core_settings", "expected", "model_settings", "type_name", "whole_type"]
+__all__ = ["Setting", "alternatives", "bare", "core_settings", "expected", "model_settings", "whole_type"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,20 +200,3 @@ def _expected_one(annotation: Any) -> str:
         return f"{word} from {bounds['ge']} to {bounds['le']}"
     limits = [f"{words} {bounds[name]}" for name, words in _BOUNDS.items() if name in bounds]
     return f"{word} {' and '.join(limits)}" if limits else word
-
-
-def type_name(annotation: Any) -> str:
-    """A type as code: ``int | None`` rather than ``typing.Optional[int]``, the values of a Literal or an enum rather than its name."""
-    inner = bare(annotation)
-    origin, parts = get_origin(inner), get_args(inner)
-    if inner is None or inner is type(None):
-        return "none"
-    if origin is Literal:
-        return " | ".join(repr(value) for value in parts)
-    if origin in (Union, types.UnionType):
-        return " | ".join(type_name(part) for part in parts)
-    if isinstance(inner, type) and issubclass(inner, Enum):
-        return " | ".join(repr(member.value) for member in inner)
-    if origin is not None:
-        return f"{getattr(origin, '__name__', origin)}[{', '.join('…' if part is Ellipsis else type_name(part) for part in parts)}]"
-    return getattr(inner, "__name__", str(inner))

@@ -57,7 +57,7 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
 
 @hookimpl
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
-    """Files of rows, and the hub."""
+    """Files of JSON; `rlcore-plugin-tables` has the others."""
     return [
         DataSourceSpec(
             name="jsonl",
@@ -70,26 +70,6 @@ def rlcore_register_data_sources() -> list[DataSourceSpec]:
             target="rlcore.data.jsonl:JsonFile",
             summary="One JSON list of objects, or an object a line",
             suffixes=(".json", ".json.gz"),
-        ),
-        DataSourceSpec(
-            name="csv",
-            target="rlcore.data.csv_file:CsvFile",
-            config="rlcore.data.csv_file:CsvOptions",
-            summary="CSV with a header; every column is text",
-            suffixes=(".csv", ".csv.gz"),
-        ),
-        DataSourceSpec(
-            name="parquet",
-            target="rlcore.data.tables:ParquetFile",
-            summary="Parquet; needs pyarrow",
-            suffixes=(".parquet",),
-        ),
-        DataSourceSpec(
-            name="hub",
-            target="rlcore.data.tables:HubRows",
-            summary="hf:NAME, hf:NAME:SPLIT or hf:NAME:CONFIG:SPLIT of the Hugging Face hub, or a folder saved by datasets",
-            prefix="hf:",
-            folders=True,
         ),
     ]
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["NotInstalledError", "distribution_of", "known_names"]
+__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source"]
 
 
 class NotInstalledError(PluginError):
@@ -44,6 +44,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.ESTIMATOR: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),
         PluginKind.LOSS: ("gpg",),
     },
+    "rlcore-plugin-tables": {PluginKind.DATA: ("csv", "parquet", "hub")},
     "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
     "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},
@@ -71,3 +72,9 @@ def distribution_of(kind: PluginKind, name: str) -> str | None:
 def known_names(kind: PluginKind) -> tuple[str, ...]:
     """Every name of a kind in the catalogue, sorted."""
     return tuple(sorted(name for of_kind, name in _BY_NAME if of_kind is kind))
+
+
+def known_source(path: str, *, folder: bool) -> str:
+    """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
+    marks = {"hub": folder or path.startswith("hf:"), "csv": path.endswith((".csv", ".csv.gz")), "parquet": path.endswith(".parquet")}
+    return next((name for name, claimed in marks.items() if claimed), "")

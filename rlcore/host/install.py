@@ -15,7 +15,8 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("plan", "quickstart", "score", "show")
-_NAMES = ("code", "dapo", "entropy", "grpo", "math", "ray", "reinforce", "rloo", "sandbox", "shared", "torch", "transformers", *_TOOLS)
+_ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
+_NAMES = ("code", "math", "ray", "sandbox", "shared", "tables", "torch", "transformers", *_ALGOS, *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -29,8 +30,8 @@ NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang",
 """Plugins that rlcore knows by name and that do not exist yet."""
 
 EXTRAS = {
-    "datasets": (),
-    "quickstart": ("grpo", "math", "quickstart", "score", "shared", "show", "torch", "transformers"),
+    "datasets": ("tables",),
+    "quickstart": ("grpo", "math", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
     "ray": ("ray", "shared"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""

@@ -11,7 +11,7 @@ import pytest
 
 PAGES = {
     "conversations": "Conversation ConversationSpec Dialogue Message Talk Transcript Turn",
-    "data": "BadRow DataError DataSourceSpec Routes RowSource parse_row read_jsonl",
+    "data": "BadRow DataError DataSourceSpec Routes RowSource install_line opened parse_row read_jsonl",
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing NOT_RELEASED Parser Part Plan Registry RunConfig
@@ -20,8 +20,8 @@ PAGES = {
     """,
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """
-        Draft Layer Section Setting Typed closest combine core_settings expected file_layer flag_layer from_text get_path model_settings
-        refusal setting spoken type_name
+        Draft Layer Section Setting Typed bare closest combine core_settings expected file_layer flag_layer from_text get_path
+        model_settings refusal setting spoken
     """,
     "runtime": """
         Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob

@@ -29,7 +29,6 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     },
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
-    "rlcore/data/tables.py": {"train": "the split of a data set"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},

@@ -320,6 +320,13 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
     )
 
 
+def test_a_data_source_that_is_not_installed_is_missing_for_training_and_for_evaluation(registry: Registry) -> None:
+    found = plan(registry, dataset="a.csv", eval_dataset={"one": "b.csv", "two": "c.parquet"})
+    tables = install_line("rlcore-plugin-tables")
+    missing = [item for item in found.missing if item.what.startswith("data")]
+    assert missing == [Missing(f"data source {name} is not installed", tables) for name in ("csv", "parquet")]
+
+
 def test_a_hub_name_is_not_missing(registry: Registry) -> None:
     found = plan(registry)
     assert not any("model" in item.what for item in found.missing)

@@ -1,4 +1,4 @@
-"""Which data source reads a path, what a plugin's faults become, JSON lists and CSV; the built-in sources keep the rules of the suite."""
+"""Which data source reads a path, what a plugin's faults become, JSON lists; the built-in sources keep the rules of the suite."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from rlcore.api.data import BadRow, DataError, DataSourceSpec, RowSource
 from rlcore.config.data_source import source_of
 from rlcore.config.model import DataSource
 from rlcore.contracts.errors import PluginError
-from rlcore.data import DataSet, load_eval
-from rlcore.data.csv_file import CsvFile, CsvOptions
+from rlcore.data import load_eval
 from rlcore.data.jsonl import JsonFile, JsonLines
 from rlcore.data.sources import read_rows
-from rlcore.data.tables import ParquetFile
+from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Registry
 from rlcore.testing import DataSourceSuite
 
@@ -59,6 +56,21 @@ def test_a_folder_is_read_by_who_reads_folders_and_a_name_beats_all(tmp_path: Pa
     folder.mkdir()
     assert source_of(DataSource(path=str(folder)), registry) == "hub"
     assert source_of(DataSource(path="hf:a.csv", source="parquet"), registry) == "parquet"
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet", "folder", "hf:a/b"])
+def test_what_a_plugin_reads_that_is_not_installed_is_not_read_as_json_lines(name: str, tmp_path: Path, registry: Registry) -> None:
+    (tmp_path / "folder").mkdir()
+    path = name if name.startswith("hf:") else str(tmp_path / name)
+    if name.startswith("t."):
+        (tmp_path / name).write_text(json.dumps(ROWS[0]))
+    with pytest.raises(NotInstalledError, match=r"data source '[a-z]+' is not installed: pip install .*tables"):
+        load_eval(path, [], registry)
+
+
+def test_a_suffix_that_an_installed_plugin_claims_is_that_plugin_s(registry: Registry) -> None:
+    registry.add("data", DataSourceSpec(name="mine", target="a.b:C", summary="", suffixes=(".csv",)))
+    assert source_of(DataSource(path="x.csv"), registry) == "mine"
 
 
 def test_the_longest_suffix_wins_and_two_that_claim_one_are_refused(registry: Registry) -> None:
@@ -136,7 +148,7 @@ def test_a_source_by_name_gives_the_path_any_meaning(registry: Registry) -> None
     assert len(list(read_rows(DataSource(path="2", source=name), registry))) == 2
 
 
-# --- JSON and CSV ----------------------------------------------------------------------------------------------------------
+# --- JSON ------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_json_file_holds_a_list_or_a_row_a_line(tmp_path: Path, registry: Registry) -> None:
@@ -165,30 +177,6 @@ def test_a_json_list_that_is_damaged(text: bytes, said: str, tmp_path: Path, reg
     with pytest.raises(DataError) as caught:
         load_eval(path, [], registry)
     assert str(caught.value).startswith(f"{path}{said}")
-
-
-def csv_rows(text: str, folder: Path, **options: str) -> list[tuple[int, Any]]:
-    path = folder / "train.csv"
-    path.write_text(text, encoding="utf-8")
-    return list(CsvFile(CsvOptions(**options)).rows(str(path)))
-
-
-def test_csv_cells_are_text_and_empty_ones_absent(tmp_path: Path) -> None:
-    rows = csv_rows('prompt,gt_answer,level\n"one, two",3,\nx,4,9\n', tmp_path)
-    assert rows == [
-        (2, {"gt_answer": "3", "messages": {"role": "user", "content": "one, two"}}),
-        (3, {"gt_answer": "4", "level": "9", "messages": {"role": "user", "content": "x"}}),
-    ]
-    assert csv_rows("q;gt_answer\na;b\n", tmp_path, prompt="q", delimiter=";")[0][1]["messages"]["content"] == "a"
-    quoted = '"[{""role"": ""user"", ""content"": ""a""}]"'
-    assert DataSet.of([csv_rows(f"messages,gt_answer\n{quoted},b\n", tmp_path)[0][1]]).prompts[0].messages[0].content == "a"
-
-
-def test_csv_rows_that_do_not_fit_are_told(tmp_path: Path) -> None:
-    assert isinstance(csv_rows("prompt,gt_answer\na,b,c\n", tmp_path)[0][1], BadRow)
-    assert "not JSON" in str(csv_rows("messages\nhello\n", tmp_path)[0][1])
-    with pytest.raises(DataError, match="not a CSV file"):
-        csv_rows('prompt\n"open\n', tmp_path)
 
 
 # --- the suite ---------------------------------------------------------------------------------------------------------------
@@ -232,26 +220,6 @@ class TestJsonFile(OfFiles):
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(ROWS), encoding="utf-8")
-
-
-class TestCsvFile(OfFiles):
-    name = "t.csv"
-
-    def make(self) -> RowSource:
-        return CsvFile(CsvOptions())
-
-    def write(self, path: Path) -> None:
-        path.write_text("prompt,gt_answer\n1 + 1,2\n2 + 1,3\n", encoding="utf-8")
-
-
-class TestParquetFile(OfFiles):
-    name = "t.parquet"
-
-    def make(self) -> RowSource:
-        return ParquetFile()
-
-    def write(self, path: Path) -> None:
-        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
 
 
 class Drains(RowSource):
@@ -301,10 +269,3 @@ def test_a_broken_source_fails(source: type[RowSource], test: str, tmp_path: Pat
 
     with pytest.raises(AssertionError):
         getattr(Suite(), test)(tmp_path)
-
-
-@pytest.mark.parametrize(("header", "option"), [("question", "prompt"), ("prompt", "question")])
-def test_a_csv_row_without_its_prompt_is_told_the_column(header: str, option: str, tmp_path: Path) -> None:
-    ((_, row),) = csv_rows(f"{header},gt_answer\n1 + 2,3\n", tmp_path, prompt=option)
-    said = f'the row has no "{option}", which holds the user\'s message (it has {header}, gt_answer); '
-    assert str(row) == f'{said}fill that column, or name another: options = {{prompt = "…"}}'

@@ -41,7 +41,7 @@ def test_the_lists_are_those_of_the_repository() -> None:
     assert set(_OFFERS) == RELEASED | NOT_RELEASED
     brought = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, names in EXTRAS.items():
-        ours = {word for word in brought[extra] if word.startswith("rlcore-plugin-")}
+        ours = {word.partition("[")[0] for word in brought[extra] if word.startswith("rlcore-plugin-")}
         assert ours == {f"rlcore-plugin-{name}" for name in names}, extra
     for name, folder in plugins().items():
         required = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
@@ -57,9 +57,10 @@ def test_in_a_checkout_a_plugin_is_installed_from_its_folder(name: str) -> None:
 
 def test_in_a_checkout_an_extra_comes_with_the_folders_of_its_plugins() -> None:
     assert shlex.split(install_line("rlcore")) == ["pip", "install", "-e", str(ROOT)]
-    assert shlex.split(install_line("rlcore[datasets]")) == ["pip", "install", "-e", f"{ROOT}[datasets]"]
-    ray = plugins()["rlcore-plugin-ray"]
-    assert shlex.split(install_line("rlcore[ray]")) == ["pip", "install", "-e", str(ray), "-e", f"{ROOT}[ray]"]
+    tables = plugins()["rlcore-plugin-tables"]
+    assert shlex.split(install_line("rlcore[datasets]")) == ["pip", "install", "-e", str(tables), "-e", f"{ROOT}[datasets]"]
+    ray, shared = plugins()["rlcore-plugin-ray"], plugins()["rlcore-plugin-shared"]
+    assert shlex.split(install_line("rlcore[ray]")) == ["pip", "install", "-e", str(ray), "-e", str(shared), "-e", f"{ROOT}[ray]"]
     folders = [str(plugins()[f"rlcore-plugin-{name}"]) for name in EXTRAS["quickstart"]]
     assert shlex.split(install_line("rlcore[quickstart]"))[2:] == [w for one in (*folders, f"{ROOT}[quickstart]") for w in ("-e", one)]
 
@@ -84,7 +85,8 @@ def test_without_a_checkout_a_folder_of_wheels_stands_for_one(elsewhere: Path) -
     files = "FOLDER_WITH_WHEELS/rlcore_plugin_code-*.whl FOLDER_WITH_WHEELS/rlcore_plugin_sandbox-*.whl"
     assert install_line("rlcore-plugin-code") == f"pip install {files}"
     assert install_line("rlcore", upgrade=True) == "pip install -U FOLDER_WITH_WHEELS/rlcore-*.whl"
-    assert install_line("rlcore[datasets]") == "pip install FOLDER_WITH_WHEELS/rlcore-*.whl 'rlcore[datasets]'"
+    tables = "FOLDER_WITH_WHEELS/rlcore_plugin_tables-*.whl"
+    assert install_line("rlcore[datasets]") == f"pip install {tables} FOLDER_WITH_WHEELS/rlcore-*.whl 'rlcore[datasets]'"
     files = " ".join(f"FOLDER_WITH_WHEELS/rlcore_plugin_{name}-*.whl" for name in EXTRAS["quickstart"])
     assert install_line("rlcore[quickstart]") == f"pip install {files} FOLDER_WITH_WHEELS/rlcore-*.whl 'rlcore[quickstart]'"
 

@@ -16,7 +16,8 @@ from pydantic_core import to_jsonable_python
 from rlcore.api import AlgorithmSpec, PluginKind
 from rlcore.api.commands import Registry, Spec, check_recipe
 from rlcore.api.sandbox import SHARED_OPTIONS
-from rlcore.api.settings import core_settings, type_name
+from rlcore.api.settings import core_settings
+from rlcore_plugin_show.type_name import type_name
 
 __all__ = ["Option", "describe", "options_of", "toml_of"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import datasets
@@ -9,9 +11,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from rlcore.contracts.errors import DataError
-from rlcore.data import load_eval
-from rlcore.host.registry import Registry
+from rlcore.api.data import DataError, install_line
+from rlcore.testing import Registry, load_eval
 
 REGISTRY = Registry.discover()
 ROWS = [
@@ -69,3 +70,17 @@ def test_a_split_that_the_hub_has_not_is_named(tmp_path: Path, monkeypatch: pyte
     parquet.write_table(pyarrow.Table.from_pylist(ROWS), tmp_path / "train.parquet")
     with pytest.raises(DataError, match=r":validation: the data set could not be loaded \(.*validation.*check name"):
         load_eval(f"hf:{tmp_path}:validation", [], REGISTRY)
+
+
+def test_a_folder_that_no_library_saved_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="a folder, but not a saved `datasets` data set"):
+        load_eval(tmp_path, [], REGISTRY)
+
+
+def test_what_needs_an_absent_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("pyarrow", "pyarrow.parquet", "datasets"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
+    for path in (str(tmp_path / "train.parquet"), "hf:openai/gsm8k:main:train"):
+        with pytest.raises(DataError, match=re.escape("type: " + install_line("rlcore[datasets]"))):
+            load_eval(path, [], REGISTRY)

@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
-from rlcore.host.install import install_line
+from rlcore.api.data import DataError, RowSource, install_line
 
 __all__ = ["HubRows", "ParquetFile"]
 

@@ -10,10 +10,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.contracts.errors import DataError
-from rlcore.contracts.interfaces import RowSource
-from rlcore.data.opening import opened
-from rlcore.data.rows import BadRow
+from rlcore.api.data import BadRow, DataError, RowSource, opened
 
 __all__ = ["CsvFile", "CsvOptions"]
 
