@@ -73,7 +73,8 @@ def rlcore_check_run(config):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE)
-        yield Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-ray")])
+        ours = [distribution("rlcore-plugin-ray"), distribution("rlcore-plugin-shared")]
+        yield Registry.discover([*distributions(path=[str(folder.root)]), *ours])
 
 
 def plan(registry: Registry, values: dict[str, Any], *rewards: str) -> Plan:
