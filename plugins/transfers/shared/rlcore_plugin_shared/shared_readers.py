@@ -44,9 +44,10 @@ class Offer:
 
 @dataclass(slots=True, eq=False)
 class Reader:
-    """One receiver. ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``late``: since when,
-    by the monotonic clock, it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the
-    buffers whose descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was."""
+    """One receiver. ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of
+    them it has verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since
+    when it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose descriptor
+    it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was."""
 
     channel: socket.socket
     pid: int
@@ -54,6 +55,8 @@ class Reader:
     holds: Offer | None = None
     told: int = 0
     late: float | None = None
+    verified: int = 0
+    owes: float | None = None
     seen: int = -1
     known: frozenset[int] = frozenset()
     blocked: bool = False
@@ -67,15 +70,38 @@ class Reader:
         """Say what it has not heard yet, as far as its socket has room."""
         self.blocked = False
         if self.holds is None and newest is not None and newest.version > self.seen and self._begin(newest):
-            self.holds, self.told, self.late, self.news, self.seen = newest, 0, None, False, newest.version
+            self.let_go()
+            self.holds, self.seen = newest, newest.version
         if self.holds is None:
             return
         while self.told < len(self.holds.sealed) and self._say(self.holds.sealed[self.told]):
             self.told += 1
+        if self.told > self.verified:
+            self.owes = self.owes or time.monotonic()
         if newest is not None and newest is not self.holds:
             self.late = self.late or time.monotonic()
             if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
                 self.news = self._say(WireMessage(WireKind.NEWS))
+
+    def let_go(self) -> None:
+        """It holds nothing."""
+        self.holds, self.told, self.verified, self.late, self.owes, self.news = None, 0, 0, None, None, False
+
+    def has_verified(self, version: int, bucket: int) -> None:
+        """It is not stopped: it has verified one more bucket."""
+        if self.holds is not None and self.holds.version == version:
+            self.verified = bucket + 1
+            self.owes = time.monotonic() if self.told > self.verified else None
+
+    def overdue(self, deadline: float) -> tuple[float, str]:
+        """(when, by the monotonic clock, its process is to be ended, and why); infinity if it keeps nobody waiting."""
+        if self.holds is None or self.ended:
+            return float("inf"), ""
+        ends = [
+            (self.late, f"kept version {self.holds.version} for {deadline:g} s after a newer one was there"),
+            (self.owes, f"verified nothing of version {self.holds.version} for {deadline:g} s"),
+        ]
+        return min(((since + deadline, why) for since, why in ends if since is not None), default=(float("inf"), ""))
 
     def _begin(self, newest: Offer) -> bool:
         number = newest.memory.number
@@ -101,8 +127,9 @@ class Reader:
 class Readers:
     """All receivers. Whatever is read or changed here is read or changed under ``changed``, which is notified of every change.
 
-    ``deadline``: seconds that a receiver may hold a version after a newer one is there; then its process is ended, and ``dropped`` is told,
-    under ``changed``, in a sentence. ``fail`` is told, not under ``changed``, why the thread ended before ``close``.
+    ``deadline``: seconds that a receiver may hold a version after a newer one is there, and that it may take to verify a bucket; then its
+    process is ended, and ``dropped`` is told, under ``changed``, in a sentence. ``fail`` is told, not under ``changed``, why the thread
+    ended before ``close``.
     """
 
     def __init__(self, changed: threading.Condition, deadline: float, dropped: Callable[[str], None], fail: Callable[[str], None]) -> None:
@@ -195,8 +222,9 @@ class Readers:
                 self._attend(key, events)
             now = time.monotonic()
             for reader in list(self._all.values()):
-                if reader.late is not None and now - reader.late >= self._deadline and reader.holds is not None:
-                    self.end(reader, f"kept version {reader.holds.version} for {self._deadline:g} s after a newer one was there")
+                end, why = reader.overdue(self._deadline)
+                if now >= end:
+                    self.end(reader, why)
             for reader in self._all.values():
                 self._watch(reader)
             if self._paused_until is not None and now >= self._paused_until:
@@ -206,10 +234,11 @@ class Readers:
 
     def _patience(self) -> float | None:
         """Seconds until there is something to do that no socket tells of."""
-        ends = [reader.late + self._deadline for reader in list(self._all.values()) if reader.late is not None and not reader.ended]
+        ends = [reader.overdue(self._deadline)[0] for reader in list(self._all.values())]
         if self._paused_until is not None:
             ends.append(self._paused_until)
-        return max(0.0, min(ends) - time.monotonic()) if ends else None
+        end = min(ends, default=float("inf"))
+        return None if end == float("inf") else max(0.0, end - time.monotonic())
 
     def _attend(self, key: selectors.SelectorKey, events: int) -> None:
         if key.fileobj is self._woken:
@@ -252,7 +281,9 @@ class Readers:
         if message.kind is WireKind.HELLO:
             reader.name = message.text
         elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
-            reader.holds, reader.late, reader.news = None, None, False
+            reader.let_go()
+        elif message.kind is WireKind.VERIFIED and message.numbers:
+            reader.has_verified(message.version, message.numbers[0])
         reader.advance(self._newest)
 
     def _watch(self, reader: Reader) -> None:

@@ -157,6 +157,7 @@ class SharedReceiver(BackgroundReceiver):
         names = (layout.manifest.tensors[place].name for place in places)
         arriving.checksums.update(zip(names, sealed.tolist(), strict=True))
         arriving.verified += 1
+        self._say(WireMessage(WireKind.VERIFIED, message.version, (index,)))
         if arriving.verified == len(arriving.buckets):
             self._arriving = None
             self._arrived(layout.snapshot(arriving.memory, arriving.checksums))

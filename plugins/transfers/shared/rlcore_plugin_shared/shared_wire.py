@@ -46,6 +46,8 @@ class WireKind(StrEnum):
     """From a receiver; its name is the text."""
     RELEASE = "release"
     """From a receiver: it reads this version no more."""
+    VERIFIED = "verified"
+    """From a receiver: it has verified the bucket of this index, and is alive."""
 
 
 @dataclass(frozen=True, slots=True)
