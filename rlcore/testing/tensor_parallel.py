@@ -121,8 +121,11 @@ class FakeTensorParallel(FakeInference):
             worker.answer()
 
     def _kill_once(self) -> None:
-        if self._kill_file and Path(self._kill_file).exists():
-            Path(self._kill_file).unlink(missing_ok=True)
+        if self._kill_file:
+            try:
+                Path(self._kill_file).unlink()
+            except FileNotFoundError:  # not there yet, or another engine found it first
+                return
             self.workers[-1].kill()
 
 

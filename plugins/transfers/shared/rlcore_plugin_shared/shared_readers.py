@@ -47,9 +47,9 @@ class Reader:
     """One receiver.
 
     ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of them it has
-    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when it holds
-    a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose descriptor it has been
-    sent; ``news``: it knows that a newer version is there; ``ended``: its process was.
+    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when
+    it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose descriptor it
+    has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was.
     """
 
     channel: socket.socket
