@@ -11,9 +11,10 @@ from pathlib import Path
 import cloudpickle
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError
+from rlcore.contracts.errors import ConfigError, DataError, PluginError, RlcoreError
 from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
+from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.parts import used_plugins
 
 __all__ = ["Shipment"]
@@ -65,3 +66,13 @@ class Shipment:
             ) from error
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
+
+    def read(self, plan: Plan, worker: str) -> Texts:
+        """The tokenizer and the prompts of the plan. DataError if they are others than the driver's."""
+        data = load_data(plan)
+        texts = read_texts(plan, data, checked=True)
+        for name, found in fingerprints(data, texts.tokenizer).items():
+            if found != self.fingerprints[name]:
+                what = name if name == "tokenizer" else f"data set {name}"
+                raise DataError(f"{what} differs between nodes: {worker} reads another than the driver; copy its files anew")
+        return texts

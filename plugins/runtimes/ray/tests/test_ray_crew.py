@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_ray import driver_inbox
 
 from rlcore.api import Snapshot
 from rlcore.api.runtime import Producer
+from rlcore.runtime import driver_inbox
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
 from tests.ray_in_one_process import Stage, ray_in_one_process
 

@@ -1,4 +1,4 @@
-"""A producer as an actor: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the actor's threads."""
+"""A producer as a worker: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the worker's threads."""
 
 from __future__ import annotations
 
@@ -10,38 +10,23 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.api import DataError, RunError
-from rlcore.api.runtime import (
-    Evaluate,
-    GroupJob,
-    JudgeClient,
-    Mailbox,
-    Produced,
-    Producer,
-    ProducerLoop,
-    Role,
-    Shipment,
-    Sleep,
-    Stop,
-    TimeAccount,
-    WorkerTime,
-    fingerprints,
-    inference_notes,
-    load_data,
-    make_conversation,
-    make_engine,
-    make_jobs,
-    make_receiver,
-    profiled,
-    read_texts,
-)
-from rlcore_plugin_ray.remote import Links
+from rlcore.contracts.errors import RunError
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.async_judge import JudgeClient
+from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
+from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.parts import make_jobs, make_receiver
+from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.site import Links
+from rlcore.runtime.timing import profiled
+from rlcore.schedule import Role, TimeAccount, WorkerTime
 
 __all__ = ["ProducerHost"]
 
 
 class ProducerHost:
-    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
+    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads while it runs."""
 
     def __init__(self, shipment: Shipment, name: str) -> None:
         self._shipment = shipment
@@ -59,12 +44,7 @@ class ProducerHost:
     def prepare(self) -> list[str]:
         """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
         self._plan = plan = self._shipment.open(f"producer {self._name}")
-        data = load_data(plan)
-        self._texts = read_texts(plan, data, checked=True)
-        for name, found in fingerprints(data, self._texts.tokenizer).items():
-            if found != self._shipment.fingerprints[name]:
-                what = name if name == "tokenizer" else f"data set {name}"
-                raise DataError(f"{what} differs between nodes: {self._name} reads another than the driver; copy its files anew")
+        self._texts = self._shipment.read(plan, self._name)
         self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
         return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
 
@@ -133,9 +113,9 @@ class ProducerHost:
         self._mail.put(Sleep(lambda: done.set_result(None)))
         done.result()
 
-    def report(self) -> WorkerTime:
-        """Where its seconds went since the last report."""
-        return self._account.report(self._name, Role.PRODUCER)
+    def report(self, until: float | None = None) -> WorkerTime:
+        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        return self._account.report(self._name, Role.PRODUCER, until)
 
     def stop(self) -> None:
         """End ``run``, and wait until its engine is closed."""
