@@ -32,9 +32,6 @@ class WorkerDiedError(RunError):
     def __reduce__(self) -> tuple[type[WorkerDiedError], tuple[str, str, str]]:
         return type(self), (self.name, str(self), self.details)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return WorkerDiedError, (self.name, str(self))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
