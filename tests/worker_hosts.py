@@ -1,0 +1,118 @@
+"""Host objects for tests of launchers: importable by the process that makes one, and light."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlcore.contracts.errors import ConfigError
+from rlcore.runtime.workers import Worker
+
+__all__ = ["AwkwardError", "Echo", "Thrower"]
+
+
+class AwkwardError(Exception):
+    """Cannot be made again from what it holds, so pickle fails."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+class Thrower:
+    """Its constructor fails."""
+
+    def __init__(self, text: str) -> None:
+        raise ConfigError(text)
+
+
+class Echo:
+    """Does what a test asks for."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+        self.order: list[Any] = []
+        self.gate = threading.Event()
+
+    def echo(self, *values: Any) -> Any:
+        return values[0] if len(values) == 1 else values
+
+    def facts(self, *names: str) -> dict[str, Any]:
+        """What the process is: its ids, its thread, its path and the named variables."""
+        return {
+            "pid": os.getpid(),
+            "session": os.getsid(0),
+            "main": threading.current_thread() is threading.main_thread(),
+            "path": list(sys.path),
+            "stdin": sys.stdin.read(),
+            **{name: os.environ.get(name) for name in names},
+        }
+
+    def fail(self, error: type[BaseException], *arguments: Any) -> None:
+        raise error(*arguments)
+
+    def note(self, value: Any, seconds: float = 0.0) -> list[Any]:
+        self.order.append(value)
+        time.sleep(seconds)
+        return list(self.order)
+
+    def wait(self) -> bool:
+        return self.gate.wait(30)
+
+    def open(self) -> None:
+        self.gate.set()
+
+    def print(self, text: str) -> None:
+        print(text, flush=True)
+
+    def exit(self, code: int, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+        os._exit(code)
+
+    def change(self, array: Any) -> tuple[bool, bool, Any]:
+        """Whether the array may be written, whether it owns no copy; and itself, doubled."""
+        writable = bool(array.flags.writeable)
+        return writable, not array.flags.owndata, array * 2
+
+    def children(self, kinds: Sequence[str]) -> list[int]:
+        """Start processes that never end: of the group, of a session of their own, or orphaned in one."""
+        sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+        pids = []
+        for kind in kinds:
+            if kind == "orphan":
+                program = f"import subprocess as s; print(s.Popen({sleep!r}, stdout=s.DEVNULL, start_new_session=True).pid)"
+                pids.append(int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout))
+            else:
+                pids.append(subprocess.Popen(sleep, start_new_session=kind == "session").pid)
+        return pids
+
+    def fork(self) -> int:
+        """A fork that keeps every descriptor of this process open, in a session of its own, with the environment cleared."""
+        if (pid := os.fork()) == 0:
+            os.setsid()
+            os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {})
+        return pid
+
+    def hold_interpreter(self, pid_file: str) -> None:
+        """Never let another thread of this process run again."""
+        Path(pid_file).write_text(str(os.getpid()))
+        import ctypes
+
+        ctypes.PyDLL(None).pause()
+
+    def ignore_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    def ask(self, worker: Worker, method: str, *arguments: Any) -> Any:
+        """Call another worker, and wait."""
+        return worker.call(method, *arguments).result(30)
+
+    def give_back(self, worker: Worker) -> Worker:
+        return worker
