@@ -9,6 +9,7 @@ from rlcore.config.auto import USUAL_RANGES, ratio_is_one
 from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
+from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
@@ -317,11 +318,14 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
             return None
         return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
     cited = facts.cite("weights.transport")
-    if not runtime.several and transfer.reach != "process":
+    alone = in_one_process(facts.config, runtime)
+    if alone and transfer.reach != "process":
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
-    if runtime.several and transfer.reach == "process":
-        return f"{cited} is for one process, and the runtime is {name}; type --transport auto or --runtime {facts.chosen.single}"
+    if not alone and transfer.reach == "process":
+        other = f" or --runtime {facts.chosen.single}" if runtime.name != facts.chosen.single else ""
+        several = "" if other else ", which makes producers and trainers processes of their own here"
+        return f"{cited} is for one process, and the runtime is {name}{several}; type --transport auto{other}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
         return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
     return None

@@ -296,10 +296,12 @@ class RuntimeSpec(Spec):
     the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``, ``run.master_port``,
     ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``, ``schedule.producer_load_deadline``.
     ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
-    whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles, ``runtime = "auto"``
+    whose instance the crew finds as ``plan.runtime_options``. ``in_turns``: whether one producer and one trainer rank share a process if
+    they take turns (``max_staleness`` 0), however far it reaches. ``preference``: of several that can place the roles, ``runtime = "auto"``
     takes the one with the highest preference; below 0: never by itself."""
 
     reach: Reach = "process"
+    in_turns: bool = False
     preference: int = 0
     settings: tuple[str, ...] = ()
     requires_module: str = ""

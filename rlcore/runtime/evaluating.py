@@ -80,11 +80,15 @@ class Evaluations:
     def take(self, *, wait: bool) -> list[tuple[int, list[TaskReport]]]:
         """(version, reports) of those that are complete; with ``wait``, of all."""
         if wait:
-            self._inbox.until(lambda: not self._requests)
+            self.finish()
         else:
             self._inbox.drain()
         reports, self._reports = self._reports, []
         return reports
+
+    def finish(self) -> None:
+        """Wait until all are complete."""
+        self._inbox.until(lambda: not self._requests)
 
     def _send(self, *, spread: bool) -> None:
         """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""

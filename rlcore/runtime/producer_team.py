@@ -13,7 +13,7 @@ from rlcore.contracts.errors import DataError, RewardBudgetError, RunError, Weig
 from rlcore.roles.producer import GroupJob
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.producer_host import ProducerHost
-from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.workers import Seat, Worker, WorkerDiedError
 
@@ -63,7 +63,7 @@ class ProducerTeam:
     """All methods are for the driver's thread; what happens between them arrives through its inbox."""
 
     def __init__(
-        self, site: Site, inbox: DriverInbox, shipment: Shipment, count: int, *, patience: Patience, say: Callable[[str], None]
+        self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int, *, patience: Patience, say: Callable[[str], None]
     ) -> None:
         self._site = site
         self._inbox = inbox
@@ -115,8 +115,8 @@ class ProducerTeam:
         for member, worker in zip(self._members, self.workers, strict=True):
             self._join(member, worker)
 
-    def wait_until_serving(self, version: int, deadline: float) -> None:
-        """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds."""
+    def wait_until_serving(self, version: int, deadline: float | None) -> None:
+        """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds (None: never)."""
         wanted = [member for member in self._members if not member.given_up]
         if not self._inbox.until(lambda: all(member.serves or member.given_up for member in wanted), deadline):
             late = ", ".join(member.name for member in wanted if not member.serves and not member.given_up)
@@ -159,8 +159,9 @@ class ProducerTeam:
                 return  # the coordinator's death is said elsewhere
             self._inbox.watch(worker.call("serves"), lambda value, error: self._served(member, worker, error))
             self._inbox.watch(worker.call("run", profile), lambda value, error: self._ended(member, worker, error))
-            guarded = worker.call("guard", self._patience.engine_seconds)
-            self._inbox.watch(guarded, lambda value, error: self._ended(member, worker, error))
+            if not self._site.one_process:
+                guarded = worker.call("guard", self._patience.engine_seconds)
+                self._inbox.watch(guarded, lambda value, error: self._ended(member, worker, error))
             if member.life:  # of the first ones, the run itself waits for
                 self._inbox.after(self._patience.weights_seconds, lambda: self._late_to_serve(member, worker))
 
@@ -184,7 +185,7 @@ class ProducerTeam:
             raise error
         if isinstance(error, WorkerDiedError) and error.name == self._site.schedule.name:
             return  # the driver itself is told of that
-        if not self._site.replaces:
+        if self._site.one_process:
             raise error
         self.on_loss(member.name)
         member.last_reason = shorten(str(error), _REASON, placeholder=" …")

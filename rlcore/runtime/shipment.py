@@ -16,8 +16,9 @@ from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.pulse import Pulse
 
-__all__ = ["Shipment"]
+__all__ = ["PlanAtHand", "Shipment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,11 @@ class Shipment:
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
 
+    @property
+    def pulse(self) -> Pulse:
+        """Of the worker that opens it."""
+        return Pulse()
+
     def read(self, plan: Plan, worker: str) -> Texts:
         """The tokenizer and the prompts of the plan. DataError if they are others than the driver's."""
         data = load_data(plan)
@@ -76,3 +82,21 @@ class Shipment:
                 what = name if name == "tokenizer" else f"data set {name}"
                 raise DataError(f"{what} differs between nodes: {worker} reads another than the driver; copy its files anew")
         return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAtHand:
+    """What a worker in the driver's process gets in place of a shipment: the plan, what the driver has read, the pulse that it watches."""
+
+    plan: Plan
+    texts: Texts
+    fingerprints: Mapping[str, str]
+    pulse: Pulse
+
+    def open(self, worker: str) -> Plan:
+        """``Shipment.open``."""
+        return self.plan
+
+    def read(self, plan: Plan, worker: str) -> Texts:
+        """``Shipment.read``."""
+        return self.texts

@@ -52,8 +52,11 @@ class Site(ABC):
     device: str = "cpu"
     one_host = False
     """Whether all workers are on the driver's host, and so share its clock."""
-    replaces = True
-    """Whether a producer that is lost is replaced; else what ended it ends the run."""
+    one_process = False
+    """Whether all workers are in the driver's process: what ends a producer ends the run, and the launcher closes what it started."""
+    in_turns = False
+    """Whether trainer and producer take turns: nothing is leased from the moment a batch is read until the next one is asked for, and an
+    evaluation is waited for."""
     keep_scored = True
     """Whether the stores keep what was scored until ``take_scored``."""
     logs = "the output of this program"

@@ -21,7 +21,7 @@ from rlcore.runtime.backends import make_consumer
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.parts import make_publisher, schedule_settings
 from rlcore.runtime.schedule_service import Order
-from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.timing import profiled
 from rlcore.schedule import Role, TimeAccount, WorkerTime
 
@@ -44,7 +44,7 @@ class TrainerHost:
     """One rank. Its calls come one after the other, the same on every rank: they are collective. ``address``: of its host; ``device``: of
     collectives with producers."""
 
-    def __init__(self, shipment: Shipment, rank: int, address: str, device: str) -> None:
+    def __init__(self, shipment: Shipment | PlanAtHand, rank: int, address: str, device: str) -> None:
         self._shipment = shipment
         self._rank = rank
         self._address = address

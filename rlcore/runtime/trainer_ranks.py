@@ -13,7 +13,7 @@ import numpy as np
 from rlcore.contracts.errors import UsageError, WorkerLostError
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.schedule_service import Order
-from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.trainer_host import Trained, TrainerHost
 from rlcore.runtime.workers import WorkerDiedError
@@ -24,7 +24,7 @@ __all__ = ["Ranks"]
 class Ranks:
     """All methods are for the driver's thread. Rank 0 publishes the weights."""
 
-    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment, count: int) -> None:
+    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int) -> None:
         self._inbox = inbox
         self.workers = [
             site.launcher.start(

@@ -7,6 +7,7 @@ While the ranks train, everything else that it wants to know is asked for, so th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
@@ -28,7 +29,7 @@ from rlcore.runtime.loading import Texts
 from rlcore.runtime.parts import make_evaluator, schedule_settings
 from rlcore.runtime.producer_team import Patience, ProducerTeam
 from rlcore.runtime.schedule_service import Order
-from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
@@ -40,6 +41,8 @@ __all__ = ["WorkerCrew"]
 
 _CLOSE_SECONDS = 5.0
 _LAST_SECONDS = 5.0
+_INTERRUPTED_SECONDS = 20.0
+"""How long, at most, a batch is waited for after Ctrl-C."""
 
 
 class WorkerCrew(Crew):
@@ -48,7 +51,13 @@ class WorkerCrew(Crew):
     loop_role = "driver"
 
     def __init__(
-        self, plan: Plan, texts: Texts, shipment: Shipment, site: Site, closing: ExitStack, say: Callable[[str], None] = lambda line: None
+        self,
+        plan: Plan,
+        texts: Texts,
+        shipment: Shipment | PlanAtHand,
+        site: Site,
+        closing: ExitStack,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         """Start the workers, and wait until they are ready. ``closing``: whoever made the site has it end what is left."""
         self._plan = plan
@@ -65,7 +74,7 @@ class WorkerCrew(Crew):
         self._preloaded: set[int] = set()
         self._groups: list[Any] = []
         self._pending: Future[Order | None] | None = None
-        self._closed = False
+        self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
         self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
         config = plan.config
@@ -86,6 +95,7 @@ class WorkerCrew(Crew):
     def _prepare(self) -> None:
         """Have everybody load, and give the producers the address of the weights."""
         loading = self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
+        self._inbox.wait([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
         engines = self._team.prepare()
         address = self._inbox.wait(loading, self._ranks.failed)[0]
         for note in self._inbox.wait(engines, self._team.failed)[0]:  # all have the same engine
@@ -97,12 +107,15 @@ class WorkerCrew(Crew):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         interrupt.wakes.append(lambda: self._inbox.post(self._interrupt))
         self._listen_for_notes()
-        profiles = folder.resolve() if self._plan.config.run.enable_profiling else None
-        self._team.run(profiles)
-        self._ranks.start(self._texts.probe_ids(), profiles)
-        self._team.wait_until_serving(0, self._plan.config.weights.deadline)
+        profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
+        # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
+        self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
+        self._ranks.start(self._texts.probe_ids(), None if alone else profiles)
+        self._team.wait_until_serving(0, None if alone else self._plan.config.weights.deadline)
 
     def next_batch(self) -> bool:
+        if self._stopped:
+            raise RunError("the producers were stopped while a batch was awaited")
         while True:
             self._order = self._next_order()
             if self._order is None:
@@ -116,6 +129,12 @@ class WorkerCrew(Crew):
         return order
 
     def _interrupt(self) -> None:
+        """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
+        self._schedule.call("interrupt", self._site.one_host)
+        if self._site.one_host and not self._site.one_process:
+            self._inbox.after(_INTERRUPTED_SECONDS, self._end_the_wait)
+
+    def _end_the_wait(self) -> None:
         self._schedule.call("interrupt")
 
     def _answer(self, call: Future[Any]) -> Any:
@@ -156,12 +175,17 @@ class WorkerCrew(Crew):
         assert order is not None, "next_batch comes first"
         if self._plan.config.run.placement == "colocated":
             self._inbox.survivors([producer.call("sleep") for producer in self._team.workers])
-        calls = self._ranks.train(order, log_rollouts, self._groups)
-        self._while_they_train()
-        trained, *others = self._ranks.trained(calls)
+        if not self._site.in_turns:
+            self._while_they_train()
+        trained, *others = self._ranks.trained(self._ranks.train(order, log_rollouts, self._groups))
         self._version = order.order.version + 1
-        self._pending = self._schedule.call("next_batch", self._version)
         self._order, self._groups, self._trained = None, [], order
+        if self._site.in_turns:
+            self._answer(self._schedule.call("updated", self._version))
+            self._forget()
+            self._gathered.finish()
+        else:
+            self._pending = self._schedule.call("next_batch", self._version)
         self._gathered.trained([trained, *others])
         for note in trained.notes:
             self._say(f"warning: {note}")
@@ -173,13 +197,17 @@ class WorkerCrew(Crew):
         )
 
     def _while_they_train(self) -> None:
-        """What could wait until the ranks had their batch: new leases, what was trained before, and all that the driver wants to know."""
+        """What could wait until there was a batch: new leases, what was trained before, and all that the driver wants to know."""
         self._preloaded = set()
         self._inbox.watch(self._schedule.call("training"), self._preload)
+        self._forget()
+        self._gathered.ask()
+
+    def _forget(self) -> None:
+        """Have the stores drop what was trained."""
         if self._trained is not None:
             for name, store in self._site.stores().items():
                 store.call("forget", self._trained.stores.get(name, ()))
-        self._gathered.ask()
 
     def _preload(self, upcoming: Any, error: BaseException | None) -> None:
         """Bring the groups of the next batch to the ranks while they train on this one."""
@@ -202,6 +230,8 @@ class WorkerCrew(Crew):
 
     def evaluate(self, step: int) -> None:
         self._evaluations.start(step)
+        if self._site.in_turns:
+            self._evaluations.finish()
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         return self._evaluations.take(wait=wait)
@@ -251,6 +281,7 @@ class WorkerCrew(Crew):
         return self._gathered.stop()
 
     def stop(self) -> None:
+        self._stopped = True
         self._schedule.call("stop")
         self._team.stop()
         self._gathered.finish()
@@ -280,7 +311,8 @@ class WorkerCrew(Crew):
     def _close(self) -> None:
         """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""
         self._closed = True
-        _last([*self._team.stop(), *self._ranks.close()], _CLOSE_SECONDS)
+        if not self._site.one_process:
+            _last([*self._team.stop(), *self._ranks.close()], _CLOSE_SECONDS)
 
 
 def _last(calls: Iterable[Future[Any]], seconds: float) -> list[Any]:

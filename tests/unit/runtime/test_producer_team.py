@@ -235,9 +235,9 @@ def test_who_loses_its_node_and_finds_no_room_is_given_up() -> None:
     assert "no node has room for another; the run goes on with 1 producer" in stage.said[-1]
 
 
-def test_where_nobody_is_replaced_what_ended_a_producer_ends_the_run() -> None:
+def test_in_one_process_what_ended_a_producer_ends_the_run() -> None:
     stage = Stage(restarts=5)
-    stage.site.replaces = False
+    stage.site.one_process = True
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0", RunError("the engine died"))
     with pytest.raises(RunError, match="the engine died"):
