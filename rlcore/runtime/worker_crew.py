@@ -115,7 +115,7 @@ class WorkerCrew(Crew):
 
     def next_batch(self) -> bool:
         if self._stopped:
-            raise RunError("the producers were stopped while a batch was awaited")
+            raise RunError("the producer was stopped while a batch was awaited")
         while True:
             self._order = self._next_order()
             if self._order is None:
