@@ -145,7 +145,7 @@ def test_a_faulty_engine_ends_the_run_with_its_name(tmp_path: Path, fault: str, 
     tester, config = project(
         tmp_path,
         inference={"name": "faulty", "options": {"fault": fault}},
-        schedule={"max_staleness": staleness},
+        schedule={"max_staleness": staleness, "producer_restarts": 0},
         run={"num_episodes": 20, "max_steps": 12},
         training={"learning_rate": 0.5},
     )
