@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.contracts.errors import ConfigError
 from rlcore.runtime.workers import Worker
 
-__all__ = ["AwkwardError", "Echo", "Thrower"]
+__all__ = ["AwkwardError", "Echo", "Importer", "Thrower"]
 
 
 class AwkwardError(Exception):
@@ -75,10 +75,32 @@ class Echo:
         print(text, file=sys.stderr, flush=True)
         os._exit(code)
 
-    def change(self, array: Any) -> tuple[bool, bool, Any]:
-        """Whether the array may be written, whether it owns no copy; and itself, doubled."""
-        writable = bool(array.flags.writeable)
-        return writable, not array.flags.owndata, array * 2
+    def double(self, array: Any) -> tuple[bool, Any]:
+        """Whether the array may be written; and twice what it holds."""
+        return bool(array.flags.writeable), array * 2
+
+    def bases(self, arrays: Sequence[Any]) -> list[int | None]:
+        """The bytes of the memory of its own that each array was read into; None if it came in the pickle."""
+        found = []
+        for array in arrays:
+            base = array
+            while getattr(base, "base", None) is not None:
+                base = base.base
+            memory = base.obj if isinstance(base, memoryview) else base
+            found.append(len(memory) if isinstance(memory, bytearray) and len(memory) >= 1 << 16 else None)
+        return found
+
+    def lock(self) -> Any:
+        """Something that cannot be pickled."""
+        return threading.Lock()
+
+    def threads(self) -> int:
+        """How many threads the process has, those of numpy's linear algebra included."""
+        importlib.import_module("numpy")
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    def kill_it(self, worker: Worker) -> None:
+        worker.kill()
 
     def children(self, kinds: Sequence[str]) -> list[int]:
         """Start processes that never end: of the group, of a session of their own, or orphaned in one."""
@@ -106,13 +128,26 @@ class Echo:
 
         ctypes.PyDLL(None).pause()
 
-    def ignore_signals(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
-
     def ask(self, worker: Worker, method: str, *arguments: Any) -> Any:
         """Call another worker, and wait."""
         return worker.call(method, *arguments).result(30)
 
     def give_back(self, worker: Worker) -> Worker:
         return worker
+
+
+class Importer(Echo):
+    """Imports what it is told to, and says where it was found."""
+
+    def places(self, *names: str) -> dict[str, Any]:
+        found = {name: importlib.util.find_spec(name) for name in names}
+        return {"python": sys.executable, **{name: spec and spec.origin for name, spec in found.items()}}
+
+    def load(self, name: str) -> None:
+        importlib.import_module(name)
+
+    def plugins(self) -> list[tuple[str, str, tuple[str, ...]]]:
+        """Distribution, version and problems of every plugin that this process finds."""
+        from rlcore.host.registry import Registry
+
+        return [(row.distribution, row.version, row.problems) for row in Registry.discover().rows]

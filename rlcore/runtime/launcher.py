@@ -6,19 +6,23 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import RunError
-from rlcore.host.threads import variables
+from rlcore.host import threads
+from rlcore.runtime.environments import interpreter, link_own_packages
 from rlcore.runtime.worker_link import CallRequest, Link
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 
@@ -40,7 +44,7 @@ if driver is not None and os.fork() == 0:
     os.killpg(0, signal.SIGKILL)
 if driver is not None:
     os.close(driver)
-sys.path[:] = given["path"]
+sys.path[:] = given["path"] or sys.path
 from rlcore.runtime.worker_link import serve
 serve(given["descriptor"], given["name"], given["calls"])
 """
@@ -59,10 +63,17 @@ class ProcessLauncher(Launcher):
 
     def __init__(self) -> None:
         self._workers: list[ProcessWorker] = []
+        self._packages = ""
 
     def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> ProcessWorker:
-        """See ``Launcher``. RunError if the machine has no room for another process."""
-        worker = ProcessWorker(name, seat)
+        """See ``Launcher``. ConfigError if the environment of the seat does not fit, RunError if the machine has no room for a process."""
+        python, variables = sys.executable, dict[str, str]()
+        if seat.environment is not None:
+            if not self._packages:
+                self._packages = tempfile.mkdtemp(prefix="rlcore-")
+                link_own_packages(Path(self._packages))
+            python, variables = interpreter(seat.environment, Path(self._packages))
+        worker = ProcessWorker(name, seat, python, variables)
         self._workers.append(worker)
         worker.call("", host, *arguments)
         return worker
@@ -73,6 +84,9 @@ class ProcessLauncher(Launcher):
             worker.signal()
         for worker in self._workers:
             worker.kill()
+        if self._packages:
+            shutil.rmtree(self._packages)
+            self._packages = ""
 
 
 class ProcessWorker(Worker):
@@ -82,13 +96,14 @@ class ProcessWorker(Worker):
     left the session and cleared its environment is not reached.
     """
 
-    def __init__(self, name: str, seat: Seat) -> None:
+    def __init__(self, name: str, seat: Seat, python: str, variables: Mapping[str, str]) -> None:
+        """``variables``: of the environment that ``python`` is of; none for the driver's own, whose path it gets."""
         self.name, self._mark, self._last_line = name, secrets.token_hex(8), ""
         self._lock, self._gone = threading.Lock(), threading.Event()
         self._channel, theirs = socket.socketpair()
         with theirs:
             try:
-                self._popen = self._start(seat, theirs.fileno())
+                self._popen = self._start(seat, python, variables, theirs.fileno())
             except OSError as error:
                 self._channel.close()
                 raise RunError(f"{name} could not be started: {error}") from error
@@ -100,15 +115,16 @@ class ProcessWorker(Worker):
         for thread in (self._listens, self._reads, waits):
             thread.start()
 
-    def _start(self, seat: Seat, descriptor: int) -> subprocess.Popen[str]:
-        given = {"driver": os.getpid(), "path": sys.path, "descriptor": descriptor, "name": self.name, "calls": seat.calls}
+    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[str]:
+        path = None if variables else sys.path
+        given = {"driver": os.getpid(), "path": path, "descriptor": descriptor, "name": self.name, "calls": seat.calls}
         devices = {} if seat.devices is None else {"CUDA_VISIBLE_DEVICES": seat.devices}
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", _BOOT, json.dumps(given)],
+            [python, "-P", "-c", _BOOT, json.dumps(given)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables(seat.threads), **devices, _MARK: self._mark},
+            env={**os.environ, **threads.variables(seat.threads), **devices, **variables, _MARK: self._mark},
             pass_fds=[descriptor],
             start_new_session=True,
             text=True,
@@ -166,9 +182,9 @@ class ProcessWorker(Worker):
         self._listens.join()
         with self._lock:
             code = self._popen.wait()
-        how = f"was killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"ended with exit code {code}"
-        how = f"{self.name} {how}{f': {self._last_line[:200]}' if self._last_line else ''}"
-        self._link.end(lambda: WorkerDiedError(self.name, how))
+        how = f"killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+        details = f"{how}, its last line: {self._last_line[:200]}" if self._last_line else how
+        self._link.end(lambda: WorkerDiedError(self.name, f"the process of {self.name} died ({how})", details))
         self._channel.close()
         self._gone.set()
 

@@ -14,6 +14,7 @@ from rlcore.config import Plan
 from rlcore.contracts.errors import ConfigError, DataError, PluginError, RlcoreError
 from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
+from rlcore.runtime.environments import ENVIRONMENT
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.parts import used_plugins
 from rlcore.runtime.pulse import Pulse
@@ -54,7 +55,8 @@ class Shipment:
                 f"{worker} refuses to start: its node has no folder {self.folder} ({error.strerror}), where the driver runs; "
                 "run from a folder that every node shares"
             ) from error
-        sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
+        if ENVIRONMENT not in os.environ:  # else whoever started it has said what it imports from
+            sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
         try:
             plan: Plan = cloudpickle.loads(self.plan)
             plan.registry.check_attestations(self.attestations)

@@ -16,6 +16,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ import cloudpickle
 
 from rlcore.contracts.errors import RunError
 from rlcore.host.blame import reason
+from rlcore.runtime.environments import missing_package
 from rlcore.runtime.workers import Worker
 
 __all__ = ["CallRequest", "Link", "serve"]
@@ -79,9 +81,9 @@ class Link:
     def answer(self, request: CallRequest, value: Any, error: BaseException | None) -> None:
         """Send what came of a call."""
         try:
-            content = self._packed((value, error and portable(error, self._name)))
+            content = self._packed((value, *portable(error, self._name)))
         except Exception as unfit:
-            content = self._packed((None, RunError(f"{self._name} cannot send what {request.method}() returned: {reason(unfit)}")))
+            content = self._packed((None, RunError(f"{self._name} cannot send what {request.method}() returned: {reason(unfit)}"), ""))
         self._put((request.number, None, "", False), content)
 
     def listen(self) -> None:
@@ -93,14 +95,15 @@ class Link:
                     self._take(CallRequest(number, key, method, beside, content))
                     continue
                 try:
-                    value, error = content()
+                    value, error, trace = content()
                 except Exception as unfit:
-                    value, error = None, RunError(f"the answer to a call of {self._name} cannot be read: {reason(unfit)}")
+                    value, error, trace = None, RunError(f"the answer to a call of {self._name} cannot be read: {reason(unfit)}"), ""
                 with self._lock:
                     future = self._pending.pop(number)
                 if error is None:
                     future.set_result(value)
                 else:
+                    error.__cause__ = RunError(trace)
                     future.set_exception(error)
 
     def end(self, error: Callable[[], BaseException]) -> None:
@@ -206,18 +209,17 @@ def _remote(key: int, name: str) -> Worker:
     return RemoteWorker(_ARRIVING.link, key, name)
 
 
-def portable(error: BaseException, name: str) -> BaseException:
-    """The error as it travels: itself, its trace in a note; RunError with its text if it is no Exception or does not survive pickling."""
-    if error.__traceback__ is not None and not any(note.startswith("raised in ") for note in getattr(error, "__notes__", ())):
-        error.add_note(f"raised in {name}:\n{''.join(traceback.format_exception(error)).rstrip()}")
-    try:
+def portable(error: BaseException | None, name: str) -> tuple[Exception | None, str]:
+    """An error as it travels, and its trace: RunError with its text if it is no Exception or does not survive pickling, else itself."""
+    if error is None:
+        return None, ""
+    trace = f"raised in {name}:\n{''.join(traceback.format_exception(error))}"
+    if (lacking := missing_package(error, name)) is not None:
+        return lacking, trace
+    with suppress(Exception):
         if isinstance(error, Exception) and type(pickle.loads(cloudpickle.dumps(error))) is type(error):
-            return error
-    except Exception as unfit:
-        error.add_note(f"it came as its text, for pickle says: {reason(unfit)}")
-    plain = RunError(f"{name}: {reason(error)}")
-    plain.__notes__ = getattr(error, "__notes__", [])
-    return plain
+            return error, trace
+    return RunError(f"{name}: {reason(error)}"), trace
 
 
 def serve(descriptor: int, name: str, calls: int) -> None:
@@ -257,7 +259,7 @@ def serve(descriptor: int, name: str, calls: int) -> None:
         host, *arguments = queue.get().arguments()
         made.set_result(host(*arguments))
     except BaseException as error:
-        made.set_exception(portable(error, name))
+        made.set_exception(error)
     for _ in range(calls - 1):
         threading.Thread(target=work, daemon=True).start()
     work()
