@@ -301,10 +301,11 @@ def _runtime_reads_address(facts: Facts) -> str | None:
     spec = facts.runtime
     if spec is None:
         return None
-    for path in (path for path in RUNTIME_SETTINGS if path.startswith("run.")):
+    for path in (path for path in RUNTIME_SETTINGS if not path.startswith("schedule.")):
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
-            other = f"type --runtime {facts.chosen.several} or leave it out" if not spec.several else "leave it out"
+            able = facts.chosen.several if path.startswith("run.") else facts.chosen.single
+            other = f"type --runtime {able} or leave it out" if spec.name != able else "leave it out"
             return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None
 
@@ -491,7 +492,10 @@ def _without_use(facts: Facts) -> Iterator[str]:
         yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
     for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
         path, spec = f"schedule.{name}", facts.runtime
-        if spec is None or path in spec.settings or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
+        if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
-        why = "does not read it" if spec.several else "is one process, of which nothing is started anew"
+        alone = in_one_process(config, spec)
+        if path in spec.settings and not (alone and name != "producer_deadline"):
+            continue
+        why = "is one process, of which nothing is started anew" if alone else "does not read it"
         yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

@@ -38,6 +38,10 @@ def checked_here(plan: Plan) -> Plan:
             if runtime.reach != "cluster":
                 raise ConfigError(f"{said}; type --{section}-device auto or cpu")
             remarks.append(f"{said}, so the machines of the {role} must be others")
+        environment = get_path(plan.config, f"{section}.environment")
+        if environment and not Path(environment, "bin", "python").exists():
+            named = plan.cite(f"{section}.environment")
+            raise ConfigError(f"{named}: the folder has no bin/python; make one with python -m venv {environment}, or leave it out")
     return replace(plan, notes=(*plan.notes, *remarks))
 
 

@@ -32,7 +32,8 @@ def in_one_process(config: RunConfig, runtime: RuntimeSpec | None) -> bool:
     if runtime is None or not runtime.several:
         return runtime is not None
     alone = config.training.num_trainers == config.inference.num_inferencer == 1
-    return runtime.in_turns and alone and config.schedule.max_staleness == 0
+    apart = config.training.environment is not None or config.inference.environment is not None
+    return runtime.in_turns and alone and not apart and config.schedule.max_staleness == 0
 
 
 def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:

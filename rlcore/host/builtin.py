@@ -56,6 +56,8 @@ def rlcore_register_runtimes() -> list[RuntimeSpec]:
                 "schedule.producer_restarts",
                 "schedule.producer_deadline",
                 "schedule.producer_load_deadline",
+                "inference.environment",
+                "training.environment",
             ),
             preference=10,
         ),

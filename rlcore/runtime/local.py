@@ -93,14 +93,18 @@ class LocalSite(Site):
 
     def trainer_seat(self, rank: int) -> Seat:
         training = self._config.training
-        return Seat(threads=self._threads, devices=self._device(training.device, rank, 1))
+        return self._seat(training.environment, self._device(training.device, rank, 1))
 
     def producer_seat(self, number: int) -> Seat:
         inference, shards = self._config.inference, self._config.inference.producer_tensor_parallel_size
         first = number * shards
         if self._config.run.placement != "colocated" and self._config.training.device != "cpu":
             first += self._config.training.num_trainers
-        return Seat(calls=_PRODUCER_CALLS, threads=self._threads, devices=self._device(inference.device, first, shards))
+        return self._seat(inference.environment, self._device(inference.device, first, shards), calls=_PRODUCER_CALLS)
+
+    def _seat(self, environment: str | None, devices: str | None, calls: int = 1) -> Seat:
+        folder = Path(environment) if environment is not None else None
+        return Seat(calls=calls, threads=self._threads, devices=devices, environment=folder)
 
     def _device(self, typed: str, first: int, count: int) -> str | None:
         """The GPUs of a role, in turns if there are too few; None if it computes on cores, or names one by its number."""

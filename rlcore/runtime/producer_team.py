@@ -162,10 +162,25 @@ class ProducerTeam:
             if not self._site.one_process:
                 guarded = worker.call("guard", self._patience.engine_seconds)
                 self._inbox.watch(guarded, lambda value, error: self._ended(member, worker, error))
+                self._look_after(member, worker)
             if member.life:  # of the first ones, the run itself waits for
                 self._inbox.after(self._patience.weights_seconds, lambda: self._late_to_serve(member, worker))
 
         self._inbox.watch(self._site.schedule.call("join", member.name), joined)
+
+    def _look_after(self, member: _Member, worker: Worker) -> None:
+        """Ask from time to time whether its process still runs: one that was stopped cannot guard itself."""
+        here: list[int] = []
+        seconds = 2 * self._patience.engine_seconds  # before, it says itself where its engine hangs
+
+        def look() -> None:
+            if not here:
+                self._ended(member, worker, RunError(f"its process has not answered for {seconds:g} s"))
+            elif member.worker is worker:
+                self._look_after(member, worker)
+
+        self._inbox.watch(worker.call("lives"), lambda pid, error: here.append(pid) if error is None else None)
+        self._inbox.after(seconds, look)
 
     def _late_to_serve(self, member: _Member, worker: Worker) -> None:
         if member.worker is worker and not member.serves:

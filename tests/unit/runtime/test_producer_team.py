@@ -242,3 +242,18 @@ def test_in_one_process_what_ended_a_producer_ends_the_run() -> None:
     stage.die("producer-0", RunError("the engine died"))
     with pytest.raises(RunError, match="the engine died"):
         stage.inbox.drain()
+
+
+def test_a_process_that_was_stopped_is_replaced() -> None:
+    """Its guard stands still with it."""
+    stage = Stage(engine=0.05)
+    stage.starter.made["producer-0"]._ready.pop("lives")
+    stage.inbox.until(lambda: bool(stage.said), 20.0)
+    assert "producer-0 was lost (its process has not answered for 0.1 s)" in stage.said[0]
+
+
+def test_a_process_that_answers_is_asked_again() -> None:
+    stage = Stage(engine=0.01)
+    lives = stage.starter.made["producer-0"].calls["lives"]
+    stage.inbox.until(lambda: len(lives) > 2, 20.0)
+    assert stage.said == []
