@@ -93,6 +93,8 @@ def test_a_producer_in_an_environment_attests_its_plugins(
         assert good.call("prepare").result(60) == []
         with pytest.raises(PluginError, match=r"^producer producer-1 refuses to start: .* version is '0.9' in the driver"):
             bad.call("prepare").result(60)
+        worker = launcher.start(Importer, name="producer-2", seat=Seat(environment=environment))
+        assert str(SITE) not in worker.call("open_shipment", shipment).result(60)
 
 
 def test_a_package_that_the_environment_lacks_is_named_with_what_to_type(launcher: ProcessLauncher, environment: Path) -> None:

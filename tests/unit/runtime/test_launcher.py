@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ import pytest
 from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.host.threads import cores
 from rlcore.runtime import worker_link
-from rlcore.runtime.launcher import ProcessLauncher, ProcessWorker
+from rlcore.runtime.launcher import _BOOT, ProcessLauncher, ProcessWorker
 from rlcore.runtime.workers import Seat, Worker, WorkerDiedError
 from tests.worker_hosts import AwkwardError, Echo, Thrower
 
@@ -299,7 +301,7 @@ def test_a_stopped_process_is_killed_and_stops_nobody_before(launcher: ProcessLa
     assert ended(worker.pid)
 
 
-KINDS = ("group", "session", "orphan")
+KINDS = ("group", "bare", "session", "orphan")
 
 
 @pytest.mark.parametrize("how", ["kill", "signal", "close"])
@@ -375,6 +377,25 @@ def test_the_driver_s_end_ends_its_workers_and_their_children(how: str) -> None:
             started.kill()
         started.wait(SECONDS)
     assert soon(lambda: all(map(ended, pids)))
+
+
+def test_a_closed_socket_ends_a_worker_that_has_no_guard() -> None:
+    ours, theirs = socket.socketpair()
+    program = f"from rlcore.runtime.worker_link import serve; serve({theirs.fileno()}, 'worker', 1)"
+    with theirs, ours, subprocess.Popen([sys.executable, "-c", program], pass_fds=[theirs.fileno()], start_new_session=True) as worker:
+        theirs.close()
+        ours.close()
+        try:
+            assert worker.wait(20) == -signal.SIGKILL
+        finally:
+            worker.kill()
+
+
+def test_a_worker_whose_driver_died_while_it_was_started_ends() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as other:
+        given = {"driver": other.pid, "path": sys.path, "descriptor": 0, "name": "worker", "calls": 1}
+        done = subprocess.run([sys.executable, "-c", _BOOT, json.dumps(given)], timeout=SECONDS, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
