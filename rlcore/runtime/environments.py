@@ -49,7 +49,8 @@ def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]
     if missing:
         raise ConfigError(f"environment {folder} lacks {' and '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
     bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
-    path = [str(packages), *(str(Path(entry).absolute()) for entry in sys.path if entry not in bare)]
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare)
+    path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
     programs = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     return str(python), {ENVIRONMENT: str(folder), "VIRTUAL_ENV": str(folder), "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
 
