@@ -115,7 +115,7 @@ class ProcessWorker(Worker):
         for thread in (self._listens, self._reads, waits):
             thread.start()
 
-    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[str]:
+    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
         path = None if variables else sys.path
         given = {"driver": os.getpid(), "path": path, "descriptor": descriptor, "name": self.name, "calls": seat.calls}
         devices = {} if seat.devices is None else {"CUDA_VISIBLE_DEVICES": seat.devices}
@@ -127,8 +127,6 @@ class ProcessWorker(Worker):
             env={**os.environ, **threads.variables(seat.threads), **devices, **variables, _MARK: self._mark},
             pass_fds=[descriptor],
             start_new_session=True,
-            text=True,
-            errors="replace",
         )
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
@@ -163,14 +161,16 @@ class ProcessWorker(Worker):
         assert self._popen.stdout is not None
         with self._popen.stdout as lines:
             for line in lines:
-                self._last_line = line.strip() or self._last_line
+                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]  # of a progress bar its last state
+                self._last_line = text.strip() or self._last_line
                 with suppress(ValueError, OSError):  # standard error is closed
-                    sys.stderr.write(f"{self.name}: {line.rstrip()}\n")
+                    sys.stderr.write(f"{self.name}: {text}\n")
 
     def _wait(self) -> None:
         """Wait for its end, end what it started, and fail its calls."""
         if hasattr(os, "waitid"):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so its group cannot become another's
+            with suppress(ChildProcessError):  # somebody else has reaped it
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so its group cannot become another's
         else:
             self._listens.join()
         self.signal()

@@ -108,7 +108,7 @@ def test_it_has_a_session_of_its_own_and_an_empty_standard_input_and_its_main_th
 
 
 def test_what_it_prints_goes_to_standard_error_with_its_name(shared: ProcessWorker, capsys: pytest.CaptureFixture[str]) -> None:
-    shared.call("print", "one\ntwo").result(SECONDS)
+    shared.call("print", "one\n10 %\r100 %\ntwo").result(SECONDS)
     found = ""
 
     def printed() -> bool:
@@ -117,7 +117,7 @@ def test_what_it_prints_goes_to_standard_error_with_its_name(shared: ProcessWork
         return "two\n" in found
 
     assert soon(printed)
-    assert found == "shared: one\nshared: two\n"
+    assert found == "shared: one\nshared: 100 %\nshared: two\n"
 
 
 # --- calls -------------------------------------------------------------------------------------------------------------
@@ -281,6 +281,17 @@ def test_a_process_that_ends_says_its_exit_code_and_its_last_line(launcher: Proc
     with pytest.raises(WorkerDiedError, match=r"^the process of worker died \(exit code 3\)$") as found:
         worker.call("exit", 3, "a reason").result(SECONDS)
     assert found.value.details == "exit code 3, its last line: a reason"
+
+
+def test_a_process_that_others_have_reaped_fails_its_calls_too(launcher: ProcessLauncher) -> None:
+    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker.call("echo", 1).result(SECONDS)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+        assert isinstance(worker.call("echo", 2).exception(SECONDS), WorkerDiedError)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_what_it_answered_before_it_ended_arrives(launcher: ProcessLauncher) -> None:
