@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import Distribution, distribution, entry_points
+from importlib.metadata import distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.blame import reason
 
 __all__ = ["ENVIRONMENT", "interpreter", "link_own_packages", "missing_package"]
 
@@ -67,7 +67,8 @@ def link_own_packages(packages: Path) -> None:
         for name in _INFO:
             if (text := own.read_text(name)) is not None:
                 (info / name).write_text(text, encoding="utf-8")
-        for module in _modules(own):
+        modules = {re.split(r"[.:]", entry.value)[0].strip() for entry in own.entry_points}
+        for module in modules | set((own.read_text("top_level.txt") or "").split()):
             spec = find_spec(module)
             place = spec and (next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
             if place:
@@ -78,26 +79,18 @@ def link_own_packages(packages: Path) -> None:
 def missing_package(error: BaseException, name: str) -> ConfigError | None:
     """The sentence for an error that worker ``name`` raised since its environment lacks a module; None if that is not why."""
     folder, cause = os.environ.get(ENVIRONMENT), error
-    while not isinstance(cause, ModuleNotFoundError) and (cause.__cause__ or cause.__context__):
-        cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    while cause.__cause__ is not None and not isinstance(cause, ModuleNotFoundError):
+        cause = cause.__cause__
     if folder is None or not isinstance(cause, ModuleNotFoundError) or not cause.name:
         return None
-    top = cause.name.partition(".")[0]
-    return ConfigError(
-        f"{name} runs in environment {folder}, which lacks module {cause.name}; {_install(Path(sys.executable), top)} ({error})"
-    )
-
-
-def _modules(own: Distribution) -> set[str]:
-    points = {re.split(r"[.:]", entry.value)[0].strip() for entry in own.entry_points}
-    return points | set((own.read_text("top_level.txt") or "").split())
+    line = _install(Path(sys.executable), cause.name.partition(".")[0])
+    return ConfigError(f"{name} runs in environment {folder}, which lacks module {cause.name}; {line} ({reason(error)})")
 
 
 def _install(python: Path, *packages: str) -> str:
     return f"type {python} -m pip install {' '.join(name.replace('_', '-') for name in packages)}"
 
 
-@cache
 def _asked(python: str, *words: str) -> Any:
     """What a short program prints in another interpreter."""
     try:

@@ -405,7 +405,8 @@ def test_a_closed_socket_ends_a_worker_that_has_no_guard() -> None:
 def test_a_worker_whose_driver_died_while_it_was_started_ends() -> None:
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as other:
         given = {"driver": other.pid, "path": sys.path, "descriptor": 0, "name": "worker", "calls": 1}
-        done = subprocess.run([sys.executable, "-c", _BOOT, json.dumps(given)], timeout=SECONDS, stderr=subprocess.PIPE, check=False)
+        words = [sys.executable, "-c", _BOOT, json.dumps(given)]
+        done = subprocess.run(words, timeout=20, stderr=subprocess.PIPE, start_new_session=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
