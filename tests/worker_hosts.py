@@ -103,7 +103,7 @@ class Echo:
         worker.kill()
 
     def children(self, kinds: Sequence[str]) -> list[int]:
-        """Start processes that never end: of the group, of a session of their own, or orphaned in one."""
+        """Start processes that never end: of the group (bare: without environment), of a session of their own, or orphaned in one."""
         sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
         pids = []
         for kind in kinds:
@@ -111,7 +111,8 @@ class Echo:
                 program = f"import subprocess as s; print(s.Popen({sleep!r}, stdout=s.DEVNULL, start_new_session=True).pid)"
                 pids.append(int(subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True).stdout))
             else:
-                pids.append(subprocess.Popen(sleep, start_new_session=kind == "session").pid)
+                environment = {} if kind == "bare" else None
+                pids.append(subprocess.Popen(sleep, start_new_session=kind == "session", env=environment).pid)
         return pids
 
     def fork(self) -> int:
@@ -121,9 +122,8 @@ class Echo:
             os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {})
         return pid
 
-    def hold_interpreter(self, pid_file: str) -> None:
+    def hold_interpreter(self) -> None:
         """Never let another thread of this process run again."""
-        Path(pid_file).write_text(str(os.getpid()))
         import ctypes
 
         ctypes.PyDLL(None).pause()
@@ -145,6 +145,11 @@ class Importer(Echo):
 
     def load(self, name: str) -> None:
         importlib.import_module(name)
+
+    def open_shipment(self, shipment: Any) -> list[str]:
+        """The path of the process after the shipment was opened."""
+        shipment.open("producer-0")
+        return list(sys.path)
 
     def plugins(self) -> list[tuple[str, str, tuple[str, ...]]]:
         """Distribution, version and problems of every plugin that this process finds."""

@@ -9,13 +9,13 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
-from functools import cache
-from importlib.metadata import Distribution, distribution, entry_points
+from importlib.metadata import distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
+from rlcore.host.blame import reason
 
 __all__ = ["ENVIRONMENT", "interpreter", "link_own_packages", "missing_package"]
 
@@ -49,7 +49,8 @@ def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]
     if missing:
         raise ConfigError(f"environment {folder} lacks {' and '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
     bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
-    path = [str(packages), *(str(Path(entry).absolute()) for entry in sys.path if entry not in bare)]
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare)
+    path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
     programs = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
     return str(python), {ENVIRONMENT: str(folder), "VIRTUAL_ENV": str(folder), "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
 
@@ -66,7 +67,8 @@ def link_own_packages(packages: Path) -> None:
         for name in _INFO:
             if (text := own.read_text(name)) is not None:
                 (info / name).write_text(text, encoding="utf-8")
-        for module in _modules(own):
+        modules = {re.split(r"[.:]", entry.value)[0].strip() for entry in own.entry_points}
+        for module in modules | set((own.read_text("top_level.txt") or "").split()):
             spec = find_spec(module)
             place = spec and (next(iter(spec.submodule_search_locations or ()), None) or spec.origin)
             if place:
@@ -77,26 +79,18 @@ def link_own_packages(packages: Path) -> None:
 def missing_package(error: BaseException, name: str) -> ConfigError | None:
     """The sentence for an error that worker ``name`` raised since its environment lacks a module; None if that is not why."""
     folder, cause = os.environ.get(ENVIRONMENT), error
-    while not isinstance(cause, ModuleNotFoundError) and (cause.__cause__ or cause.__context__):
-        cause = cause.__cause__ or cause.__context__  # type: ignore[assignment]
+    while cause.__cause__ is not None and not isinstance(cause, ModuleNotFoundError):
+        cause = cause.__cause__
     if folder is None or not isinstance(cause, ModuleNotFoundError) or not cause.name:
         return None
-    top = cause.name.partition(".")[0]
-    return ConfigError(
-        f"{name} runs in environment {folder}, which lacks module {cause.name}; {_install(Path(sys.executable), top)} ({error})"
-    )
-
-
-def _modules(own: Distribution) -> set[str]:
-    points = {re.split(r"[.:]", entry.value)[0].strip() for entry in own.entry_points}
-    return points | set((own.read_text("top_level.txt") or "").split())
+    line = _install(Path(sys.executable), cause.name.partition(".")[0])
+    return ConfigError(f"{name} runs in environment {folder}, which lacks module {cause.name}; {line} ({reason(error)})")
 
 
 def _install(python: Path, *packages: str) -> str:
     return f"type {python} -m pip install {' '.join(name.replace('_', '-') for name in packages)}"
 
 
-@cache
 def _asked(python: str, *words: str) -> Any:
     """What a short program prints in another interpreter."""
     try:

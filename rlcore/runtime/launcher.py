@@ -63,17 +63,17 @@ class ProcessLauncher(Launcher):
 
     def __init__(self) -> None:
         self._workers: list[ProcessWorker] = []
+        self._pythons: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
         self._packages = ""
 
     def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> ProcessWorker:
         """See ``Launcher``. ConfigError if the environment of the seat does not fit, RunError if the machine has no room for a process."""
-        python, variables = sys.executable, dict[str, str]()
-        if seat.environment is not None:
+        if seat.environment is not None and seat.environment not in self._pythons:
             if not self._packages:
                 self._packages = tempfile.mkdtemp(prefix="rlcore-")
                 link_own_packages(Path(self._packages))
-            python, variables = interpreter(seat.environment, Path(self._packages))
-        worker = ProcessWorker(name, seat, python, variables)
+            self._pythons[seat.environment] = interpreter(seat.environment, Path(self._packages))
+        worker = ProcessWorker(name, seat, *self._pythons[seat.environment])
         self._workers.append(worker)
         worker.call("", host, *arguments)
         return worker
@@ -115,7 +115,7 @@ class ProcessWorker(Worker):
         for thread in (self._listens, self._reads, waits):
             thread.start()
 
-    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[str]:
+    def _start(self, seat: Seat, python: str, variables: Mapping[str, str], descriptor: int) -> subprocess.Popen[bytes]:
         path = None if variables else sys.path
         given = {"driver": os.getpid(), "path": path, "descriptor": descriptor, "name": self.name, "calls": seat.calls}
         devices = {} if seat.devices is None else {"CUDA_VISIBLE_DEVICES": seat.devices}
@@ -127,8 +127,6 @@ class ProcessWorker(Worker):
             env={**os.environ, **threads.variables(seat.threads), **devices, **variables, _MARK: self._mark},
             pass_fds=[descriptor],
             start_new_session=True,
-            text=True,
-            errors="replace",
         )
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
@@ -163,14 +161,16 @@ class ProcessWorker(Worker):
         assert self._popen.stdout is not None
         with self._popen.stdout as lines:
             for line in lines:
-                self._last_line = line.strip() or self._last_line
+                text = line.decode(errors="replace").rstrip().rpartition("\r")[2]  # of a progress bar its last state
+                self._last_line = text.strip() or self._last_line
                 with suppress(ValueError, OSError):  # standard error is closed
-                    sys.stderr.write(f"{self.name}: {line.rstrip()}\n")
+                    sys.stderr.write(f"{self.name}: {text}\n")
 
     def _wait(self) -> None:
         """Wait for its end, end what it started, and fail its calls."""
         if hasattr(os, "waitid"):
-            os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so its group cannot become another's
+            with suppress(ChildProcessError):  # somebody else has reaped it
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)  # unreaped, so its group cannot become another's
         else:
             self._listens.join()
         self.signal()
@@ -191,16 +191,12 @@ class ProcessWorker(Worker):
 
 def _kill_marked(mark: bytes) -> None:
     """SIGKILL to every process whose environment has the mark, until none is left (or one does not end); nothing if there is no /proc."""
-    until = time.monotonic() + _LINGERING
-    while time.monotonic() < until and (found := [path for path in Path("/proc").glob("[0-9]*") if mark in _environment(path)]):
-        for process in found:
-            with suppress(ProcessLookupError):
-                os.kill(int(process.name), signal.SIGKILL)
+    found, until = True, time.monotonic() + _LINGERING
+    while found and time.monotonic() < until:
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # another user's, or gone
+                if mark in (process / "environ").read_bytes():
+                    found = True
+                    os.kill(int(process.name), signal.SIGKILL)
         time.sleep(0.002)
-
-
-def _environment(process: Path) -> bytes:
-    try:
-        return (process / "environ").read_bytes()
-    except OSError:  # another user's, or gone
-        return b""

@@ -126,11 +126,13 @@ class Link:
         file, apart = io.BytesIO(), list[Any]()
 
         def stays(buffer: pickle.PickleBuffer) -> bool:
-            if (small := buffer.raw().nbytes < _APART) is False:
-                apart.append(buffer.raw())
-            return small
+            if len(raw := buffer.raw()) >= _APART:
+                apart.append(raw)
+            return len(raw) < _APART
 
-        _LinkPickler(file, self, stays).dump(content)
+        pickler = _LinkPickler(file, protocol=5, buffer_callback=stays)
+        pickler.link = self
+        pickler.dump(content)
         return [file.getbuffer(), *apart]
 
     def _put(self, meaning: tuple[int, int | None, str, bool], content: list[Any]) -> None:
@@ -174,15 +176,13 @@ class Link:
 class _LinkPickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Sends the number of a Worker in its place."""
 
-    def __init__(self, file: io.BytesIO, link: Link, stays: Callable[[pickle.PickleBuffer], bool]) -> None:
-        super().__init__(file, protocol=5, buffer_callback=stays)
-        self._link = link
+    link: Link
 
     def reducer_override(self, obj: Any) -> Any:
         """What pickle asks for every object that is not of a simple type."""
-        if isinstance(obj, RemoteWorker) and obj.link is self._link:
+        if isinstance(obj, RemoteWorker) and obj.link is self.link:
             return _back, (obj.key,)
-        return (_remote, self._link.hand(obj)) if isinstance(obj, Worker) else super().reducer_override(obj)
+        return (_remote, self.link.hand(obj)) if isinstance(obj, Worker) else super().reducer_override(obj)
 
 
 class RemoteWorker(Worker):

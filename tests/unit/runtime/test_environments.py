@@ -24,6 +24,7 @@ from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.workers import Seat
 from rlcore.testing import RunTester, make_plan
+from tests.integration.ray.small_cluster import short_folder
 from tests.worker_hosts import Importer
 
 SITE = Path(sysconfig.get_path("purelib"))
@@ -93,6 +94,8 @@ def test_a_producer_in_an_environment_attests_its_plugins(
         assert good.call("prepare").result(60) == []
         with pytest.raises(PluginError, match=r"^producer producer-1 refuses to start: .* version is '0.9' in the driver"):
             bad.call("prepare").result(60)
+        worker = launcher.start(Importer, name="producer-2", seat=Seat(environment=environment))
+        assert str(SITE) not in worker.call("open_shipment", shipment).result(60)
 
 
 def test_a_package_that_the_environment_lacks_is_named_with_what_to_type(launcher: ProcessLauncher, environment: Path) -> None:
@@ -147,10 +150,10 @@ def test_a_python_that_does_not_run_is_refused(tmp_path: Path) -> None:
 def test_what_the_run_brought_is_on_the_path_and_what_the_driver_s_environment_brought_is_not(
     environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(SITE / "of_a_package")])
     path = interpreter(environment, Path("/packages"))[1]["PYTHONPATH"].split(":")
     assert path[:2] == ["/packages", str(tmp_path)]
-    assert str(SITE) not in path
+    assert not [entry for entry in path if entry.startswith(str(SITE))]
 
 
 def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path) -> None:
@@ -161,3 +164,26 @@ def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path
         here = distribution(name)
         assert (there.version, list(there.entry_points), there.requires) == (here.version, list(here.entry_points), here.requires)
     assert (tmp_path / "rlcore_plugin_code" / "corpus").is_dir()
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("default::ResourceWarning")
+def test_an_actor_of_ray_runs_in_an_environment(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    link_own_packages(tmp_path)
+    python, variables = interpreter(environment, tmp_path)
+    with short_folder() as folder:
+        ray.init("local", _temp_dir=str(folder), num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        try:
+            actor = ray.remote(Importer).options(runtime_env={"py_executable": python, "env_vars": variables}).remote()
+            found = ray.get(actor.places.remote("rlcore", "only_there", "sympy"), timeout=120)
+            plugins = ray.get(actor.plugins.remote(), timeout=120)
+            path = ray.get(actor.facts.remote(), timeout=120)["path"]
+        finally:
+            ray.shutdown()
+    assert (found["python"], found["sympy"]) == (python, None)
+    assert found["only_there"].startswith(str(environment))
+    assert plugins == [(row.distribution, row.version, row.problems) for row in Registry.discover().rows]
+    assert str(SITE) not in path

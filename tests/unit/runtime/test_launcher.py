@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ import pytest
 from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.host.threads import cores
 from rlcore.runtime import worker_link
-from rlcore.runtime.launcher import ProcessLauncher, ProcessWorker
+from rlcore.runtime.launcher import _BOOT, ProcessLauncher, ProcessWorker
 from rlcore.runtime.workers import Seat, Worker, WorkerDiedError
 from tests.worker_hosts import AwkwardError, Echo, Thrower
 
@@ -106,7 +108,7 @@ def test_it_has_a_session_of_its_own_and_an_empty_standard_input_and_its_main_th
 
 
 def test_what_it_prints_goes_to_standard_error_with_its_name(shared: ProcessWorker, capsys: pytest.CaptureFixture[str]) -> None:
-    shared.call("print", "one\ntwo").result(SECONDS)
+    shared.call("print", "one\n10 %\r100 %\ntwo").result(SECONDS)
     found = ""
 
     def printed() -> bool:
@@ -115,7 +117,7 @@ def test_what_it_prints_goes_to_standard_error_with_its_name(shared: ProcessWork
         return "two\n" in found
 
     assert soon(printed)
-    assert found == "shared: one\nshared: two\n"
+    assert found == "shared: one\nshared: 100 %\nshared: two\n"
 
 
 # --- calls -------------------------------------------------------------------------------------------------------------
@@ -281,6 +283,17 @@ def test_a_process_that_ends_says_its_exit_code_and_its_last_line(launcher: Proc
     assert found.value.details == "exit code 3, its last line: a reason"
 
 
+def test_a_process_that_others_have_reaped_fails_its_calls_too(launcher: ProcessLauncher) -> None:
+    worker = launcher.start(Echo, name="worker", seat=Seat())
+    worker.call("echo", 1).result(SECONDS)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps
+    try:
+        os.kill(worker.pid, signal.SIGKILL)
+        assert isinstance(worker.call("echo", 2).exception(SECONDS), WorkerDiedError)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
 def test_what_it_answered_before_it_ended_arrives(launcher: ProcessLauncher) -> None:
     worker = launcher.start(Echo, name="worker", seat=Seat())
     big, end = worker.call("echo", np.ones(1_000_000)), worker.call("exit", 0, "")
@@ -299,7 +312,7 @@ def test_a_stopped_process_is_killed_and_stops_nobody_before(launcher: ProcessLa
     assert ended(worker.pid)
 
 
-KINDS = ("group", "session", "orphan")
+KINDS = ("group", "bare", "session", "orphan")
 
 
 @pytest.mark.parametrize("how", ["kill", "signal", "close"])
@@ -375,6 +388,26 @@ def test_the_driver_s_end_ends_its_workers_and_their_children(how: str) -> None:
             started.kill()
         started.wait(SECONDS)
     assert soon(lambda: all(map(ended, pids)))
+
+
+def test_a_closed_socket_ends_a_worker_that_has_no_guard() -> None:
+    ours, theirs = socket.socketpair()
+    program = f"from rlcore.runtime.worker_link import serve; serve({theirs.fileno()}, 'worker', 1)"
+    with theirs, ours, subprocess.Popen([sys.executable, "-c", program], pass_fds=[theirs.fileno()], start_new_session=True) as worker:
+        theirs.close()
+        ours.close()
+        try:
+            assert worker.wait(20) == -signal.SIGKILL
+        finally:
+            worker.kill()
+
+
+def test_a_worker_whose_driver_died_while_it_was_started_ends() -> None:
+    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as other:
+        given = {"driver": other.pid, "path": sys.path, "descriptor": 0, "name": "worker", "calls": 1}
+        words = [sys.executable, "-c", _BOOT, json.dumps(given)]
+        done = subprocess.run(words, timeout=20, stderr=subprocess.PIPE, start_new_session=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_worker_outlives_the_thread_that_started_it() -> None:
