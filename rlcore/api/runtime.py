@@ -38,6 +38,7 @@ from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
@@ -79,6 +80,7 @@ __all__ = [
     "FilterWatch",
     "GroupJob",
     "GroupStore",
+    "Interpreters",
     "Interrupt",
     "JobMaker",
     "Judge",

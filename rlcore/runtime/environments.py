@@ -12,12 +12,13 @@ from contextlib import suppress
 from importlib.metadata import distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.blame import reason
 
-__all__ = ["ENVIRONMENT", "interpreter", "link_own_packages", "missing_package"]
+__all__ = ["ENVIRONMENT", "Interpreters", "interpreter", "link_own_packages", "missing_package"]
 
 ENVIRONMENT = "RLCORE_ENVIRONMENT"
 """Variable that names the environment in the processes that run in one."""
@@ -25,6 +26,29 @@ ENVIRONMENT = "RLCORE_ENVIRONMENT"
 _LOOK = "import json, sys; from importlib.util import find_spec as f; print(json.dumps({}))"
 _FITNESS = _LOOK.format("[sys.version_info[:2], [name for name in sys.argv[1:] if not f(name)]]")
 _INFO = ("METADATA", "RECORD", "direct_url.json", "entry_points.txt")
+
+
+class Interpreters:
+    """Of environments, each looked at once; ``close`` removes the links that they share."""
+
+    def __init__(self) -> None:
+        self._found: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
+        self._packages: TemporaryDirectory[str] | None = None
+
+    def of(self, environment: Path | None) -> tuple[str, dict[str, str]]:
+        """``interpreter``; for None, this Python and no variables."""
+        if environment not in self._found:
+            assert environment is not None
+            if self._packages is None:
+                self._packages = TemporaryDirectory(prefix="rlcore-")
+                link_own_packages(Path(self._packages.name))
+            self._found[environment] = interpreter(environment, Path(self._packages.name))
+        return self._found[environment]
+
+    def close(self) -> None:
+        """Remove them."""
+        if self._packages is not None:
+            self._packages.cleanup()
 
 
 def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:

@@ -6,12 +6,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.host import threads
-from rlcore.runtime.environments import interpreter, link_own_packages
+from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.worker_link import CallRequest, Link
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 
@@ -63,17 +61,11 @@ class ProcessLauncher(Launcher):
 
     def __init__(self) -> None:
         self._workers: list[ProcessWorker] = []
-        self._pythons: dict[Path | None, tuple[str, dict[str, str]]] = {None: (sys.executable, {})}
-        self._packages = ""
+        self._interpreters = Interpreters()
 
     def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> ProcessWorker:
         """See ``Launcher``. ConfigError if the environment of the seat does not fit, RunError if the machine has no room for a process."""
-        if seat.environment is not None and seat.environment not in self._pythons:
-            if not self._packages:
-                self._packages = tempfile.mkdtemp(prefix="rlcore-")
-                link_own_packages(Path(self._packages))
-            self._pythons[seat.environment] = interpreter(seat.environment, Path(self._packages))
-        worker = ProcessWorker(name, seat, *self._pythons[seat.environment])
+        worker = ProcessWorker(name, seat, *self._interpreters.of(seat.environment))
         self._workers.append(worker)
         worker.call("", host, *arguments)
         return worker
@@ -84,9 +76,7 @@ class ProcessLauncher(Launcher):
             worker.signal()
         for worker in self._workers:
             worker.kill()
-        if self._packages:
-            shutil.rmtree(self._packages)
-            self._packages = ""
+        self._interpreters.close()
 
 
 class ProcessWorker(Worker):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +12,7 @@ import pytest
 
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.faults import BackgroundRun
-
-SITE = Path(sysconfig.get_path("purelib"))
+from tests.other_environment import other_environment
 
 
 def project(folder: Path, **sections: Any) -> tuple[RunTester, str]:
@@ -94,12 +90,7 @@ def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) ->
 
 
 def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> None:
-    environment = tmp_path / "env"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-    (site,) = environment.glob("lib/python*/site-packages")
-    for entry in SITE.iterdir():
-        if not entry.name.lstrip("_").startswith(("editable", "rlcore")) and entry.suffix != ".pth":
-            (site / entry.name).symlink_to(entry)
+    environment = other_environment(tmp_path / "env")
     tester, config = project(tmp_path)
     alone = tester.run("train", config, "--json").assert_ok()
     apart = tester.run("train", config, "--json", "--inference-environment", str(environment)).assert_ok()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import distribution, distributions
@@ -25,26 +24,13 @@ from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.workers import Seat
 from rlcore.testing import RunTester, make_plan
 from tests.integration.ray.small_cluster import short_folder
+from tests.other_environment import SITE, other_environment
 from tests.worker_hosts import Importer
-
-SITE = Path(sysconfig.get_path("purelib"))
-OURS = re.compile(r"_*(editable|rlcore)|.*\.pth$")
-
-
-def made(folder: Path, without: tuple[str, ...] = ()) -> Path:
-    """A virtual environment with links to the third-party packages of the one that runs the tests, and nothing of rlcore."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (site,) = folder.glob("lib/python*/site-packages")
-    for entry in SITE.iterdir():
-        if not OURS.match(entry.name) and entry.name.partition("-")[0].partition(".")[0] not in without:
-            (site / entry.name).symlink_to(entry)
-    (site / "only_there.py").write_text("VALUE = 5\n")
-    return folder
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made(tmp_path_factory.mktemp("other") / "env", without=("sympy", "mpmath"))
+    return other_environment(tmp_path_factory.mktemp("other") / "env", without=("sympy", "mpmath"))
 
 
 @pytest.fixture

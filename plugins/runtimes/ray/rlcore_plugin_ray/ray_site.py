@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_watch, schedule_settings
@@ -38,6 +39,11 @@ class RaySite(Site):
         used = (self._places.trainers[0], *self._places.producers)
         check_reach(plan, hosts=len({node.address for node in nodes if node.node_id in used}))
         self.address = next(node.address for node in nodes if node.node_id == self._places.trainers[0])
+        training, inference = plan.config.training.environment, plan.config.inference.environment
+        if (training or inference) and len({node.address for node in nodes}) > 1:
+            path = "training.environment" if training else "inference.environment"
+            raise ConfigError(f"{plan.cite(path)} is a folder of this host, and the Ray cluster has several; leave it out, or use one host")
+        self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
         self.device = "cuda" if self._places.trainer_gpus else "cpu"
         coordinator = session.service(
             ScheduleService, schedule_settings(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
@@ -51,7 +57,10 @@ class RaySite(Site):
 
     def trainer_seat(self, rank: int) -> Seat:
         home = self._places.trainers[rank]
-        return Seat(place=RaySeat(node=home, group=self._group, bundle=rank, cpus=self._places.cpus, gpus=self._places.trainer_gpus))
+        return Seat(
+            environment=self._environments[0],
+            place=RaySeat(node=home, group=self._group, bundle=rank, cpus=self._places.cpus, gpus=self._places.trainer_gpus),
+        )
 
     def producer_seat(self, number: int) -> Seat:
         places = self._places
@@ -59,6 +68,7 @@ class RaySite(Site):
         home = places.producers[number]
         return Seat(
             calls=_PRODUCER_CALLS,
+            environment=self._environments[1],
             place=RaySeat(node=home, group=self._group, bundle=bundle, cpus=places.cpus, gpus=places.producer_gpus),
         )
 

@@ -19,7 +19,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Launcher, RunSection, Seat, Worker, install_line
+from rlcore.api.runtime import Interpreters, Launcher, RunSection, Seat, Worker, install_line
 from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.own_cluster import first_line, not_started
@@ -56,6 +56,7 @@ class Session(Launcher):
         self._actors: list[Any] = []
         self._groups: list[PlacementGroup] = []
         self._connected = contextlib.ExitStack()
+        self._interpreters = Interpreters()
         self._run = uuid.uuid4().hex[:12]
 
     def __enter__(self) -> Session:
@@ -81,6 +82,7 @@ class Session(Launcher):
             with contextlib.suppress(RayError):
                 remove_placement_group(group)
         self._connected.close()
+        self._interpreters.close()
 
     def _connect(self, address: str) -> str | None:
         """Return the address of the dashboard, if there is one."""
@@ -142,8 +144,14 @@ class Session(Launcher):
         """Make an actor of a role in its bundle (``seat.place`` is a ``RaySeat``). Ray does not start it anew."""
         place: RaySeat = seat.place
         strategy = PlacementGroupSchedulingStrategy(placement_group=place.group, placement_group_bundle_index=place.bundle)
+        python, variables = self._interpreters.of(seat.environment)
         made = ray.remote(concurrency_groups={BESIDE: _BESIDE_CALLS})(host).options(
-            num_cpus=place.cpus, num_gpus=place.gpus, max_restarts=0, max_concurrency=seat.calls, scheduling_strategy=strategy
+            num_cpus=place.cpus,
+            num_gpus=place.gpus,
+            max_restarts=0,
+            max_concurrency=seat.calls,
+            scheduling_strategy=strategy,
+            runtime_env={"py_executable": python, "env_vars": variables} if seat.environment is not None else None,
         )
         return RayWorker(self._keep(made.remote(*arguments)), name, self._kill)
 
