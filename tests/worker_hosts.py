@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,9 @@ class Echo:
         """A fork that keeps every descriptor of this process open, in a session of its own, with the environment cleared."""
         if (pid := os.fork()) == 0:
             os.setsid()
+            for descriptor in range(3, 64):
+                with suppress(OSError):
+                    os.set_inheritable(descriptor, True)
             os.execve(sys.executable, [sys.executable, "-S", "-c", "import time; time.sleep(600)"], {})
         return pid
 
