@@ -14,11 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlcore_plugin_ray import node_services, producer_host, ray_crew, trainer_host
+from rlcore_plugin_ray import node_services, session
 from rlcore_plugin_ray.node_placement import Node
-from rlcore_plugin_ray.producer_host import ProducerHost
+from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 
+from rlcore.runtime import producer_host
+from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.producer_loop import Stop
+from rlcore.runtime.workers import Seat
 
 __all__ = ["Stage", "ray_in_one_process"]
 
@@ -92,8 +95,8 @@ class ThreadActor:
 
     def __init__(self, make: Callable[[], Any], threads: int) -> None:
         self.it = make()
-        self._queues = {group: SimpleQueue[Callable[[], None] | None]() for group in ("", "life", "mail")}
-        self._threads = [("", number) for number in range(threads)] + [("life", 0), ("mail", 0)]
+        self._queues = {group: SimpleQueue[Callable[[], None] | None]() for group in ("", BESIDE)}
+        self._threads = [("", number) for number in range(threads)] + [(BESIDE, number) for number in range(4)]
         for group, _ in self._threads:
             threading.Thread(target=self._work, args=(self._queues[group],), daemon=True).start()
 
@@ -166,10 +169,10 @@ class Stage:
 
     def reserve(self, bundles: list[tuple[str, float, float]], seconds: float = 60.0) -> None: ...
 
-    def actor(self, cls: type, *args: Any, seat: Any, called: str, threads: int = 1) -> Handle:
-        actor = self._actors[called] = ThreadActor(lambda: cls(*args), threads)
-        self.made[called] = actor.it
-        return Handle(actor.send, called)
+    def start(self, host: type, *args: Any, name: str, seat: Seat) -> RayWorker:
+        actor = self._actors[name] = ThreadActor(lambda: host(*args), seat.calls)
+        self.made[name] = actor.it
+        return RayWorker(Handle(actor.send, name), name, self._kill)
 
     def service(self, cls: type, *args: Any, node: str, called: str, restarts: int = 0, **named: Any) -> Handle:
         service = self.made[called] = cls(*args, **named)
@@ -189,14 +192,14 @@ class Stage:
         self._tasks.append(self._loop.create_task(answer()))
         self._tasks[-1].add_done_callback(lambda task: None if task.cancelled() else promise.keep(task.result))
 
-    def kill(self, handle: Handle) -> None:
+    def home(self, group: Any, bundle: int) -> str:
+        return self._nodes[0].node_id
+
+    def _kill(self, handle: Handle) -> None:
         self._actors[handle.called].end()
 
     def unique(self, called: str) -> str:
         return called
-
-    def finish(self, promises: list[Promise], seconds: float) -> list[Any]:
-        return [promise.of.result(seconds) for promise in promises]
 
     def found(self, name: str, namespace: str) -> Handle:
         return self._handles[name]
@@ -217,10 +220,8 @@ def ray_in_one_process(monkeypatch: pytest.MonkeyPatch, nodes: int = 1) -> Itera
     """Runs of ``--runtime ray`` are played here."""
     stage = Stage(nodes)
     context = SimpleNamespace(namespace="", was_current_actor_reconstructed=False)
-    monkeypatch.setattr(ray_crew, "Session", stage)
+    monkeypatch.setattr(session, "Session", stage)
     monkeypatch.setattr(node_services, "ray", SimpleNamespace(get_actor=stage.found, get_runtime_context=lambda: context))
-    monkeypatch.setattr(trainer_host.ray, "get_gpu_ids", list)
-    monkeypatch.setattr(trainer_host.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
     monkeypatch.setattr(producer_host, "faulthandler", NoTraceback)
     try:
         yield stage

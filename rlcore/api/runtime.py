@@ -11,6 +11,8 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 - *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
   behind an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share,
   ``ProducerLoop`` is the life of one producer on a thread of its own.
+- *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
+  gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
 - *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
 
@@ -36,6 +38,7 @@ from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
 from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
+from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
@@ -56,8 +59,11 @@ from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Slee
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
 from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing, profiled
+from rlcore.runtime.worker_crew import WorkerCrew
+from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
 
 __all__ = [
@@ -74,10 +80,13 @@ __all__ = [
     "FilterWatch",
     "GroupJob",
     "GroupStore",
+    "Interpreters",
     "Interrupt",
     "JobMaker",
     "Judge",
     "JudgeClient",
+    "Launcher",
+    "Links",
     "LinksLike",
     "Mailbox",
     "Order",
@@ -94,7 +103,9 @@ __all__ = [
     "RuntimeSpec",
     "ScheduleService",
     "ScheduleSettings",
+    "Seat",
     "Shipment",
+    "Site",
     "Sleep",
     "StarvationError",
     "Status",
@@ -108,6 +119,9 @@ __all__ = [
     "Update",
     "Verdict",
     "VerdictCounts",
+    "Worker",
+    "WorkerCrew",
+    "WorkerDiedError",
     "WorkerLostError",
     "WorkerTime",
     "batch_figures",

@@ -115,7 +115,9 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
 def preferred_runtime(registry: Registry, *, several: bool) -> str:
     """The runtime of one process, or of several, that ``auto`` means."""
     specs = [spec for spec in registry.specs(PluginKind.RUNTIME, claimed=True) if isinstance(spec, RuntimeSpec)]
-    return _preferred(registry, PluginKind.RUNTIME, [spec for spec in specs if spec.several is several])
+    alone = [spec for spec in specs if spec.in_turns or not spec.several]
+    far = [spec for spec in specs if spec.several and not spec.in_turns]
+    return _preferred(registry, PluginKind.RUNTIME, (far or [spec for spec in specs if spec.several]) if several else alone)
 
 
 def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec]) -> str:

@@ -9,6 +9,7 @@ from rlcore.config.auto import USUAL_RANGES, ratio_is_one
 from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
+from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
@@ -300,10 +301,11 @@ def _runtime_reads_address(facts: Facts) -> str | None:
     spec = facts.runtime
     if spec is None:
         return None
-    for path in (path for path in RUNTIME_SETTINGS if path.startswith("run.")):
+    for path in (path for path in RUNTIME_SETTINGS if not path.startswith("schedule.")):
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
-            other = f"type --runtime {facts.chosen.several} or leave it out" if not spec.several else "leave it out"
+            able = facts.chosen.several if path.startswith("run.") else facts.chosen.single
+            other = f"type --runtime {able} or leave it out" if spec.name != able else "leave it out"
             return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None
 
@@ -317,11 +319,14 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
             return None
         return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
     cited = facts.cite("weights.transport")
-    if not runtime.several and transfer.reach != "process":
+    alone = in_one_process(facts.config, runtime)
+    if alone and transfer.reach != "process":
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
-    if runtime.several and transfer.reach == "process":
-        return f"{cited} is for one process, and the runtime is {name}; type --transport auto or --runtime {facts.chosen.single}"
+    if not alone and transfer.reach == "process":
+        other = f" or --runtime {facts.chosen.single}" if runtime.name != facts.chosen.single else ""
+        several = "" if other else ", which makes producers and trainers processes of their own here"
+        return f"{cited} is for one process, and the runtime is {name}{several}; type --transport auto{other}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
         return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
     return None
@@ -487,7 +492,10 @@ def _without_use(facts: Facts) -> Iterator[str]:
         yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
     for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
         path, spec = f"schedule.{name}", facts.runtime
-        if spec is None or path in spec.settings or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
+        if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
-        why = "does not read it" if spec.several else "is one process, of which nothing is started anew"
+        alone = in_one_process(config, spec)
+        if path in spec.settings and not (alone and name != "producer_deadline"):
+            continue
+        why = "is one process, of which nothing is started anew" if alone else "does not read it"
         yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

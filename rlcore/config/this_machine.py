@@ -12,7 +12,7 @@ from rlcore.config.plan import Plan
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RuntimeSpec
 
-__all__ = ["checked_here"]
+__all__ = ["checked_here", "cuda_devices"]
 
 _FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_save_dir", "-esd"), ("log.rollout_save_dir", "-rsd"))
 _OTHER_NODES = ("dxg", "nvhost-gpu", "nvgpu", "kfd")
@@ -38,6 +38,10 @@ def checked_here(plan: Plan) -> Plan:
             if runtime.reach != "cluster":
                 raise ConfigError(f"{said}; type --{section}-device auto or cpu")
             remarks.append(f"{said}, so the machines of the {role} must be others")
+        environment = get_path(plan.config, f"{section}.environment")
+        if environment and not Path(environment, "bin", "python").exists():
+            named = plan.cite(f"{section}.environment")
+            raise ConfigError(f"{named}: the folder has no bin/python; make one with python -m venv {environment}, or leave it out")
     return replace(plan, notes=(*plan.notes, *remarks))
 
 
@@ -53,13 +57,13 @@ def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:
 def _lacking_device(device: str) -> str:
     """Half a sentence if this machine surely lacks the device, "" if it has it, or if only the backend could tell."""
     kind, _, number = device.partition(":")
-    count = _cuda_devices() if kind == "cuda" else None
+    count = cuda_devices() if kind == "cuda" else None
     if count is None or (count and not number.isdigit()) or (number.isdigit() and int(number) < count):
         return ""
     return f"this machine has {count} CUDA devices, the last is cuda:{count - 1}" if count else "this machine has no CUDA device"
 
 
-def _cuda_devices(dev: Path = Path("/dev")) -> int | None:
+def cuda_devices(dev: Path = Path("/dev")) -> int | None:
     """How many CUDA devices a process may find here at most; None if device files do not tell. No driver is asked: that takes long, and
     a process that has asked cannot be forked."""
     if sys.platform != "linux" or any((dev / name).exists() for name in _OTHER_NODES):

@@ -8,7 +8,7 @@ from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
 from rlcore.host.registry import Registry
 
-__all__ = ["fitting_transfers", "transfer_name"]
+__all__ = ["fitting_transfers", "in_one_process", "transfer_name"]
 
 _FARTHER = get_args(Reach)
 
@@ -27,13 +27,24 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     return (fit[0].name if fit else "auto"), why
 
 
+def in_one_process(config: RunConfig, runtime: RuntimeSpec | None) -> bool:
+    """Whether producer and trainer of a run share a process."""
+    if runtime is None or not runtime.several:
+        return runtime is not None
+    alone = config.training.num_trainers == config.inference.num_inferencer == 1
+    apart = config.training.environment is not None or config.inference.environment is not None
+    return runtime.in_turns and alone and not apart and config.schedule.max_staleness == 0
+
+
 def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
     """How far apart trainer and producers may be, and why."""
     known = spec if isinstance(spec, RuntimeSpec) else None
-    if known is not None and not known.several:
+    if in_one_process(config, known):
         return "process", "one process"
+    if known is not None and known.reach == "host":
+        return "host", "producers and trainers are processes of this host"
     joins = known is None or "run.master_address" in known.settings
-    if (known is not None and known.reach == "host") or (joins and config.run.master_address is None):
+    if joins and config.run.master_address is None:
         return "host", f"{'an' if runtime[0] in 'aeiou' else 'a'} {runtime.capitalize()} cluster on this host"
     return "cluster", "producers and trainers may be on several hosts"
 

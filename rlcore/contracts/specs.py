@@ -40,7 +40,8 @@ Reach = Literal["process", "host", "cluster"]
 
 _ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
 _PATIENCE = ("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline")
-RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE)
+_ENVIRONMENTS = ("inference.environment", "training.environment")
+RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE, *_ENVIRONMENTS)
 """The settings of the core that not every runtime reads."""
 
 Per = Literal["rollout", "token"]
@@ -292,14 +293,16 @@ class RuntimeSpec(Spec):
     (``rlcore.api.runtime``).
 
     ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
-    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``settings``:
-    the settings of the core that not every runtime reads and that this one does, by path: ``run.master_address``, ``run.master_port``,
-    ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``, ``schedule.producer_load_deadline``.
-    ``requires_module`` and ``install`` as for inference. ``config``: the model of ``[run.options]``,
-    whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles, ``runtime = "auto"``
-    takes the one with the highest preference; below 0: never by itself."""
+    one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``in_turns``:
+    whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0) and neither has an environment,
+    however far it reaches. ``settings``: the settings of the core that not every runtime reads and that this one does, by path:
+    ``run.master_address``, ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
+    ``schedule.producer_load_deadline``, ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for
+    inference. ``config``: the model of ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of
+    several that can place the roles, ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
     reach: Reach = "process"
+    in_turns: bool = False
     preference: int = 0
     settings: tuple[str, ...] = ()
     requires_module: str = ""

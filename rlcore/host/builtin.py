@@ -43,13 +43,22 @@ def rlcore_register_losses() -> list[LossSpec]:
 
 @hookimpl
 def rlcore_register_runtimes() -> list[RuntimeSpec]:
-    """Everything in one process."""
+    """Everything on this machine."""
     return [
         RuntimeSpec(
             name="local",
             target="rlcore.runtime.local:LocalCrew",
-            summary="One producer and one trainer in this process; with max_staleness above 0 they work at the same time",
-            settings=("schedule.producer_deadline",),
+            summary="On this machine: one producer and one trainer in turns in one process, else processes that work at the same time",
+            reach="host",
+            in_turns=True,
+            settings=(
+                "run.master_port",
+                "schedule.producer_restarts",
+                "schedule.producer_deadline",
+                "schedule.producer_load_deadline",
+                "inference.environment",
+                "training.environment",
+            ),
             preference=10,
         ),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Prompt, Rollout, Score
-from rlcore.rewards import Judge
+from rlcore.rewards import Judge, VerdictCounts
 from rlcore.runtime.mailbox import Mailbox
 
 __all__ = ["AsyncJudge", "JudgeClient"]
@@ -46,6 +46,14 @@ class AsyncJudge:
             return await answer
         finally:
             self._waiting.pop(key, None)
+
+    async def take_judged(self) -> list[VerdictCounts]:
+        """``Judge.take_judged``: counts since the last call."""
+        return [self.judge.take_judged()]
+
+    async def take_faults(self) -> list[dict[str, Any]]:
+        """``Judge.take_faults``: what rewards raised since the last call."""
+        return self.judge.take_faults()
 
     def end(self) -> None:
         """Nothing is judged any more; the judge may be closed from here on."""

@@ -74,7 +74,7 @@ class ScheduleService:
         self._is_open = False
         self._handing_over = False
         self._stopped = False
-        self._interrupted = False
+        self._interrupted = self._interrupted_next = False
         self._batch: asyncio.Future[Order | None] | None = None
         self._order: TrainOrder | None = None
         self._filtering: Mapping[str, float] | None = None
@@ -125,6 +125,7 @@ class ScheduleService:
         if (state := self._workers.get(worker)) is not None:
             state.groups += len(arrivals)
         self._in_vain = 0
+        self._interrupted = self._interrupted or self._interrupted_next
         for arrival, verdict in zip(arrivals, verdicts, strict=True):
             self._book(store, arrival, verdict)
         self._pump()
@@ -209,9 +210,10 @@ class ScheduleService:
         self._pump()
         return len(ended), state.groups if state else 0
 
-    async def interrupt(self) -> None:
-        """Whoever waits for a batch gets None."""
-        self._interrupted = True
+    async def interrupt(self, after_delivery: bool = False) -> None:
+        """Whoever waits for a batch gets None: at once, or if the next delivery does not complete one."""
+        self._interrupted_next = after_delivery
+        self._interrupted = self._interrupted or not after_delivery
         self._pump()
 
     async def stop(self) -> None:

@@ -1,21 +1,16 @@
-"""The services of a run whose driver holds them: an event loop in a thread of its own, and the links by which a producer reaches it."""
+"""The services of a run whose driver holds them: an event loop in a thread of its own, and the workers that stand for them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rlcore.contracts.types import Group, Prompt, Rollout
-from rlcore.runtime.async_judge import AsyncJudge
-from rlcore.runtime.group_store import GroupStore
-from rlcore.runtime.producer_loop import Then
-from rlcore.runtime.schedule_service import Arrival, ScheduleService
+from rlcore.runtime.workers import Worker
 
-__all__ = ["LocalLinks", "ServiceThread"]
+__all__ = ["ServiceThread", "ServiceWorker"]
 
 T = TypeVar("T")
 
@@ -26,6 +21,7 @@ class ServiceThread:
     def __init__(self) -> None:
         lives: Future[asyncio.AbstractEventLoop] = Future()
         self._closing = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any] | None] = set()
         self._thread = threading.Thread(target=self._run, args=(lives,), name="services", daemon=True)
         self._thread.start()
         self._loop = lives.result()
@@ -42,47 +38,34 @@ class ServiceThread:
 
     def call(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Have it run there; calls begin in the order in which they were made."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(self._kept(work), self._loop)
 
-    def post(self, call: Callable[..., Any], *arguments: Any) -> None:
-        """Have a function called there."""
-        self._loop.call_soon_threadsafe(call, *arguments)
+    async def _kept(self, work: Coroutine[Any, Any, T]) -> T:
+        """Await it, with a reference to its task: the event loop has none to one that waits, and may lose it."""
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        try:
+            return await work
+        finally:
+            self._tasks.discard(task)
 
     def close(self) -> None:
         """Nothing is called any more."""
-        self.post(self._closing.set)
+        self._loop.call_soon_threadsafe(self._closing.set)
         self._thread.join()
 
 
-@dataclass(frozen=True, slots=True)
-class LocalLinks:
-    """``LinksLike``, and the judge, for a producer in a thread of the driver's process."""
+class ServiceWorker(Worker):
+    """An object behind the event loop of a ServiceThread, whose methods are coroutines; they run in turns, whatever ``beside`` says."""
 
-    services: ServiceThread
-    schedule: ScheduleService
-    store: GroupStore
-    judge: AsyncJudge
+    def __init__(self, services: ServiceThread, service: Any, name: str) -> None:
+        self._services = services
+        self._service = service
+        self.name = name
 
-    def lease(self, worker: str, k: int, serving: int, then: Then) -> None:
-        """``ScheduleService.lease``."""
-        self._call(self.schedule.lease(worker, k, serving), then)
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        """See Worker."""
+        return self._services.call(getattr(self._service, method)(*arguments))
 
-    def serving(self, worker: str, version: int) -> None:
-        """``ScheduleService.serving``; nobody waits for it."""
-        self.services.call(self.schedule.serving(worker, version))
-
-    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None:
-        """``GroupStore.deliver``."""
-        self._call(self.store.deliver(worker, arrivals, groups), then)
-
-    def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Then) -> None:
-        """``AsyncJudge.score``."""
-        self._call(self.judge.score(prompt, rollouts, counted), then)
-
-    def _call(self, work: Coroutine[Any, Any, Any], then: Then) -> None:
-        def answered(future: Future[Any]) -> None:
-            if not future.cancelled():  # else the run is over
-                error = future.exception()
-                then(None if error is not None else future.result(), error)
-
-        self.services.call(work).add_done_callback(answered)
+    def kill(self) -> None:
+        """It ends with the thread."""

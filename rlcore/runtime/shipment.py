@@ -11,12 +11,15 @@ from pathlib import Path
 import cloudpickle
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError
+from rlcore.contracts.errors import ConfigError, DataError, PluginError, RlcoreError
 from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
+from rlcore.runtime.environments import ENVIRONMENT
+from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.pulse import Pulse
 
-__all__ = ["Shipment"]
+__all__ = ["PlanAtHand", "Shipment"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,8 @@ class Shipment:
                 f"{worker} refuses to start: its node has no folder {self.folder} ({error.strerror}), where the driver runs; "
                 "run from a folder that every node shares"
             ) from error
-        sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
+        if ENVIRONMENT not in os.environ:  # else whoever started it has said what it imports from
+            sys.path += [entry for entry in self.path if entry not in sys.path and Path(entry).exists()]
         try:
             plan: Plan = cloudpickle.loads(self.plan)
             plan.registry.check_attestations(self.attestations)
@@ -65,3 +69,36 @@ class Shipment:
             ) from error
         limit_threads(threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer))
         return plan
+
+    @property
+    def pulse(self) -> Pulse:
+        """Of the worker that opens it."""
+        return Pulse()
+
+    def read(self, plan: Plan, worker: str) -> Texts:
+        """The tokenizer and the prompts of the plan. DataError if they are others than the driver's."""
+        data = load_data(plan)
+        texts = read_texts(plan, data, checked=True)
+        for name, found in fingerprints(data, texts.tokenizer).items():
+            if found != self.fingerprints[name]:
+                what = name if name == "tokenizer" else f"data set {name}"
+                raise DataError(f"{what} differs between nodes: {worker} reads another than the driver; copy its files anew")
+        return texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanAtHand:
+    """What a worker in the driver's process gets in place of a shipment: the plan, what the driver has read, the pulse that it watches."""
+
+    plan: Plan
+    texts: Texts
+    fingerprints: Mapping[str, str]
+    pulse: Pulse
+
+    def open(self, worker: str) -> Plan:
+        """``Shipment.open``."""
+        return self.plan
+
+    def read(self, plan: Plan, worker: str) -> Texts:
+        """``Shipment.read``."""
+        return self.texts

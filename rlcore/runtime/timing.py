@@ -92,11 +92,11 @@ class Timing:
     _wasted: int = 0
 
     @classmethod
-    def start(cls, accounts: Mapping[str, TimeAccount] | None = None) -> Timing:
-        """From here on; what was booked in ``accounts`` before (start, first evaluation) does not count. Workers elsewhere throw away
-        the report that they would make now."""
+    def start(cls, accounts: Mapping[str, TimeAccount] | None = None, *, moment: float | None = None) -> Timing:
+        """From here on, or from a ``moment`` of the monotonic clock; what was booked in ``accounts`` before (start, first evaluation) does
+        not count. Workers elsewhere throw away the report that they would make now."""
         since, _ = _collected(accounts)
-        return cls(_since=since)
+        return cls(_since=since if moment is None else moment)
 
     def collect(self, accounts: Mapping[str, TimeAccount]) -> None:
         """Take the reports of the accounts of this process, which are named by their roles."""
@@ -128,11 +128,17 @@ class Timing:
         by_role = _by_role(of_step, wasted)
         return {f"time/{_PLURAL[role]}/{category}": spent for role, of in by_role.items() for category, spent in of.items()}
 
-    def stop(self, accounts: Mapping[str, TimeAccount] | None = None, inside_training: Mapping[str, float] | None = None) -> None:
-        """Up to here. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""
+    def stop(
+        self,
+        accounts: Mapping[str, TimeAccount] | None = None,
+        inside_training: Mapping[str, float] | None = None,
+        *,
+        moment: float | None = None,
+    ) -> None:
+        """Up to here, or to a ``moment``. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""
         until, times = _collected(accounts)
         self.saw(times)
-        self.seconds = until - self._since
+        self.seconds = (until if moment is None else moment) - self._since
         booked: dict[str, float] = {}
         for (_, role), totals in self._totals.items():
             for activity, spent in totals.items():

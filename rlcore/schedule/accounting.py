@@ -142,10 +142,11 @@ class TimeAccount:
                 self._book(self._clock())
                 self._open.pop()
 
-    def report(self, worker: str, role: Role) -> WorkerTime:
-        """What happened since the last report, open spans up to now; they stay open."""
+    def report(self, worker: str, role: Role, until: float | None = None) -> WorkerTime:
+        """What happened since the last report, open spans up to now; they stay open. ``until``: a moment of the clock in place of now, so
+        that several accounts report up to the same one."""
         with self._lock:
-            return self._report(worker, role, self._clock())
+            return self._report(worker, role, self._clock() if until is None else until)
 
     @staticmethod
     def report_together(accounts: Mapping[str, TimeAccount]) -> tuple[float, list[WorkerTime]]:

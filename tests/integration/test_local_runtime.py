@@ -60,7 +60,7 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     times = [json.loads(line) for line in (folder / "times.jsonl").read_text().splitlines()]
     assert [row.get("step", "total") for row in times] == [1, 2, 3, "total"]
-    assert all(row["workers"].keys() == {"producer", "trainer"} for row in times)
+    assert all(row["workers"].keys() == {"producer-0", "trainer-0"} for row in times)
     assert {
         "run.toml",
         "manifest.json",
@@ -145,7 +145,7 @@ def test_a_faulty_engine_ends_the_run_with_its_name(tmp_path: Path, fault: str, 
     tester, config = project(
         tmp_path,
         inference={"name": "faulty", "options": {"fault": fault}},
-        schedule={"max_staleness": staleness},
+        schedule={"max_staleness": staleness, "producer_restarts": 0},
         run={"num_episodes": 20, "max_steps": 12},
         training={"learning_rate": 0.5},
     )
@@ -232,8 +232,8 @@ def test_the_seconds_of_each_worker_sum_to_those_of_the_loop(tmp_path: Path, sta
         assert sum(parts.values()) == pytest.approx(done["train_seconds"], abs=0.0005 * (len(parts) + 1))  # each is rounded
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_profiling_leaves_a_profile_of_every_thread(tmp_path: Path, staleness: int) -> None:
+@pytest.mark.parametrize(("staleness", "names"), [(0, {"trainer", "producer-0"}), (1, {"driver", "trainer-0", "producer-0"})])
+def test_profiling_leaves_a_profile_of_every_thread(tmp_path: Path, staleness: int, names: set[str]) -> None:
     tester, config = project(tmp_path, schedule={"max_staleness": staleness})
     done = tester.run("train", config, "--enable_profiling", "--json").assert_ok()
-    assert {path.stem.removeprefix("profile-") for path in folder_of(tester, done).glob("*.prof")} == {"trainer", "producer"}
+    assert {path.stem.removeprefix("profile-") for path in folder_of(tester, done).glob("*.prof")} == names

@@ -14,6 +14,7 @@ import pytest
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.conftest import SmallCluster
 from tests.integration.ray.faults import BackgroundRun
+from tests.other_environment import other_environment
 
 EVALUATED = {"eval_dataset": {"held": "train.jsonl"}, "eval_interval": 2}
 
@@ -47,6 +48,14 @@ def test_on_policy_any_number_of_producers_makes_the_run_of_one_process(tester: 
         here, there = (sorted((run_folder(tester, outcome) / name).iterdir()) for outcome in (alone, several))
         assert [path.name for path in here] == [path.name for path in there]
         assert [rows(path) for path in here] == [rows(path) for path in there]
+
+
+def test_a_producer_in_another_environment_trains_the_same(tester: RunTester, cluster: SmallCluster, tmp_path: Path) -> None:
+    config = tester.fake_run()
+    alone = tester.run("train", config, "--json").assert_ok()
+    environment = other_environment(tmp_path / "env")
+    apart = on_ray(tester, cluster, config, "--inference-environment", str(environment)).assert_ok()
+    assert policy(tester, alone) == policy(tester, apart)
 
 
 def test_several_turns_on_ray_make_the_run_of_one_process(tester: RunTester, cluster: SmallCluster) -> None:

@@ -264,7 +264,7 @@ def test_the_options_of_a_runtime_are_validated_by_its_own_model(registry: Regis
 def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> None:
     found = plan(registry, "training.train_batch_size=-tbs 16; sampling.max_new_tokens=-mnt 100; schedule.max_staleness=--max-staleness 2")
     config = found.config
-    assert (config.run.runtime, config.training.name, config.weights.transport) == ("local", "torch", "memory")
+    assert (config.run.runtime, config.training.name, config.weights.transport) == ("local", "torch", "shared")
     assert (config.inference.inference_batch_size, config.inference.inference_microbatch_size) == (16, 16)
     assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)

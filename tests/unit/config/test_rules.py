@@ -17,7 +17,7 @@ from rlcore.testing import PluginFolder
 
 SOURCE = """
 from rlcore.api import (
-    AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
+    AdvantageSpec, AlgorithmSpec, LossSpec, RewardSpec, RuntimeSpec, TrainingBackendSpec, TrainingCapabilities, hookimpl
 )
 rlcore_api = "1.0"
 
@@ -45,6 +45,10 @@ def rlcore_register_training_backends():
         TrainingBackendSpec(name="small", target="json:load", summary="", capabilities=TrainingCapabilities(), preference=-1),
         TrainingBackendSpec(name="sharded", target="json:load", summary="", capabilities=zero, preference=-1),
     ]
+
+@hookimpl
+def rlcore_register_runtimes():
+    return [RuntimeSpec(name="threads", target="json:load", summary="", preference=-1)]
 
 @hookimpl
 def rlcore_register_algorithms():
@@ -108,7 +112,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"training.name": "small", "zero_stage": 1}, (), "zero_stage = 1 (Python): training backend small does not offer the layout zero"),
     ({"training.name": "small", "zero_stage": 1, "runtime": "ray"}, (), "it offers single); type -zero 0"),
     ({"training.name": "small", "num_trainers": 3, "tensor_parallel_size": 2}, (), "type -tp 1"),
-    ({"training.name": "sharded", "zero_stage": 1, "runtime": "local"}, (), "type --runtime ray or -zero 0"),
+    ({"training.name": "sharded", "zero_stage": 1, "runtime": "threads"}, (), "type --runtime ray or -zero 0"),
     ({"num_trainers": 3, "tensor_parallel_size": 2, "runtime": "ray"}, (), "type -t 4"),
     ({"top_p": 0.9, "old_logprobs": "rollout"}, (), "top_p = 0.9"),
     ({"top_k": 5, "old_logprobs": "rollout"}, (), "top_k = 5"),
@@ -136,8 +140,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"loss": "no_ratio", "max_staleness": 1}, (), "type --max-staleness 0"),
     ({"train_batch_size": 2, "updates_per_batch": 3}, (), "type --updates-per-batch 2"),
     ({"train_batch_size": 2, "updates_per_batch": 3, "algorithm.name": "many"}, (), "type --updates-per-batch 2"),
-    ({"runtime": "local", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
-    ({"runtime": "local", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
+    ({"runtime": "threads", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
+    ({"runtime": "threads", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
+    ({"runtime": "threads", "inference.environment": "env"}, (), "has no use for environment = env (Python); type --runtime local or"),
+    ({"runtime": "local", "max_staleness": 1, "transport": "memory"}, (), "processes of their own here; type --transport auto"),
     (
         {"runtime": "local", "ray_dir": "/tmp/r"},
         (),

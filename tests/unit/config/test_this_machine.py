@@ -38,7 +38,7 @@ def test_device_files_and_the_environment_bound_the_devices_of_a_process(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert this_machine._cuda_devices(tmp_path) == count
+    assert this_machine.cuda_devices(tmp_path) == count
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_device_files_and_the_environment_bound_the_devices_of_a_process(
     ],
 )
 def test_a_device_is_lacking_only_if_that_is_sure(device: str, count: int | None, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "_cuda_devices", lambda: count)
+    monkeypatch.setattr(this_machine, "cuda_devices", lambda: count)
     assert this_machine._lacking_device(device) == said
 
 

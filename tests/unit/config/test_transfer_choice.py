@@ -47,7 +47,7 @@ def registry() -> Registry:
         ("many", "10.0.0.1", ("far", "producers and trainers may be on several hosts")),
         ("other", "10.0.0.1", ("others", "producers and trainers may be on several hosts")),
         ("anywhere", None, ("far", "producers and trainers may be on several hosts")),
-        ("together", None, ("near", "a Together cluster on this host")),
+        ("together", None, ("near", "producers and trainers are processes of this host")),
         ("absent", None, ("near", "an Absent cluster on this host")),
     ],
 )

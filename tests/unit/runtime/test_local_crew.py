@@ -1,10 +1,12 @@
-"""The crew of one process, driven call by call: evaluations that several requests ask for, interrupts, turns, a producer that ends."""
+"""The local crew in one process, driven call by call: evaluations that several requests ask for, interrupts, turns, a producer that ends.
+
+Above staleness 0 a run has processes; here its workers are kept in this one, where a test can reach into them."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,12 @@ import pytest
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.entry import make_plan
+from rlcore.roles.consumer import Consumer
+from rlcore.runtime.in_process import InProcessWorker
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.local import LocalCrew
+from rlcore.runtime.producer_host import ProducerHost
+from rlcore.runtime.trainer_host import TrainerHost
 from rlcore.testing import FakeInference, FakePolicy, RunTester
 from rlcore.testing.weights import publish
 
@@ -32,6 +38,41 @@ def snapshot(version: int, tokens: int) -> Snapshot:
     )
 
 
+class Together(LocalCrew):
+    """In one process, whatever the staleness."""
+
+    reach = "process"
+    in_turns = True
+
+
+def trainer(crew: LocalCrew) -> TrainerHost:
+    (rank,) = crew._ranks.workers
+    assert isinstance(rank, InProcessWorker)
+    assert isinstance(rank.host, TrainerHost)
+    return rank.host
+
+
+def producer(crew: LocalCrew) -> ProducerHost:
+    (worker,) = crew._team.workers
+    assert isinstance(worker, InProcessWorker)
+    assert isinstance(worker.host, ProducerHost)
+    return worker.host
+
+
+def interrupted(interrupt: Interrupt) -> None:
+    """As Ctrl-C does it."""
+    interrupt.requested = True
+    for wake in interrupt.wakes:
+        wake()
+
+
+def until(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20.0
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
 @contextmanager
 def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> Iterator[tuple[LocalCrew, Interrupt]]:
     """One that has begun, of a run with 12 prompts in batches of 3, and a held-out task."""
@@ -40,7 +81,7 @@ def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> I
     run = {"num_episodes": 2, "max_steps": 4, **sections.pop("run", {})}
     config = tester.fake_run(run=run, eval=held_out, training={"train_batch_size": 3}, schedule={"max_staleness": staleness}, **sections)
     with chdir(folder), tester.plugins, ExitStack() as closing:
-        crew, interrupt = LocalCrew(make_plan(config), closing), Interrupt(lambda line: None)
+        crew, interrupt = Together(make_plan(config, runtime=Together), closing), Interrupt(lambda line: None)
         crew.begin(folder, interrupt)
         yield crew, interrupt
 
@@ -51,8 +92,10 @@ def steps(crew: LocalCrew) -> list[int]:
 
 def hand_out(crew: LocalCrew, version: int) -> None:
     """As if the trainer had made this version; it is served on return."""
-    publish(crew._publisher, snapshot(version, len(crew.tokenizer)))
-    crew._until(lambda: crew._serving == version)
+    publisher = trainer(crew)._publisher
+    assert publisher is not None
+    publish(publisher, snapshot(version, len(crew.tokenizer)))
+    until(lambda: producer(crew)._loop.producer.version == version)
 
 
 def test_a_version_is_evaluated_once_however_many_requests_it_answers(tmp_path: Path) -> None:
@@ -85,18 +128,18 @@ def test_who_interrupts_a_run_gets_the_step_under_way(tmp_path: Path, monkeypatc
     submit = FakeInference.submit
     with crew_of(tmp_path, staleness=0, inference={"inference_batch_size": 3}) as (crew, interrupt):
 
-        def interrupted(self: FakeInference, requests: Any) -> None:
-            interrupt.requested = True
+        def submitted(self: FakeInference, requests: Any) -> None:
+            interrupted(interrupt)
             submit(self, requests)
 
-        monkeypatch.setattr(FakeInference, "submit", interrupted)
+        monkeypatch.setattr(FakeInference, "submit", submitted)
         assert crew.next_batch()
         assert crew.train(log_rollouts=False).version == 1
 
 
 def test_an_interrupt_ends_the_wait_where_the_filter_lets_nothing_pass(tmp_path: Path) -> None:
     with crew_of(tmp_path, staleness=0, run={"num_episodes": 10_000}, algorithm=NEVER) as (crew, interrupt):
-        interrupt.requested = True
+        interrupted(interrupt)
         assert not crew.next_batch()
         assert not crew.status().finished
 
@@ -105,7 +148,7 @@ def test_in_turns_nothing_is_leased_before_the_next_batch_is_asked_for(tmp_path:
     with crew_of(tmp_path, staleness=0) as (crew, _):
         assert crew.next_batch()
         assert crew.train(log_rollouts=False).version == 1
-        crew._until(lambda: crew._serving == 1)
+        until(lambda: producer(crew)._loop.producer.version == 1)
         crew.evaluate(1)
         assert (crew.status().in_flight, crew.status().buffered, crew.state()["cursor"]) == (0, 0, [0, 3])
 
@@ -117,8 +160,7 @@ def test_a_producer_that_failed_while_nobody_waited_is_named_to_the_next_who_wai
     with crew_of(tmp_path, staleness=1) as (crew, _):
         monkeypatch.setattr(FakeInference, "poll", broken)
         crew.evaluate(0)
-        crew._thread.join()
-        assert crew.take_evaluations() == []
+        producer(crew)._over.result()
         with pytest.raises(RunError, match=r"FakeInference of producer producer-0 .*generating.*gone"):
             crew.take_evaluations(wait=True)
 
@@ -136,21 +178,25 @@ def test_its_threads_end_with_it_even_where_it_is_closed_in_the_middle(tmp_path:
     with crew_of(tmp_path, staleness=staleness) as (crew, _):
         assert crew.next_batch()
         names = {thread.name for thread in set(threading.enumerate()) - before}
-        assert {"services", "producer producer-0"} <= names
-    assert not {thread.name for thread in set(threading.enumerate()) - before} & {"services", "producer producer-0"}
+        assert {"services", "producer-0 run"} <= names
+    until(lambda: not {thread.name for thread in set(threading.enumerate()) - before} & {"services", "producer-0 run"})
 
 
 def test_an_engine_whose_producer_has_ended_is_not_missed(tmp_path: Path) -> None:
     with crew_of(tmp_path, staleness=0) as (crew, _):
         crew.stop()
-        time.sleep(0.01)
+        producer(crew)._over.result()
         assert crew._guard.pulse.age == 0.0
 
 
-def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path) -> None:
+def test_above_staleness_zero_it_generates_while_the_trainer_has_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Consumer.update
     with crew_of(tmp_path, staleness=1, inference={"inference_batch_size": 1}) as (crew, _):
+
+        def updated(self: Consumer, *batch: Any) -> Any:
+            until(lambda: crew.status().buffered >= 3)  # a whole batch, one prompt at a time: most of it is leased from now on
+            return update(self, *batch)
+
+        monkeypatch.setattr(Consumer, "update", updated)
         assert crew.next_batch()
-        deadline = time.monotonic() + 20.0
-        while crew.status().buffered < 3:  # a whole batch, one prompt at a time: most of it is leased from now on
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
+        crew.train(log_rollouts=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from concurrent.futures import CancelledError, Future
 from typing import Any
@@ -13,12 +14,13 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Lease
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.schedule_service import ScheduleService
-from rlcore.runtime.service_thread import LocalLinks, ServiceThread
+from rlcore.runtime.service_thread import ServiceThread, ServiceWorker
+from rlcore.runtime.site import Links
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
+from tests.worker_answers import ToldWorker
 
 SECONDS = 20.0
-NO_JUDGE: Any = None
 
 
 def schedule() -> ScheduleService:
@@ -53,13 +55,17 @@ def test_it_may_be_closed_before_it_was_asked_for_anything() -> None:
     assert "services" not in {thread.name for thread in threading.enumerate()}
 
 
+def links(services: ServiceThread, made: ScheduleService, store: GroupStore) -> Links:
+    judge = ToldWorker("the judge")
+    return Links(schedule=ServiceWorker(services, made, "the coordinator"), store=ServiceWorker(services, store, "the store"), judge=judge)
+
+
 def test_a_producer_gets_its_leases_by_the_links() -> None:
     services, made = ServiceThread(), schedule()
-    links = LocalLinks(services, made, GroupStore("s", made.deliver), NO_JUDGE)
     services.call(made.join("p")).result(SECONDS)
     services.call(made.next_batch())
     answer: Future[list[Lease]] = Future()
-    links.lease("p", 2, 0, lambda leases, error: answer.set_result(leases))
+    links(services, made, GroupStore("s", made.deliver)).lease("p", 2, 0, lambda leases, error: answer.set_result(leases))
     assert [lease.lease_id for lease in answer.result(SECONDS)] == [0, 1]
     services.close()
 
@@ -70,9 +76,19 @@ def test_what_the_store_raises_reaches_the_producer() -> None:
 
     services, made = ServiceThread(), schedule()
     answer: Future[Any] = Future()
-    LocalLinks(services, made, GroupStore("s", refuses), NO_JUDGE).deliver(
-        "p", [], [], lambda kept, error: answer.set_result((kept, error))
-    )
+    links(services, made, GroupStore("s", refuses)).deliver("p", [], [], lambda kept, error: answer.set_result((kept, error)))
     kept, error = answer.result(SECONDS)
     assert (kept, str(error)) == (None, "not here")
     services.close()
+
+
+def test_a_call_that_waits_for_long_is_not_lost() -> None:
+    """An event loop holds no reference to a task that waits for what nobody else knows."""
+    services, made = ServiceThread(), schedule()
+    waits = ServiceWorker(services, made, "the coordinator").call("lifetime")
+    ServiceWorker(services, made, "the coordinator").call("status").result(SECONDS)
+    gc.collect()
+    assert len(services._tasks) == 1
+    assert not waits.done()
+    services.close()
+    assert waits.cancelled()

@@ -26,6 +26,8 @@ def rlcore_register_runtimes() -> Sequence[RuntimeSpec]:
                 "schedule.producer_restarts",
                 "schedule.producer_deadline",
                 "schedule.producer_load_deadline",
+                "inference.environment",
+                "training.environment",
             ),
             requires_module="ray",
         )

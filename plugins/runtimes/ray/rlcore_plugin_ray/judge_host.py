@@ -44,11 +44,11 @@ class JudgeHost:
 
     async def take_judged(self) -> list[VerdictCounts]:
         """``Judge.take_judged``: counts since the last call; [] if this judge never judged."""
-        return [self._made.judge.take_judged()] if self._made is not None else []
+        return await self._made.take_judged() if self._made is not None else []
 
     async def take_faults(self) -> list[dict[str, Any]]:
         """``Judge.take_faults``: what rewards raised since the last call."""
-        return self._made.judge.take_faults() if self._made is not None else []
+        return await self._made.take_faults() if self._made is not None else []
 
     async def close(self) -> None:
         """Stop the workers and wait until they are gone."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import ray
 
-from rlcore.api.runtime import Arrival, GroupStore, Shipment, Verdict
+from rlcore.api.runtime import Arrival, GroupStore, Shipment, Verdict, Worker
 from rlcore_plugin_ray.judge_host import JudgeHost
-from rlcore_plugin_ray.remote import Links
+from rlcore_plugin_ray.ray_worker import RayStore, RayWorker
 from rlcore_plugin_ray.session import Session
 
 __all__ = ["NodeServices", "Services"]
@@ -43,26 +43,24 @@ class _Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Store and judge of one node, as actor handles."""
+    """Store and judge of one node."""
 
-    node: str
-    store: Any
-    judge: Any
+    store: Worker
+    judge: Worker
 
 
 class NodeServices:
     """Makes them on first use, by node."""
 
-    def __init__(self, session: Session, schedule: Any, shipment: Shipment, *, keep_scored: bool) -> None:
+    def __init__(self, session: Session, shipment: Shipment, *, keep_scored: bool) -> None:
         self._session = session
-        self._schedule = schedule
         self._shipment = shipment
         self._keep_scored = keep_scored
-        self._by_node: dict[str, Services] = {}
+        self.by_node: dict[str, Services] = {}
 
     def on(self, node: str) -> Services:
         """Those of this node."""
-        if node not in self._by_node:
+        if node not in self.by_node:
             schedule = _Schedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
             store = self._session.service(
                 GroupStore,
@@ -82,22 +80,13 @@ class NodeServices:
                 restarts=-1,
                 called=f"judge of {node}",
             )
-            self._by_node[node] = Services(node=node, store=store, judge=judge)
-        return self._by_node[node]
-
-    def links(self, node: str) -> Links:
-        """Whom a producer of this node talks to."""
-        services = self.on(node)
-        return Links(schedule=self._schedule, store=services.store, judge=services.judge)
-
-    def all(self) -> list[Services]:
-        """Of every node that has some."""
-        return list(self._by_node.values())
+            self.by_node[node] = Services(store=RayStore(store, "the store of its node"), judge=RayWorker(judge, "the judge of its node"))
+        return self.by_node[node]
 
     def drop_dead(self) -> list[str]:
         """Forget the nodes that are gone; their names, which are those of their stores."""
         alive = {node.node_id for node in self._session.nodes()}
-        gone = [node for node in self._by_node if node not in alive]
+        gone = [node for node in self.by_node if node not in alive]
         for node in gone:
-            del self._by_node[node]
+            del self.by_node[node]
         return gone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from rlcore.api.runtime import Crew, Plan, fingerprints, load_data, read_texts
+from rlcore.api.runtime import Crew, Plan, Shipment, WorkerCrew, fingerprints, load_data, read_texts
 from rlcore_plugin_ray.joining import ray_head, signals_held
 
 __all__ = ["make_crew"]
@@ -15,8 +15,15 @@ def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambd
     """Build the crew of a plan. What is cheap to refuse is refused before Ray starts."""
     data = load_data(plan, say)
     texts = read_texts(plan, data)
+    shipment = Shipment.of(plan, fingerprints(data, texts.tokenizer))
+    keep_scored = plan.registry.observers(say).want_groups
     address = closing.enter_context(ray_head(plan.config.run))
     with signals_held():
-        from rlcore_plugin_ray.ray_crew import RayCrew
+        from rlcore_plugin_ray.ray_site import RaySite
+        from rlcore_plugin_ray.session import Session
 
-    return RayCrew(plan, texts, fingerprints(data, texts.tokenizer), address=address, closing=closing, say=say)
+    session = closing.enter_context(Session(address, plan.config.run, say))
+    site = RaySite(plan, session, shipment, len(texts.training), keep_scored=keep_scored, closing=closing)
+    for notice in site.notices:
+        say(notice)
+    return WorkerCrew(plan, texts, shipment, site, closing, say)

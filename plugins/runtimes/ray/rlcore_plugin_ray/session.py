@@ -19,28 +19,34 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import RunSection, install_line
+from rlcore.api.runtime import Interpreters, Launcher, RunSection, Seat, Worker, install_line
 from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.own_cluster import first_line, not_started
+from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 
-__all__ = ["Seat", "Session"]
+__all__ = ["RaySeat", "Session"]
 
 _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometheus_client")
 """Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """A bundle of a placement group, and what its role takes of it."""
+_BESIDE_CALLS = 4
+"""Calls of a worker that may run beside the others at the same time."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaySeat:
+    """The place of a ``Seat``: a bundle of a placement group, its node, and what its role takes of it."""
+
+    node: str
     group: PlacementGroup
     bundle: int
     cpus: float
     gpus: float
 
 
-class Session:
+class Session(Launcher):
     """A context: a connection to the cluster at ``address`` (None: this process has one). Actors that it makes are killed when it ends."""
 
     def __init__(self, address: str | None, settings: RunSection, say: Callable[[str], None]) -> None:
@@ -50,6 +56,7 @@ class Session:
         self._actors: list[Any] = []
         self._groups: list[PlacementGroup] = []
         self._connected = contextlib.ExitStack()
+        self._interpreters = Interpreters()
         self._run = uuid.uuid4().hex[:12]
 
     def __enter__(self) -> Session:
@@ -65,6 +72,9 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
         for actor in self._actors:
             with contextlib.suppress(RayError):  # the head may be gone, and what ended the run is the error to see
                 ray.kill(actor)
@@ -72,6 +82,7 @@ class Session:
             with contextlib.suppress(RayError):
                 remove_placement_group(group)
         self._connected.close()
+        self._interpreters.close()
 
     def _connect(self, address: str) -> str | None:
         """Return the address of the dashboard, if there is one."""
@@ -129,15 +140,22 @@ class Session:
         node: str = placement_group_table(group)["bundles_to_node_id"][bundle]
         return node
 
-    def actor(self, cls: type, *args: Any, seat: Seat, called: str, threads: int = 1) -> Any:
-        """Make an actor of a role in its bundle. Ray does not start it anew. Calls in its concurrency groups ``life`` and ``mail`` run
-        beside its other calls."""
-        options = {"num_cpus": seat.cpus, "num_gpus": seat.gpus, "max_restarts": 0, "max_concurrency": threads}
-        strategy = PlacementGroupSchedulingStrategy(placement_group=seat.group, placement_group_bundle_index=seat.bundle)
-        made = ray.remote(concurrency_groups={"life": 1, "mail": 1})(cls)
-        return self._keep(made.options(scheduling_strategy=strategy, **options).remote(*args))
+    def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> Worker:
+        """Make an actor of a role in its bundle (``seat.place`` is a ``RaySeat``). Ray does not start it anew."""
+        place: RaySeat = seat.place
+        strategy = PlacementGroupSchedulingStrategy(placement_group=place.group, placement_group_bundle_index=place.bundle)
+        python, variables = self._interpreters.of(seat.environment)
+        made = ray.remote(concurrency_groups={BESIDE: _BESIDE_CALLS})(host).options(
+            num_cpus=place.cpus,
+            num_gpus=place.gpus,
+            max_restarts=0,
+            max_concurrency=seat.calls,
+            scheduling_strategy=strategy,
+            runtime_env={"py_executable": python, "env_vars": variables} if seat.environment is not None else None,
+        )
+        return RayWorker(self._keep(made.remote(*arguments)), name, self._kill)
 
-    def service(self, cls: type, *args: Any, node: str, called: str, restarts: int = 0, **named: Any) -> Any:
+    def service(self, host: type, *arguments: Any, node: str, called: str, restarts: int = 0, **named: Any) -> Any:
         """An actor that reserves nothing, on one node; with ``restarts`` Ray starts it anew and repeats the calls that were under way."""
         options = {
             "num_cpus": 0,
@@ -147,27 +165,16 @@ class Session:
             "name": self.unique(called),
         }
         strategy = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        return self._keep(ray.remote(cls).options(scheduling_strategy=strategy, **options).remote(*args, **named))
+        return self._keep(ray.remote(host).options(scheduling_strategy=strategy, **options).remote(*arguments, **named))
 
-    def kill(self, actor: Any) -> None:
-        """End an actor now."""
-        ray.kill(actor)
-        self._actors.remove(actor)
+    def _kill(self, actor: Any) -> None:
+        if actor in self._actors:
+            ray.kill(actor)
+            self._actors.remove(actor)
 
     def unique(self, called: str) -> str:
         """The name that Ray knows a service by: several runs may share a cluster."""
         return f"{called} of rlcore {self._run}"
-
-    def finish(self, refs: list[Any], seconds: float) -> list[Any]:
-        """The last answers of those who live, as far as they come in time; never raises."""
-        if not refs:
-            return []
-        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=seconds)
-        answers = []
-        for ref in ready:
-            with contextlib.suppress(RayError):
-                answers.append(ray.get(ref))
-        return answers
 
     def _keep(self, actor: Any) -> Any:
         self._actors.append(actor)

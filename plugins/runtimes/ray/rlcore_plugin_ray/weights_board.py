@@ -16,7 +16,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlcore.api import WeightsError
-from rlcore_plugin_ray.remote import gist
+from rlcore_plugin_ray.ray_worker import gist
 
 __all__ = ["Ask", "BoardAddress", "WeightsBoard", "make_board"]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayError
-from rlcore_plugin_ray.remote import gist, is_death, is_out_of_memory
+from rlcore_plugin_ray.ray_worker import is_out_of_memory, raised
+
+from rlcore.api.runtime import WorkerDiedError
 
 KILLED = OutOfMemoryError(
     "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.2, ID: 5a3f) was 15.20GB used / 16.00GB "
@@ -13,8 +15,9 @@ KILLED = OutOfMemoryError(
 
 
 def test_it_is_a_death_and_one_sentence_that_says_what_to_lower() -> None:
-    assert is_death(KILLED)
-    assert gist(KILLED) == (
+    died = raised(KILLED, "producer-0")
+    assert isinstance(died, WorkerDiedError)
+    assert str(died) == (
         "Ray killed its process because its node ran out of memory, 15.20GB used / 16.00GB; "
         "lower -tmbs, -imbs or --tokens-per-forward, or end other programs there"
     )
@@ -23,4 +26,4 @@ def test_it_is_a_death_and_one_sentence_that_says_what_to_lower() -> None:
 @pytest.mark.parametrize(("error", "expected"), [(KILLED, True), (OutOfMemoryError("full"), True), (ActorDiedError(), False)])
 def test_other_deaths_are_not_blamed_on_memory(error: RayError, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
-    assert ("ran out of memory" in gist(error)) is expected
+    assert ("ran out of memory" in str(raised(error, "producer-0"))) is expected

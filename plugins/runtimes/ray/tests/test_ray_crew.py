@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_ray import driver_inbox
 
 from rlcore.api import Snapshot
 from rlcore.api.runtime import Producer
@@ -65,7 +64,7 @@ def test_stale_weights_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     if who == "the trainer":
         monkeypatch.setattr(FakeTraining, "weight_source", lambda self: (first or first.append(source(self)) or first)[0])
     engine = {"name": "faulty", "options": {"fault": "stale"}} if who == "the engine" else {}
-    monkeypatch.setattr(driver_inbox, "_CAUSE_SECONDS", 0.01)  # no death stands behind it
+    monkeypatch.setattr("rlcore.runtime.driver_inbox._CAUSE_SECONDS", 0.01)  # no death stands behind it
     _, outcome = run(tmp_path, monkeypatch, "-i", "2", inference=engine)
     assert outcome.exit_code == 1, outcome
     said = outcome.stderr.splitlines()[-1]

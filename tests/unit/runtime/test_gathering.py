@@ -6,13 +6,12 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from ray.exceptions import ActorDiedError
-from rlcore_plugin_ray.driver_inbox import DriverInbox
-from rlcore_plugin_ray.gathering import Gathered
-
-from rlcore.api import Outcome
-from rlcore.api.runtime import RewardCounts, VerdictCounts
-from tests.ray_answers import Actor
+from rlcore.contracts.types import Outcome
+from rlcore.rewards import VerdictCounts
+from rlcore.rewards.tally import RewardCounts
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.gathering import Gathered
+from tests.worker_answers import ToldWorker
 
 
 def judged(timeouts: int, fine: int, seconds: float) -> VerdictCounts:
@@ -25,11 +24,11 @@ class Stage:
     """A driver and the judges of so many nodes, whose answers a test gives."""
 
     def __init__(self, nodes: int) -> None:
-        self.judges = [Actor() for _ in range(nodes)]
+        self.judges = [ToldWorker() for _ in range(nodes)]
         self.inbox = DriverInbox()
-        services: Any = SimpleNamespace(all=lambda: [SimpleNamespace(judge=judge) for judge in self.judges])
-        nobody: Any = SimpleNamespace(serving=[], actors=[])
-        self.gathered = Gathered(self.inbox, Actor(), services, nobody, nobody)
+        site: Any = SimpleNamespace(judges=lambda: self.judges, schedule=ToldWorker())
+        nobody: Any = SimpleNamespace(serving=[], workers=[])
+        self.gathered = Gathered(self.inbox, site, nobody, nobody)
 
     def answer(self, node: int, *said: VerdictCounts) -> None:
         """To the last question."""
@@ -66,6 +65,6 @@ def test_nodes_whose_judge_died_or_never_judged_change_nothing() -> None:
     stage.gathered.ask()
     stage.answer(0, judged(2, 0, 1.0))
     stage.answer(1)
-    stage.judges[2].calls["take_judged"][-1].fail(ActorDiedError())
+    stage.judges[2].calls["take_judged"][-1].fail(stage.judges[2].death)
     stage.inbox.drain()
     assert stage.gathered.figures()["reward/timeouts"] == 2.0

@@ -1,49 +1,38 @@
-"""A producer as an actor: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the actor's threads."""
+"""A producer as a worker: it reads data and tokenizer itself, makes its engine, and runs its loop in one of the worker's threads."""
 
 from __future__ import annotations
 
 import faulthandler
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future
+from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rlcore.api import DataError, RunError
-from rlcore.api.runtime import (
-    Evaluate,
-    GroupJob,
-    JudgeClient,
-    Mailbox,
-    Produced,
-    Producer,
-    ProducerLoop,
-    Role,
-    Shipment,
-    Sleep,
-    Stop,
-    TimeAccount,
-    WorkerTime,
-    fingerprints,
-    inference_notes,
-    load_data,
-    make_conversation,
-    make_engine,
-    make_jobs,
-    make_receiver,
-    profiled,
-    read_texts,
-)
-from rlcore_plugin_ray.remote import Links
+from rlcore.contracts.errors import RunError
+from rlcore.roles.producer import GroupJob, Produced, Producer
+from rlcore.runtime.async_judge import JudgeClient
+from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
+from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.parts import make_jobs, make_receiver
+from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.shipment import PlanAtHand, Shipment
+from rlcore.runtime.site import Links
+from rlcore.runtime.timing import profiled
+from rlcore.runtime.workers import WorkerDiedError
+from rlcore.schedule import Role, TimeAccount, WorkerTime
 
 __all__ = ["ProducerHost"]
 
+_T = TypeVar("_T")
+
 
 class ProducerHost:
-    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads of the actor while it runs."""
+    """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads while it runs."""
 
-    def __init__(self, shipment: Shipment, name: str) -> None:
+    def __init__(self, shipment: Shipment | PlanAtHand, name: str) -> None:
         self._shipment = shipment
         self._name = name
         self._mail = Mailbox()
@@ -51,6 +40,7 @@ class ProducerHost:
         self._closing = ExitStack()
         self._serves: Future[int] = Future()
         self._over: Future[None] = Future()
+        self._running = False
 
     def lives(self) -> int:
         """The id of the process, which is there."""
@@ -59,12 +49,7 @@ class ProducerHost:
     def prepare(self) -> list[str]:
         """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
         self._plan = plan = self._shipment.open(f"producer {self._name}")
-        data = load_data(plan)
-        self._texts = read_texts(plan, data, checked=True)
-        for name, found in fingerprints(data, self._texts.tokenizer).items():
-            if found != self._shipment.fingerprints[name]:
-                what = name if name == "tokenizer" else f"data set {name}"
-                raise DataError(f"{what} differs between nodes: {self._name} reads another than the driver; copy its files anew")
+        self._texts = self._shipment.read(plan, self._name)
         self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
         return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
 
@@ -90,16 +75,19 @@ class ProducerHost:
             int(plan.config.inference.inference_batch_size),
             self._account,
             in_waves=plan.config.schedule.max_staleness == 0,
+            pulse=self._shipment.pulse,
         )
         self._loop.on_version = self._on_version
 
     def run(self, profile: Path | None = None) -> None:
         """Produce until ``stop``; returns then, or raises what ended it."""
+        self._running = True
         try:
-            with self._closing, profiled(profile):
+            with self._closing, profiled(profile), self._loop.pulse.working():
                 self._loop.run()
         finally:
             self._over.set_result(None)
+            self._serves.cancel()
 
     def guard(self, seconds: float) -> None:
         """Wait until ``run`` ends. Raises RunError once its thread has been at one thing for so many seconds: an engine that hangs."""
@@ -125,22 +113,37 @@ class ProducerHost:
         """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
         done: Future[tuple[int, list[Produced]]] = Future()
         self._mail.put(Evaluate(tuple(jobs), version, lambda served, results: done.set_result((served, results))))
-        return done.result()
+        return self._wait(done)
 
     def sleep(self) -> None:
         """Give the device back until the next weights; wait until it is free."""
         done: Future[None] = Future()
         self._mail.put(Sleep(lambda: done.set_result(None)))
-        done.result()
+        self._wait(done)
 
-    def report(self) -> WorkerTime:
-        """Where its seconds went since the last report."""
-        return self._account.report(self._name, Role.PRODUCER)
+    def _wait(self, done: Future[_T]) -> _T:
+        """For its loop, unless that has ended: then it answers as a worker that died."""
+        either: list[Future[Any]] = [done, self._over]
+        wait_for(either, return_when=FIRST_COMPLETED)
+        if not done.done():
+            raise WorkerDiedError(self._name, f"{self._name} has ended")
+        return done.result()
+
+    def report(self, until: float | None = None) -> WorkerTime:
+        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        return self._account.report(self._name, Role.PRODUCER, until)
 
     def stop(self) -> None:
         """End ``run``, and wait until its engine is closed."""
         self._mail.put(Stop())
         self._over.result()
+
+    def close(self) -> None:
+        """End ``run``, if it does not hang, and free everything, in a process that goes on."""
+        self._mail.put(Stop())
+        if self._running and not self._loop.pulse.given_up:
+            self._over.result()
+        self._closing.close()
 
     def _on_version(self, version: int) -> None:
         if not self._serves.done():

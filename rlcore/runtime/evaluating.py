@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rlcore.api.runtime import Evaluation, Evaluator, Produced, TaskReport
-from rlcore_plugin_ray.driver_inbox import DriverInbox
-from rlcore_plugin_ray.producer_team import ProducerTeam
-from rlcore_plugin_ray.remote import is_death
+from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.producer import Produced
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.producer_team import ProducerTeam
+from rlcore.runtime.workers import WorkerDiedError
 
 __all__ = ["EvaluationRequests", "Evaluations"]
 
@@ -79,28 +80,32 @@ class Evaluations:
     def take(self, *, wait: bool) -> list[tuple[int, list[TaskReport]]]:
         """(version, reports) of those that are complete; with ``wait``, of all."""
         if wait:
-            self._inbox.until(lambda: not self._requests)
+            self.finish()
         else:
             self._inbox.drain()
         reports, self._reports = self._reports, []
         return reports
 
+    def finish(self) -> None:
+        """Wait until all are complete."""
+        self._inbox.until(lambda: not self._requests)
+
     def _send(self, *, spread: bool) -> None:
         """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
-        actors = self._team.serving if spread else self._team.serving[:1]
+        workers = self._team.serving if spread else self._team.serving[:1]
         self._attempt += 1
-        if not actors:  # all of them are being replaced
+        if not workers:  # all of them are being replaced
             self._inbox.after(_AGAIN_SECONDS, partial(self._again, self._attempt))
             return
         self._answers = []
         self._under_way = self._evaluator.start(self._next_key)
         jobs = self._under_way.jobs
         self._next_key -= len(jobs)
-        shares = [jobs[number :: len(actors)] for number in range(len(actors))]
-        dealt = [(actor, share) for actor, share in zip(actors, shares, strict=True) if share]
+        shares = [jobs[number :: len(workers)] for number in range(len(workers))]
+        dealt = [(worker, share) for worker, share in zip(workers, shares, strict=True) if share]
         self._shares = len(dealt)
-        for actor, share in dealt:
-            self._inbox.watch(self._team.evaluate(actor, share, self._requests.first), partial(self._arrived, self._attempt))
+        for worker, share in dealt:
+            self._inbox.watch(self._team.evaluate(worker, share, self._requests.first), partial(self._arrived, self._attempt))
 
     def _arrived(self, attempt: int, value: Any, error: BaseException | None) -> None:
         if attempt != self._attempt:
@@ -109,7 +114,7 @@ class Evaluations:
             self._answers.append(value)
             if len(self._answers) == self._shares:
                 self._finish()
-        elif is_death(error):
+        elif isinstance(error, WorkerDiedError):
             # What the dead one had is made again, and the rest with it: weights may have changed meanwhile.
             self._inbox.after(_AGAIN_SECONDS, partial(self._again, attempt))
         else:

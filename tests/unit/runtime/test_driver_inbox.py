@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import pytest
-from rlcore_plugin_ray.driver_inbox import DriverInbox
 
-from rlcore.api import RunError
-from tests.ray_answers import Ref
+from rlcore.contracts.errors import RunError
+from rlcore.runtime.driver_inbox import DriverInbox
+from tests.worker_answers import Answer
 
 
 def test_values_come_in_the_order_of_the_calls() -> None:
-    inbox, refs = DriverInbox(), [Ref(), Ref()]
+    inbox, refs = DriverInbox(), [Answer(), Answer()]
     refs[1].give("b")
     refs[0].give("a")
     assert inbox.wait(refs) == ["a", "b"]
 
 
 def test_the_first_error_ends_the_wait_for_all_and_says_which() -> None:
-    inbox, refs = DriverInbox(), [Ref(), Ref()]
+    inbox, refs = DriverInbox(), [Answer(), Answer()]
     refs[1].fail(RunError("broken"))
     with pytest.raises(RunError, match="rank 1: broken"):
         inbox.wait(refs, lambda number, error: RunError(f"rank {number}: {error}"))
 
 
 def test_what_others_have_to_say_is_heard_while_it_waits() -> None:
-    inbox, ref, heard = DriverInbox(), Ref(), list[str]()
+    inbox, ref, heard = DriverInbox(), Answer(), list[str]()
     inbox.post(lambda: heard.append("first"))
     inbox.after(0.01, lambda: ref.give("value"))
     assert inbox.wait([ref]) == ["value"]

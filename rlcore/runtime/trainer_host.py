@@ -1,4 +1,4 @@
-"""A trainer rank as an actor: a consumer, and on rank 0 the end of the weights that publishes."""
+"""A trainer rank as a worker: a consumer, and on rank 0 the end of the weights that publishes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import ray
 
-from rlcore.api import ConfigError, Group, WeightsError
-from rlcore.api.runtime import (
-    Batch,
-    Order,
-    Role,
-    Shipment,
-    TimeAccount,
-    WorkerTime,
-    batch_figures,
-    make_consumer,
-    make_publisher,
-    probe_sequence,
-    probe_tolerance,
-    profiled,
-    rollout_rows,
-    schedule_settings,
-)
-from rlcore.api.weights import Publisher
+from rlcore.contracts.errors import ConfigError, WeightsError
+from rlcore.contracts.snapshots import probe_tolerance
+from rlcore.contracts.transport import Publisher
+from rlcore.contracts.types import Group
+from rlcore.runtime.backends import make_consumer
+from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.parts import make_publisher, schedule_settings
+from rlcore.runtime.schedule_service import Order
+from rlcore.runtime.shipment import PlanAtHand, Shipment
+from rlcore.runtime.timing import profiled
+from rlcore.schedule import Role, TimeAccount, WorkerTime
 
 __all__ = ["Trained", "TrainerHost"]
 
@@ -49,22 +41,25 @@ class Trained:
 
 
 class TrainerHost:
-    """One rank. Its calls come one after the other, the same on every rank: they are collective."""
+    """One rank. Its calls come one after the other, the same on every rank: they are collective. ``address``: of its host; ``device``: of
+    collectives with producers."""
 
-    def __init__(self, shipment: Shipment, rank: int) -> None:
+    def __init__(self, shipment: Shipment | PlanAtHand, rank: int, address: str, device: str) -> None:
         self._shipment = shipment
         self._rank = rank
+        self._address = address
+        self._device = device
         self._account = TimeAccount()
         self._closing = ExitStack()
         self._waiting = ExitStack()
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
         self._notes: list[str] = []
-        self._ahead: deque[Mapping[int, Group]] = deque(maxlen=2)  # of this batch and of the next
+        self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
 
     def rendezvous(self, port: int | None) -> str:
-        """An address of this node where the ranks can meet. ConfigError where the port that was asked for is taken."""
-        host = ray.util.get_node_ip_address()
+        """An address of this host where the ranks can meet. ConfigError where the port that was asked for is taken."""
+        host = self._address
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -83,7 +78,7 @@ class TrainerHost:
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         if self._rank:
             return None
-        self._publisher, address = make_publisher(plan, self._closing, device=self._device(), on_failure=self._transfer_failed)
+        self._publisher, address = make_publisher(plan, self._closing, device=self._device, on_failure=self._transfer_failed)
         self._publisher.on_drop = self._notes.append
         return address
 
@@ -134,9 +129,9 @@ class TrainerHost:
         self._consumer.save(folder)
         self._wait()
 
-    def report(self) -> WorkerTime:
-        """Where its seconds went since the last report."""
-        return self._account.report(f"trainer-{self._rank}", Role.TRAINER)
+    def report(self, until: float | None = None) -> WorkerTime:
+        """Where its seconds went since the last report; ``TimeAccount.report``."""
+        return self._account.report(f"trainer-{self._rank}", Role.TRAINER, until)
 
     def producer_left(self, name: str) -> None:
         """A producer died: no transfer waits for it."""
@@ -144,21 +139,19 @@ class TrainerHost:
             self._publisher.left(name)
 
     def lifetime(self) -> None:
-        """Never returns (in a thread of its own); who waits for it learns at once that this process died, or that a transfer failed."""
+        """Return at ``close`` (in a thread of its own); whoever waits for it learns at once that this process died or a transfer failed."""
         self._life.result()
 
     def _transfer_failed(self, error: WeightsError) -> None:
         if not self._life.done():
             self._life.set_exception(error)
 
-    def _device(self) -> str:
-        """That of collectives: with GPUs in the cluster they travel between those."""
-        return "cuda" if ray.get_gpu_ids() else "cpu"
-
     def close(self) -> None:
         """Leave the other ranks and free everything."""
         self._waiting.close()
         self._closing.close()
+        if not self._life.done():
+            self._life.set_result(None)
 
 
 def _batch(order: Order, stored: Sequence[Mapping[int, Group]]) -> Batch:

@@ -7,27 +7,29 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ray.exceptions import ActorDiedError
-from rlcore_plugin_ray import evaluating
-from rlcore_plugin_ray.driver_inbox import DriverInbox
-from rlcore_plugin_ray.evaluating import Evaluations
 
-from rlcore.api import Finish, Message, Prompt, Rollout, RunError, Sampling, Score, Segment
-from rlcore.api.runtime import Evaluator, GroupJob, Produced
-from tests.ray_answers import Ref
+from rlcore.contracts.errors import RunError
+from rlcore.contracts.types import Finish, Message, Prompt, Rollout, Sampling, Score, Segment
+from rlcore.roles.evaluator import Evaluator
+from rlcore.roles.producer import GroupJob, Produced
+from rlcore.runtime import evaluating
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.evaluating import Evaluations
+from rlcore.runtime.workers import WorkerDiedError
+from tests.worker_answers import Answer
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content="?"),)) for index in range(5))
 
 
 class Team:
-    """Producers by name; ``asked`` are their shares and the references that answer them."""
+    """Producers by name; ``asked`` are their shares and the answers to them."""
 
     def __init__(self, *names: str) -> None:
         self.serving = list(names)
-        self.asked: list[tuple[str, tuple[GroupJob, ...], Ref]] = []
+        self.asked: list[tuple[str, tuple[GroupJob, ...], Answer]] = []
 
-    def evaluate(self, actor: str, jobs: Sequence[GroupJob], version: int) -> Ref:
-        self.asked.append((actor, tuple(jobs), Ref()))
+    def evaluate(self, actor: str, jobs: Sequence[GroupJob], version: int) -> Answer:
+        self.asked.append((actor, tuple(jobs), Answer()))
         return self.asked[-1][2]
 
 
@@ -38,7 +40,7 @@ def produced(job: GroupJob) -> Produced:
     return Produced(job=job, rollouts=(rollout,), scores=(Score(value=1.0, accuracy=1.0),))
 
 
-def answer(asked: tuple[str, tuple[GroupJob, ...], Ref], version: int) -> None:
+def answer(asked: tuple[str, tuple[GroupJob, ...], Answer], version: int) -> None:
     asked[2].give((version, [produced(job) for job in asked[1]]))
 
 
@@ -85,7 +87,7 @@ def test_a_death_has_all_of_it_made_again_by_those_who_live() -> None:
     team = Team("a", "b")
     made = started(team)
     answer(team.asked[0], 4)
-    team.asked[1][2].fail(ActorDiedError())
+    team.asked[1][2].fail(WorkerDiedError("a", "the process of a died"))
     team.serving = ["a"]
     made._inbox.until(lambda: len(team.asked) == 3, 20)
     answer(team.asked[2], 4)
@@ -96,7 +98,7 @@ def test_while_nobody_serves_it_waits_for_somebody() -> None:
     team = Team("a")
     made = started(team)
     team.serving = []
-    team.asked[0][2].fail(ActorDiedError())
+    team.asked[0][2].fail(WorkerDiedError("a", "the process of a died"))
     made._inbox.until(lambda: False, 0.05)
     assert len(team.asked) == 1
     team.serving = ["a.1"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import reduce
 from operator import add
 from typing import Any
 
-from rlcore.api.runtime import Timing, Tokens, VerdictCounts
-from rlcore_plugin_ray.driver_inbox import DriverInbox
-from rlcore_plugin_ray.node_services import NodeServices
-from rlcore_plugin_ray.producer_team import ProducerTeam
-from rlcore_plugin_ray.trainer_host import Trained
-from rlcore_plugin_ray.trainer_ranks import Ranks
+from rlcore.rewards import VerdictCounts
+from rlcore.runtime.delivery import Tokens
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.producer_team import ProducerTeam
+from rlcore.runtime.site import Site
+from rlcore.runtime.timing import Timing
+from rlcore.runtime.trainer_host import Trained
+from rlcore.runtime.trainer_ranks import Ranks
 
 __all__ = ["Gathered"]
 
@@ -24,10 +28,9 @@ class Gathered:
     """Asked for without waiting; what has arrived is taken. ``timings``: the training backend's own, since the start; ``times``:
     worker -> category -> seconds of the step that ``figures`` was asked for last."""
 
-    def __init__(self, inbox: DriverInbox, schedule: Any, services: NodeServices, team: ProducerTeam, ranks: Ranks) -> None:
+    def __init__(self, inbox: DriverInbox, site: Site, team: ProducerTeam, ranks: Ranks) -> None:
         self._inbox = inbox
-        self._schedule = schedule
-        self._services = services
+        self._site = site
         self._team = team
         self._ranks = ranks
         self.timings: Mapping[str, float] = {}
@@ -40,16 +43,16 @@ class Gathered:
         self._counted = Tokens()
         self._open = 0
 
-    def ask(self) -> None:
-        """Ask everybody."""
-        for services in self._services.all():
-            self._want(services.judge.take_judged.remote(), self._judged.extend)
-            self._want(services.judge.take_faults.remote(), lambda faults: self._faults.extend(faults))
+    def ask(self, until: float | None = None) -> None:
+        """Ask everybody; ``until``: the moment up to which producers report their time, None for that of their answer."""
+        for judge in self._site.judges():
+            self._want(judge.call("take_judged"), self._judged.extend)
+            self._want(judge.call("take_faults"), lambda faults: self._faults.extend(faults))
         # Not `self._failures.extend`: that list may have been handed out before the answer arrives.
-        self._want(self._schedule.take_failures.remote(), lambda failures: self._failures.extend(failures))
-        self._want(self._schedule.tokens.remote(), lambda tokens: setattr(self, "_tokens", tokens))
-        for actor in self._team.serving:
-            self._want(actor.report.remote(), self._saw)
+        self._want(self._site.schedule.call("take_failures"), lambda failures: self._failures.extend(failures))
+        self._want(self._site.schedule.call("tokens"), lambda tokens: setattr(self, "_tokens", tokens))
+        for producer in self._team.serving:
+            self._want(producer.call("report", until), self._saw)
 
     def trained(self, ranks: Sequence[Trained]) -> None:
         """What the ranks said of the update that ends now, rank 0 first."""
@@ -78,34 +81,39 @@ class Gathered:
 
     def start(self) -> None:
         """Seconds count from here on: what is reported now is thrown away."""
-        workers = [*self._ranks.actors, *self._team.serving]
-        self._inbox.survivors([actor.report.remote() for actor in workers])
-        self._timing = Timing.start()
+        now = time.monotonic()
+        self._inbox.survivors([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._team.serving)])
+        self._timing = Timing.start(moment=now)
 
     def stop(self) -> Timing:
         """The last answers, and where the seconds went."""
         assert self._timing is not None
-        for actor in self._ranks.actors:
-            self._want(actor.report.remote(), self._saw)
-        self.finish()
+        now = time.monotonic()
+        for rank in self._ranks.workers:
+            self._want(rank.call("report", self._up_to(now)), self._saw)
+        self.finish(self._up_to(now))
         self._step(self._timing)
-        self._timing.stop(inside_training=self.timings)
+        self._timing.stop(inside_training=self.timings, moment=now)
         return self._timing
+
+    def _up_to(self, moment: float) -> float | None:
+        """The moment that workers report up to: only those on the driver's host know it by their clock."""
+        return moment if self._site.one_host else None
 
     def _step(self, timing: Timing) -> dict[str, float]:
         new, self._counted = self._tokens.since(self._counted), self._tokens
         return timing.step(tokens_generated=new.generated, tokens_wasted=new.wasted)
 
-    def finish(self) -> None:
+    def finish(self, until: float | None = None) -> None:
         """The last answers, as far as they come soon."""
-        self.ask()
+        self.ask(until)
         self._inbox.until(lambda: self._open == 0, _LAST_SECONDS)
 
     def _saw(self, report: Any) -> None:
         if self._timing is not None:
             self._timing.saw([report])
 
-    def _want(self, ref: Any, then: Callable[[Any], None]) -> None:
+    def _want(self, call: Future[Any], then: Callable[[Any], None]) -> None:
         self._open += 1
 
         def arrived(value: Any, error: BaseException | None) -> None:
@@ -113,4 +121,4 @@ class Gathered:
             if error is None:  # who died is told elsewhere, and what it knew is gone
                 then(value)
 
-        self._inbox.watch(ref, arrived)
+        self._inbox.watch(call, arrived)

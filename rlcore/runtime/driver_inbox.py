@@ -1,24 +1,25 @@
-"""Where the driver waits: for answers of actors, for their deaths, for Ctrl-C. One queue, one thread that reads it, no polling."""
+"""Where the driver waits: for answers of workers, for their deaths, for Ctrl-C. One queue, one thread that reads it, no polling."""
 
 from __future__ import annotations
 
-import threading
+import heapq
+import itertools
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rlcore.api import RlcoreError
-from rlcore.api.runtime import WorkerLostError
-from rlcore_plugin_ray.remote import Answered, answer, is_death
+from rlcore.contracts.errors import RlcoreError, WorkerLostError
+from rlcore.runtime.workers import Then, WorkerDiedError, answer
 
 __all__ = ["DriverInbox"]
 
 _Event = Callable[[], None]
 
 _CAUSE_SECONDS = 5.0
-"""How long after an error the death that caused it is waited for: Ray reports it later than a broken connection does."""
+"""How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""
 
 
 class DriverInbox:
@@ -26,6 +27,8 @@ class DriverInbox:
 
     def __init__(self) -> None:
         self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._timers: list[tuple[float, int, _Event]] = []
+        self._timed = itertools.count()
         self._seeking = False
 
     def post(self, event: _Event) -> None:
@@ -33,17 +36,15 @@ class DriverInbox:
         self._events.put(event)
 
     def after(self, seconds: float, event: _Event) -> None:
-        """Have ``event`` run once so many seconds have passed, where somebody waits then."""
-        timer = threading.Timer(seconds, lambda: self._events.put(event))
-        timer.daemon = True
-        timer.start()
+        """Have ``event`` run at the first wait that is under way once so many seconds have passed. For the thread that waits."""
+        heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._timed), event))
 
-    def watch(self, ref: Any, then: Answered) -> None:
-        """Have ``then(value, error)`` run in the waiting thread once a remote call is answered."""
-        answer(ref, lambda value, error: self._events.put(lambda: then(value, error)))
+    def watch(self, call: Future[Any], then: Then) -> None:
+        """Have ``then(value, error)`` run in the waiting thread once a call of a worker is answered."""
+        answer(call, lambda value, error: self._events.put(lambda: then(value, error)))
 
-    def wait(self, refs: Sequence[Any], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
-        """The values of remote calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
+    def wait(self, calls: Sequence[Future[Any]], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
+        """The values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
         others would wait for ever."""
         values: dict[int, Any] = {}
 
@@ -52,25 +53,25 @@ class DriverInbox:
                 raise failed(number, error) if failed is not None else error
             values[number] = value
 
-        for number, ref in enumerate(refs):
-            self.watch(ref, partial(arrived, number))
-        self.until(lambda: len(values) == len(refs))
-        return [values[number] for number in range(len(refs))]
+        for number, call in enumerate(calls):
+            self.watch(call, partial(arrived, number))
+        self.until(lambda: len(values) == len(calls))
+        return [values[number] for number in range(len(calls))]
 
-    def survivors(self, refs: Sequence[Any]) -> list[Any]:
-        """The values of remote calls, in order, without those of actors that died; any other error is raised."""
+    def survivors(self, calls: Sequence[Future[Any]]) -> list[Any]:
+        """The values of remote calls, in order, without those of workers that died; any other error is raised."""
         answers: dict[int, tuple[Any, BaseException | None]] = {}
 
         def arrived(number: int, value: Any, error: BaseException | None) -> None:
             answers[number] = value, error
 
-        for number, ref in enumerate(refs):
-            self.watch(ref, partial(arrived, number))
-        self.until(lambda: len(answers) == len(refs))
+        for number, call in enumerate(calls):
+            self.watch(call, partial(arrived, number))
+        self.until(lambda: len(answers) == len(calls))
         for _, error in answers.values():
-            if error is not None and not is_death(error):
+            if error is not None and not isinstance(error, WorkerDiedError):
                 raise error
-        return [answers[number][0] for number in range(len(refs)) if answers[number][1] is None]
+        return [answers[number][0] for number in range(len(calls)) if answers[number][1] is None]
 
     def cause(self, error: BaseException) -> BaseException:
         """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon; else the error.
@@ -95,10 +96,14 @@ class DriverInbox:
         """Run events until ``done()``; False where ``seconds`` passed before."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while not done():
+            due = self._timers[0][0] if self._timers else None
+            end = min((moment for moment in (deadline, due) if moment is not None), default=None)
             try:
-                event = self._events.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+                event = self._events.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
             except Empty:
-                return False
+                if end != due:
+                    return False
+                event = heapq.heappop(self._timers)[2]
             event()
         return True
 

@@ -1,4 +1,4 @@
-"""A trainer rank as an actor, without Ray: where the ranks can meet, and who hears of a transfer that failed."""
+"""A trainer rank as a worker: where the ranks can meet, and who hears of a transfer that failed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
-import ray
-from rlcore_plugin_ray.trainer_host import TrainerHost
 
-from rlcore.api import ConfigError, WeightsError
-from rlcore.api.runtime import Shipment
+from rlcore.contracts.errors import ConfigError, WeightsError
+from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.trainer_host import TrainerHost
 from rlcore.testing import RunTester, make_plan
 
 SECONDS = 20.0
@@ -55,11 +54,11 @@ def rlcore_register_weight_transfers():
 
 
 def host() -> TrainerHost:
-    return TrainerHost(None, 0)  # type: ignore[arg-type]
+    return TrainerHost(None, 0, "127.0.0.1", "cpu")  # type: ignore[arg-type]
 
 
 def test_a_port_that_is_taken_is_refused_by_its_number() -> None:
-    with socket.create_server((ray.util.get_node_ip_address(), 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"--master_port {port} cannot be used on .* \(Address already in use\); type another"):
             host().rendezvous(port)
@@ -68,7 +67,7 @@ def test_a_port_that_is_taken_is_refused_by_its_number() -> None:
 
 def test_where_none_is_asked_for_a_free_one_is_taken() -> None:
     address, _, port = host().rendezvous(None).rpartition(":")
-    assert address == f"tcp://{ray.util.get_node_ip_address()}"
+    assert address == "tcp://127.0.0.1"
     assert int(port) > 0
 
 
@@ -78,9 +77,8 @@ def rank_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainerH
     tester = RunTester(tmp_path).with_fakes()
     tester.plugins.install("broken", BROKEN)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ray, "get_gpu_ids", list)
     with tester.plugins:
-        made = TrainerHost(Shipment.of(make_plan(tester.fake_run(), runtime="ray", transport="broken"), {}), 0)
+        made = TrainerHost(Shipment.of(make_plan(tester.fake_run(), runtime="ray", transport="broken"), {}), 0, "127.0.0.1", "cpu")
         made.prepare(6, "")
         yield made
         made.close()

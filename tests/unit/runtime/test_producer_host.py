@@ -1,4 +1,4 @@
-"""A producer as an actor, without Ray: what it must find as the driver found it, and how an engine that hangs is noticed."""
+"""A producer as a worker: what it must find as the driver found it, and how an engine that hangs is noticed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from rlcore_plugin_ray import producer_host
-from rlcore_plugin_ray.producer_host import ProducerHost
 
-from rlcore.api import DataError, RunError
-from rlcore.api.runtime import Plan, Shipment, fingerprints, load_data, read_texts
+from rlcore.config import Plan
+from rlcore.contracts.errors import DataError, RunError
+from rlcore.runtime import producer_host
+from rlcore.runtime.loading import fingerprints, load_data, read_texts
+from rlcore.runtime.producer_host import ProducerHost
+from rlcore.runtime.shipment import Shipment
 from rlcore.testing import RunTester, make_plan
 
 SECONDS = 20.0
@@ -112,7 +114,7 @@ def test_a_library_that_lets_no_thread_run_ends_the_process() -> None:
 import ctypes, faulthandler, threading
 from concurrent.futures import Future
 from types import SimpleNamespace
-from rlcore_plugin_ray.producer_host import ProducerHost
+from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.pulse import Pulse
 host = ProducerHost.__new__(ProducerHost)
 host._loop, host._over, host._engine = SimpleNamespace(pulse=Pulse()), Future(), object()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlcore_plugin_ray.evaluating import EvaluationRequests
+from rlcore.runtime.evaluating import EvaluationRequests
 
 
 def test_an_evaluation_answers_its_own_request_alone_where_the_others_want_newer_weights() -> None:

@@ -1,0 +1,101 @@
+"""Where a run on Ray works: a bundle for each role, a store and a judge on every node that generates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rlcore.api import ConfigError
+from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_watch, schedule_settings
+from rlcore_plugin_ray.node_placement import place, roles
+from rlcore_plugin_ray.node_services import NodeServices
+from rlcore_plugin_ray.ray_worker import RayWorker
+from rlcore_plugin_ray.session import RaySeat, Session
+
+__all__ = ["RaySite"]
+
+_PRODUCER_CALLS = 8
+"""Of a producer: one runs its loop, one guards it, the others wait for evaluations, reports and sleep."""
+_ROOM_SECONDS = 5.0
+"""How long Ray may look for a node that has room for a producer whose own node is gone."""
+_CLOSE_SECONDS = 5.0
+
+
+class RaySite(Site):
+    """``prompts``: how many there are to train on; ``notices``: what the rewards say of this machine. ConfigError if the cluster lacks what
+    the roles need; DataError for rows that no reward can judge."""
+
+    logs = "the logs of Ray's session folder"
+
+    def __init__(self, plan: Plan, session: Session, shipment: Shipment, prompts: int, *, keep_scored: bool, closing: ExitStack) -> None:
+        self.launcher = self._session = session
+        self.keep_scored = keep_scored
+        nodes = session.nodes()
+        trainers, producers = roles(plan.config)
+        self._places = place(nodes, trainers=trainers, producers=producers, colocated=plan.config.run.placement == "colocated")
+        used = (self._places.trainers[0], *self._places.producers)
+        check_reach(plan, hosts=len({node.address for node in nodes if node.node_id in used}))
+        self.address = next(node.address for node in nodes if node.node_id == self._places.trainers[0])
+        training, inference = plan.config.training.environment, plan.config.inference.environment
+        if (training or inference) and len({node.address for node in nodes}) > 1:
+            path = "training.environment" if training else "inference.environment"
+            raise ConfigError(f"{plan.cite(path)} is a folder of this host, and the Ray cluster has several; leave it out, or use one host")
+        self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
+        self.device = "cuda" if self._places.trainer_gpus else "cpu"
+        coordinator = session.service(
+            ScheduleService, schedule_settings(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
+        )
+        self.schedule = RayWorker(coordinator, "the coordinator")
+        self._services = NodeServices(session, shipment, keep_scored=keep_scored)
+        closing.callback(self._close_judges)
+        self._group = session.reserve(self._places.bundles)
+        judge = self._services.on(self._places.producers[0]).judge
+        self.notices: Sequence[str] = judge.call("check").result()
+
+    def trainer_seat(self, rank: int) -> Seat:
+        home = self._places.trainers[rank]
+        return Seat(
+            environment=self._environments[0],
+            place=RaySeat(node=home, group=self._group, bundle=rank, cpus=self._places.cpus, gpus=self._places.trainer_gpus),
+        )
+
+    def producer_seat(self, number: int) -> Seat:
+        places = self._places
+        bundle = places.producer_bundle(number)
+        home = places.producers[number]
+        return Seat(
+            calls=_PRODUCER_CALLS,
+            environment=self._environments[1],
+            place=RaySeat(node=home, group=self._group, bundle=bundle, cpus=places.cpus, gpus=places.producer_gpus),
+        )
+
+    def new_seat(self, seat: Seat) -> Seat | None:
+        """The same; if its node is gone, one on a node that Ray chooses."""
+        old: RaySeat = seat.place
+        if old.node in {node.node_id for node in self._session.nodes()}:
+            return seat
+        try:
+            group = self._session.reserve([(None, old.cpus, old.gpus)], seconds=_ROOM_SECONDS)
+        except ConfigError:
+            return None
+        return replace(seat, place=replace(old, node=self._session.home(group, 0), group=group, bundle=0))
+
+    def links(self, seat: Seat) -> Links:
+        services = self._services.on(seat.place.node)
+        return Links(schedule=self.schedule, store=services.store, judge=services.judge)
+
+    def stores(self) -> Mapping[str, Worker]:
+        return {node: services.store for node, services in self._services.by_node.items()}
+
+    def judges(self) -> Sequence[Worker]:
+        return [services.judge for services in self._services.by_node.values()]
+
+    def forget_lost(self) -> Sequence[str]:
+        return self._services.drop_dead()
+
+    def _close_judges(self) -> None:
+        """They end their workers."""
+        wait([judge.call("close") for judge in self.judges()], _CLOSE_SECONDS)

@@ -1,0 +1,98 @@
+"""An actor of Ray as a worker: calls that are not waited for, errors as they were raised on the other side, deaths in one sentence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from concurrent.futures import Future
+from textwrap import shorten
+from typing import Any
+
+from ray.exceptions import (
+    ActorUnschedulableError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    OwnerDiedError,
+    RayActorError,
+    RayTaskError,
+)
+
+from rlcore.api.runtime import Worker, WorkerDiedError, WorkerLostError
+
+__all__ = ["BESIDE", "RayStore", "RayWorker", "gist", "is_out_of_memory", "raised"]
+
+BESIDE = "beside"
+"""The concurrency group of calls that run beside all others."""
+_GIST = 300
+_LESS_MEMORY = "lower -tmbs, -imbs or --tokens-per-forward, or end other programs there"
+
+
+class RayWorker(Worker):
+    """``end`` kills the actor; services, and workers that were handed to another process, have none."""
+
+    def __init__(self, actor: Any, name: str, end: Callable[[Any], None] | None = None) -> None:
+        self.actor = actor
+        self.name = name
+        self._end = end
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.actor, self.name)
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        called = getattr(self.actor, method)
+        return self._answer((called.options(concurrency_group=BESIDE) if beside else called).remote(*arguments))
+
+    def _answer(self, ref: Any, read: Callable[[Any], Any] = lambda value: value) -> Future[Any]:
+        answer: Future[Any] = Future()
+
+        def answered(future: Future[Any]) -> None:
+            error = future.exception()
+            if error is not None:
+                answer.set_exception(raised(error, self.name))
+            else:
+                answer.set_result(read(future.result()))
+
+        ref.future().add_done_callback(answered)
+        return answer
+
+    def kill(self) -> None:
+        if self._end is not None:
+            self._end(self.actor)
+
+
+class RayStore(RayWorker):
+    """A store of groups: what it reads stays in Ray's object store, and a reference to it goes to the ranks."""
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        if method != "read":
+            return super().call(method, *arguments, beside=beside)
+        missing, groups = self.actor.read.options(num_returns=2).remote(*arguments)
+        return self._answer(missing, lambda leases: (leases, groups))
+
+
+def raised(error: BaseException, name: str) -> BaseException:
+    """What was raised on the other side, without Ray's wrapping; the death of worker ``name`` as WorkerDiedError."""
+    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
+        error = error.cause
+    if isinstance(error, ObjectLostError) and not isinstance(error, OwnerDiedError):
+        return WorkerLostError(f"a node died while {name} read its groups, and the batch under way is lost with it")
+    if is_out_of_memory(error):
+        return WorkerDiedError(name, gist(error))
+    if isinstance(error, RayActorError | ActorUnschedulableError | NodeDiedError | OwnerDiedError):
+        return WorkerDiedError(name, f"the process of {name} died", gist(error))
+    return error
+
+
+def gist(error: BaseException) -> str:
+    """What it says, in one line of bounded length."""
+    if is_out_of_memory(error):  # Ray's own text has a hundred lines
+        used = re.search(r"was ([\d.]+GB used / [\d.]+GB)", str(error))
+        held = f", {used[1]}" if used else ""
+        return f"Ray killed its process because its node ran out of memory{held}; {_LESS_MEMORY}"
+    return shorten(str(error), _GIST, placeholder=" …")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether Ray killed an actor because memory of its node ran out."""
+    return isinstance(error, OutOfMemoryError) or (isinstance(error, RayActorError) and "node running low on memory" in str(error))

@@ -1,0 +1,91 @@
+"""What a runtime gives the crew of a run: its services, whom a producer talks to, and a place for each worker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rlcore.contracts.types import Group, Prompt, Rollout
+from rlcore.runtime.schedule_service import Arrival
+from rlcore.runtime.workers import Launcher, Seat, Then, Worker, answer
+
+__all__ = ["Links", "Site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Whom a producer talks to: the schedule (``ScheduleService``), and store (``GroupStore``) and judge (``AsyncJudge``) of its node."""
+
+    schedule: Worker
+    store: Worker
+    judge: Worker
+
+    def lease(self, worker: str, k: int, serving: int, then: Then) -> None:
+        """``ScheduleService.lease``."""
+        answer(self.schedule.call("lease", worker, k, serving), then)
+
+    def serving(self, worker: str, version: int) -> None:
+        """``ScheduleService.serving``; nobody waits for it."""
+        self.schedule.call("serving", worker, version)
+
+    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None:
+        """``GroupStore.deliver``."""
+        answer(self.store.call("deliver", worker, arrivals, groups), then)
+
+    def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Then) -> None:
+        """``AsyncJudge.score``."""
+        answer(self.judge.call("score", prompt, rollouts, counted), then)
+
+
+class Site(ABC):
+    """One for each run. ``launcher`` starts producers and ranks; ``schedule``: the ``ScheduleService``; ``address``: of the host where rank
+    0 is placed; ``device``: of collectives between trainer and producers, ``cpu`` or ``cuda``.
+
+    A store answers ``read`` with (the leases whose groups it lacks, what ``TrainerHost.train`` gets as the groups of the others): the crew
+    only passes the latter on.
+    """
+
+    launcher: Launcher
+    schedule: Worker
+    address: str
+    device: str = "cpu"
+    one_host = False
+    """Whether all workers are on the driver's host, and so share its clock."""
+    one_process = False
+    """Whether all workers are in the driver's process: what ends a producer ends the run, and the launcher closes what it started."""
+    in_turns = False
+    """Whether trainer and producer take turns: nothing is leased from the moment a batch is read until the next one is asked for, and an
+    evaluation is waited for."""
+    keep_scored = True
+    """Whether the stores keep what was scored until ``take_scored``."""
+    logs = "the output of this program"
+    """Where a person finds what a worker wrote before it died."""
+
+    @abstractmethod
+    def trainer_seat(self, rank: int) -> Seat:
+        """Return the seat of a rank."""
+
+    @abstractmethod
+    def producer_seat(self, number: int) -> Seat:
+        """Return the seat of a producer."""
+
+    def new_seat(self, seat: Seat) -> Seat | None:
+        """Return the seat for what replaces a producer that was lost; None if there is no room for one."""
+        return seat
+
+    @abstractmethod
+    def links(self, seat: Seat) -> Links:
+        """Return whom the producer in this seat talks to."""
+
+    @abstractmethod
+    def stores(self) -> Mapping[str, Worker]:
+        """Return the stores of groups that are there, by name."""
+
+    @abstractmethod
+    def judges(self) -> Sequence[Worker]:
+        """Return the judges that are there."""
+
+    def forget_lost(self) -> Sequence[str]:
+        """Forget stores and judges that will not come back; return the names of the stores."""
+        return ()

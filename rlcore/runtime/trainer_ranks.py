@@ -1,0 +1,94 @@
+"""The trainer ranks of a run, as one: every call goes to all of them, and the death of one ends the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.errors import UsageError, WorkerLostError
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.schedule_service import Order
+from rlcore.runtime.shipment import PlanAtHand, Shipment
+from rlcore.runtime.site import Site
+from rlcore.runtime.trainer_host import Trained, TrainerHost
+from rlcore.runtime.workers import WorkerDiedError
+
+__all__ = ["Ranks"]
+
+
+class Ranks:
+    """All methods are for the driver's thread. Rank 0 publishes the weights."""
+
+    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int) -> None:
+        self._inbox = inbox
+        self.workers = [
+            site.launcher.start(
+                TrainerHost, shipment, rank, site.address, site.device, name=f"trainer rank {rank}", seat=site.trainer_seat(rank)
+            )
+            for rank in range(count)
+        ]
+        for rank, worker in enumerate(self.workers):
+            inbox.watch(worker.call("lifetime", beside=True), partial(self._ended, rank))
+
+    def prepare(self, prompts: int, port: int | None) -> list[Future[Any]]:
+        """Have them load and meet; the first one gives the address of the weights."""
+        rendezvous = ""
+        if len(self.workers) > 1:
+            (rendezvous,) = self._inbox.wait([self.workers[0].call("rendezvous", port)], self.failed)
+        return [worker.call("prepare", prompts, rendezvous) for worker in self.workers]
+
+    def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
+        """Hand out the weights of version 0. ``profiles``: the folder for the ranks' profiles, None for none."""
+        files = [profiles / f"profile-trainer-{rank}.prof" if profiles else None for rank in range(len(self.workers))]
+        calls = zip(self.workers, files, strict=True)
+        self._inbox.wait([worker.call("start", probe_ids, file) for worker, file in calls], self.failed)
+
+    def close(self) -> list[Future[Any]]:
+        """Have them leave each other."""
+        return [worker.call("close") for worker in self.workers]
+
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Future[Any]]:
+        """Have them make one update; calls for ``trained``. ``groups``: what each store sends of it."""
+        return [worker.call("train", order, log_rollouts, *groups) for worker in self.workers]
+
+    def preload(self, groups: Sequence[Any], then: Callable[[set[int]], None]) -> None:
+        """Bring groups of a batch to come to every rank, beside what they do; ``then(leases)`` once all of them have them."""
+        answers: list[tuple[int, ...]] = []
+
+        def arrived(leases: Any, error: BaseException | None) -> None:
+            if error is None:  # else they come with their batch
+                answers.append(leases)
+                if len(answers) == len(self.workers):
+                    then(set(leases).intersection(*answers))
+
+        for worker in self.workers:
+            self._inbox.watch(worker.call("preload", *groups, beside=True), arrived)
+
+    def trained(self, calls: Sequence[Future[Any]]) -> list[Trained]:
+        """Wait for it; what every rank reports, rank 0 first."""
+        return self._inbox.wait(calls, self.failed)
+
+    def producer_left(self, name: str) -> None:
+        """A producer died: no transfer of weights waits for it."""
+        self.workers[0].call("producer_left", name, beside=True)
+
+    def save(self, folder: Path) -> None:
+        """``model/`` and ``trainer/`` below the folder."""
+        self._inbox.wait([worker.call("save", folder.resolve()) for worker in self.workers], self.failed)
+
+    def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
+        if error is not None:
+            raise self.failed(rank, error)
+
+    def failed(self, rank: int, error: BaseException) -> BaseException:
+        """The error of one rank; its death, or that of another rank that it had to do with, in one sentence."""
+        if isinstance(error, WorkerDiedError):
+            why = error.details or error
+            return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died, and the run cannot go on without it ({why})")
+        alone = len(self.workers) == 1 or isinstance(error, UsageError | WorkerLostError)
+        return error if alone else self._inbox.cause(error)

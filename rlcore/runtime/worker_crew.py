@@ -1,0 +1,321 @@
+"""The crew of every runtime of this repository: producers and trainer ranks are workers that a launcher starts, schedule, stores and judges
+are services that its site offers.
+
+The driver's thread owns nothing of the work: it sends orders, and sleeps in its inbox until somebody answers, dies, or presses Ctrl-C.
+While the ranks train, everything else that it wants to know is asked for, so that nothing waits for it between two updates.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.errors import RunError, WorkerLostError
+from rlcore.contracts.types import Group
+from rlcore.roles.evaluator import TaskReport
+from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.evaluating import Evaluations
+from rlcore.runtime.gathering import Gathered
+from rlcore.runtime.interrupt import Interrupt
+from rlcore.runtime.loading import Texts
+from rlcore.runtime.parts import make_evaluator, schedule_settings
+from rlcore.runtime.producer_team import Patience, ProducerTeam
+from rlcore.runtime.schedule_service import Order
+from rlcore.runtime.shipment import PlanAtHand, Shipment
+from rlcore.runtime.site import Site
+from rlcore.runtime.starvation import FilterWatch
+from rlcore.runtime.timing import Timing
+from rlcore.runtime.trainer_ranks import Ranks
+from rlcore.runtime.workers import WorkerDiedError
+from rlcore.schedule import Status
+
+__all__ = ["WorkerCrew"]
+
+_CLOSE_SECONDS = 5.0
+_LAST_SECONDS = 5.0
+_INTERRUPTED_SECONDS = 20.0
+"""How long, at most, a batch is waited for after Ctrl-C."""
+
+
+class WorkerCrew(Crew):
+    """See ``Crew``. What must be loaded is loaded by all workers at the same time."""
+
+    loop_role = "driver"
+
+    def __init__(
+        self,
+        plan: Plan,
+        texts: Texts,
+        shipment: Shipment | PlanAtHand,
+        site: Site,
+        closing: ExitStack,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Start the workers, and wait until they are ready. ``closing``: whoever made the site has it end what is left."""
+        self._plan = plan
+        self._say = say
+        self._texts = texts
+        self.tokenizer, self.dropped = texts.tokenizer, texts.dropped
+        self.fingerprints = shipment.fingerprints
+        schedule = schedule_settings(plan, len(texts.training))
+        self.horizon, self.prompts = schedule.horizon, schedule.prompts
+        self._inbox = DriverInbox()
+        self._version = 0
+        self._order: Order | None = None
+        self._trained: Order | None = None
+        self._preloaded: set[int] = set()
+        self._groups: list[Any] = []
+        self._pending: Future[Order | None] | None = None
+        self._closed = self._stopped = False
+        self._site, self._schedule = site, site.schedule
+        self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
+        config = plan.config
+        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers)
+        patience = Patience(
+            restarts=config.schedule.producer_restarts,
+            engine_seconds=config.schedule.producer_deadline,
+            load_seconds=config.schedule.producer_load_deadline,
+            weights_seconds=config.weights.deadline,
+        )
+        self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
+        self._team.on_loss = self._ranks.producer_left
+        closing.callback(self._close)
+        self._evaluations = Evaluations(make_evaluator(plan, texts), self._team, self._inbox)
+        self._gathered = Gathered(self._inbox, site, self._team, self._ranks)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Have everybody load, and give the producers the address of the weights."""
+        loading = self._ranks.prepare(self.prompts, self._plan.config.run.master_port)
+        self._inbox.wait([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
+        engines = self._team.prepare()
+        address = self._inbox.wait(loading, self._ranks.failed)[0]
+        for note in self._inbox.wait(engines, self._team.failed)[0]:  # all have the same engine
+            self._say(note)
+        self._inbox.wait(self._team.connect(address), self._team.failed)
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def begin(self, folder: Path, interrupt: Interrupt) -> None:
+        interrupt.wakes.append(lambda: self._inbox.post(self._interrupt))
+        self._listen_for_notes()
+        profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
+        # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
+        self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
+        self._ranks.start(self._texts.probe_ids(), None if alone else profiles)
+        self._team.wait_until_serving(0, None if alone else self._plan.config.weights.deadline)
+
+    def next_batch(self) -> bool:
+        if self._stopped:
+            raise RunError("the producer was stopped while a batch was awaited")
+        while True:
+            self._order = self._next_order()
+            if self._order is None:
+                return False
+            if self._fetch(self._order):
+                return True
+
+    def _next_order(self) -> Order | None:
+        pending, self._pending = self._pending or self._schedule.call("next_batch"), None
+        order: Order | None = self._answer(pending)
+        return order
+
+    def _interrupt(self) -> None:
+        """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
+        self._schedule.call("interrupt", self._site.one_host)
+        if self._site.one_host and not self._site.one_process:
+            self._inbox.after(_INTERRUPTED_SECONDS, self._end_the_wait)
+
+    def _end_the_wait(self) -> None:
+        self._schedule.call("interrupt")
+
+    def _answer(self, call: Future[Any]) -> Any:
+        """Of the coordinator."""
+        return self._inbox.wait([call], lambda _, error: self._schedule_failed(error))[0]
+
+    def _fetch(self, order: Order) -> bool:
+        """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
+        wanted = {
+            store: tuple(lease_id for lease_id in lease_ids if lease_id not in self._preloaded) for store, lease_ids in order.stores.items()
+        }
+        absent = self._read({store: lease_ids for store, lease_ids in wanted.items() if lease_ids})
+        if not absent:
+            return True
+        self._say(f"warning: {len(absent)} groups were lost with the store of their node; their prompts are generated again")
+        self._answer(self._schedule.call("groups_lost", absent))
+        return False
+
+    def _read(self, wanted: Mapping[str, Sequence[int]]) -> list[int]:
+        """Read these groups, for the ranks; return the leases whose groups no store has: all of a store that died."""
+        stores = self._site.stores()
+        self._groups = []
+        absent: dict[str, Sequence[int]] = {store: lease_ids for store, lease_ids in wanted.items() if store not in stores}
+
+        def arrived(store: str, value: Any, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, WorkerDiedError):
+                raise error
+            absent[store], groups = (wanted[store], None) if error is not None else value
+            self._groups.append(groups)
+
+        for store in wanted.keys() - absent.keys():
+            self._inbox.watch(stores[store].call("read", wanted[store]), partial(arrived, store))
+        self._inbox.until(lambda: len(absent) == len(wanted))
+        return [lease_id for lease_ids in absent.values() for lease_id in lease_ids]
+
+    def train(self, *, log_rollouts: bool) -> Update:
+        order = self._order
+        assert order is not None, "next_batch comes first"
+        if self._plan.config.run.placement == "colocated":
+            self._inbox.survivors([producer.call("sleep") for producer in self._team.workers])
+        if not self._site.in_turns:
+            self._while_they_train()
+        trained, *others = self._ranks.trained(self._ranks.train(order, log_rollouts, self._groups))
+        self._version = order.order.version + 1
+        self._order, self._groups, self._trained = None, [], order
+        if self._site.in_turns:
+            self._answer(self._schedule.call("updated", self._version))
+            self._forget()
+            self._gathered.finish()
+        else:
+            self._pending = self._schedule.call("next_batch", self._version)
+        self._gathered.trained([trained, *others])
+        for note in trained.notes:
+            self._say(f"warning: {note}")
+        return Update(
+            version=self._version,
+            figures={**trained.figures, **self._gathered.figures()},
+            rollouts=trained.rollouts,
+            times=self._gathered.times,
+        )
+
+    def _while_they_train(self) -> None:
+        """What could wait until there was a batch: new leases, what was trained before, and all that the driver wants to know."""
+        self._preloaded = set()
+        self._inbox.watch(self._schedule.call("training"), self._preload)
+        self._forget()
+        self._gathered.ask()
+
+    def _forget(self) -> None:
+        """Have the stores drop what was trained."""
+        if self._trained is not None:
+            for name, store in self._site.stores().items():
+                store.call("forget", self._trained.stores.get(name, ()))
+
+    def _preload(self, upcoming: Any, error: BaseException | None) -> None:
+        """Bring the groups of the next batch to the ranks while they train on this one."""
+        if error is not None:
+            return
+        stores, reads = self._site.stores(), list[Any]()
+        wanted = [(store, lease_ids) for store, lease_ids in upcoming.items() if lease_ids and store in stores]
+
+        def arrived(value: Any, error: BaseException | None) -> None:
+            if error is None:  # else they come with their batch
+                reads.append(value[1])
+                if len(reads) == len(wanted):
+                    self._ranks.preload(reads, self._are_preloaded)
+
+        for store, lease_ids in wanted:
+            self._inbox.watch(stores[store].call("read", lease_ids), arrived)
+
+    def _are_preloaded(self, leases: set[int]) -> None:
+        self._preloaded = leases
+
+    def evaluate(self, step: int) -> None:
+        self._evaluations.start(step)
+        if self._site.in_turns:
+            self._evaluations.finish()
+
+    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
+        return self._evaluations.take(wait=wait)
+
+    # --- what the run wants to know ----------------------------------------------------------------------------------
+
+    def take_scored(self) -> Sequence[Group]:
+        if not self._site.keep_scored:
+            return ()
+        scored = self._inbox.survivors([store.call("take_scored") for store in self._site.stores().values()])
+        return [group for of_store in scored for group in of_store]
+
+    def take_failures(self) -> list[dict[str, Any]]:
+        return self._gathered.take_failures()
+
+    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
+        known = self._gathered.take_reward_faults()
+        if last:
+            answers = _last([judge.call("take_faults") for judge in self._site.judges()], _LAST_SECONDS)
+            known += [fault for of_judge in answers for fault in of_judge]
+        return known
+
+    def remarks(self) -> list[str]:
+        restarts: Mapping[str, int] = self._answer(self._schedule.call("restarts"))
+        services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
+        return [*self._team.remarks(), *services]
+
+    def save(self, folder: Path) -> None:
+        self._ranks.save(folder)
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self._answer(self._schedule.call("state", self._version))
+        return state
+
+    def status(self) -> Status:
+        status: Status = self._answer(self._schedule.call("status"))
+        return status
+
+    def watch(self) -> FilterWatch:
+        watch: FilterWatch = self._answer(self._schedule.call("watch"))
+        return watch
+
+    def start_clock(self) -> None:
+        self._gathered.start()
+
+    def timing(self) -> Timing:
+        return self._gathered.stop()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._schedule.call("stop")
+        self._team.stop()
+        self._gathered.finish()
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    def _schedule_ended(self, value: Any, error: BaseException | None) -> None:
+        if error is not None and not self._closed:
+            raise self._schedule_failed(error)
+
+    def _schedule_failed(self, error: BaseException) -> BaseException:
+        if not isinstance(error, WorkerDiedError):
+            return error
+        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({error.details or error})")
+
+    def _listen_for_notes(self) -> None:
+        def told(notes: Any, error: BaseException | None) -> None:
+            if isinstance(error, RunError) and not isinstance(error, WorkerDiedError):
+                raise error
+            if error is None:  # else the coordinator died, which is said elsewhere
+                for note in notes:
+                    self._say(note)
+                self._listen_for_notes()
+
+        self._inbox.watch(self._schedule.call("next_notes"), told)
+
+    def _close(self) -> None:
+        """Producers and ranks end their engines; whatever does not within a few seconds is killed by the launcher."""
+        self._closed = True
+        if not self._site.one_process:
+            _last([*self._team.stop(), *self._ranks.close()], _CLOSE_SECONDS)
+
+
+def _last(calls: Iterable[Future[Any]], seconds: float) -> list[Any]:
+    """The last answers of those who live, as far as they come in time; raises nothing that was raised elsewhere."""
+    done = wait_for(calls, seconds).done
+    return [call.result() for call in done if not call.cancelled() and call.exception() is None]

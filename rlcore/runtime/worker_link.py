@@ -1,0 +1,265 @@
+"""The two ends of a worker's socket: calls and answers both ways, and what the worker's process does with the calls that reach it.
+
+A frame is the length of its head, the head (a pickled tuple of plain values), the pickled content, and the large arrays of the content,
+which are read into memory of their own and not copied. A Worker in the content stays where it is: the other side gets a RemoteWorker.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import socket
+import struct
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from itertools import count
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from rlcore.contracts.errors import RunError
+from rlcore.host.blame import reason
+from rlcore.runtime.environments import missing_package
+from rlcore.runtime.workers import Worker
+
+__all__ = ["CallRequest", "Link", "serve"]
+
+_HEAD = struct.Struct("!I")
+_APART = 1 << 16
+"""Bytes from which an array travels beside the pickle."""
+_ARRIVING = threading.local()
+
+
+class CallRequest(NamedTuple):
+    """A call that has arrived, for the worker ``key``. Whoever executes it unpickles its arguments: that may import what is heavy."""
+
+    number: int
+    key: int
+    method: str
+    beside: bool
+    arguments: Callable[[], Any]
+
+
+class Link:
+    """One end. ``name``: who is called here. ``take`` gets each call, in the order in which they were made, in the thread that listens.
+
+    What is sent waits in a queue if ``queued``, so that a peer that does not read stops nobody; else the caller waits.
+    """
+
+    def __init__(self, channel: socket.socket, name: str, take: Callable[[CallRequest], None], *, queued: bool) -> None:
+        self._channel, self._name, self._take = channel, name, take
+        self._lock, self._sending = threading.Lock(), threading.Lock()
+        self._numbers = count()
+        self._pending: dict[int, Future[Any]] = {}
+        self.handed: list[Worker] = []
+        """Workers of this side that the other one knows, by their place in this list."""
+        self._ended: Callable[[], BaseException] | None = None
+        self._outbox: SimpleQueue[list[Any]] | None = SimpleQueue() if queued else None
+        if self._outbox is not None:
+            threading.Thread(target=self._send_queued, name=f"{name} sends", daemon=True).start()
+
+    def call(self, key: int, method: str, arguments: tuple[Any, ...], *, beside: bool = False) -> Future[Any]:
+        """Call a method of the other side's worker ``key``. An array among the arguments must stay as it is until the answer is there."""
+        future: Future[Any] = Future()
+        future.set_running_or_notify_cancel()  # it cannot be cancelled, for the other side would not be told
+        content = self._packed(arguments)
+        with self._lock:
+            if self._ended is not None:
+                future.set_exception(self._ended())
+                return future
+            number = next(self._numbers)
+            self._pending[number] = future
+        self._put((number, key, method, beside), content)
+        return future
+
+    def answer(self, request: CallRequest, value: Any, error: BaseException | None) -> None:
+        """Send what came of a call."""
+        try:
+            content = self._packed((value, *portable(error, self._name)))
+        except Exception as unfit:
+            content = self._packed((None, RunError(f"{self._name} cannot send what {request.method}() returned: {reason(unfit)}"), ""))
+        self._put((request.number, None, "", False), content)
+
+    def listen(self) -> None:
+        """Read until the other side closes; calls go to ``take``, and answers to those who wait for them."""
+        with self._channel.makefile("rb") as stream:
+            while (frame := self._frame(stream)) is not None:
+                (number, key, method, beside), content = frame
+                if key is not None:
+                    self._take(CallRequest(number, key, method, beside, content))
+                    continue
+                try:
+                    value, error, trace = content()
+                except Exception as unfit:
+                    value, error, trace = None, RunError(f"the answer to a call of {self._name} cannot be read: {reason(unfit)}"), ""
+                with self._lock:
+                    future = self._pending.pop(number)
+                if error is None:
+                    future.set_result(value)
+                else:
+                    error.__cause__ = RunError(trace)
+                    future.set_exception(error)
+
+    def end(self, error: Callable[[], BaseException]) -> None:
+        """Calls without an answer raise ``error()``, and so do all later ones."""
+        with self._lock:
+            self._ended, pending, self._pending = error, self._pending, {}
+        if self._outbox is not None:
+            self._outbox.put([])
+        for future in pending.values():
+            future.set_exception(error())
+
+    def hand(self, worker: Worker) -> tuple[int, str]:
+        """The number by which the other side calls this worker, and its name."""
+        with self._lock:
+            if worker not in self.handed:
+                self.handed.append(worker)
+            return self.handed.index(worker), worker.name
+
+    def _packed(self, content: Any) -> list[Any]:
+        file, apart = io.BytesIO(), list[Any]()
+
+        def stays(buffer: pickle.PickleBuffer) -> bool:
+            if len(raw := buffer.raw()) >= _APART:
+                apart.append(raw)
+            return len(raw) < _APART
+
+        pickler = _LinkPickler(file, protocol=5, buffer_callback=stays)
+        pickler.link = self
+        pickler.dump(content)
+        return [file.getbuffer(), *apart]
+
+    def _put(self, meaning: tuple[int, int | None, str, bool], content: list[Any]) -> None:
+        head = pickle.dumps((meaning, [part.nbytes for part in content]))
+        frame = [b"".join((_HEAD.pack(len(head)), head, content[0])), *content[1:]]
+        if self._outbox is not None:
+            self._outbox.put(frame)
+        else:
+            self._send(frame)
+
+    def _send(self, frame: list[Any]) -> None:
+        with self._sending:
+            for part in frame:
+                self._channel.sendall(part)
+
+    def _send_queued(self) -> None:
+        assert self._outbox is not None
+        try:
+            while frame := self._outbox.get():
+                self._send(frame)
+        except OSError:  # it is gone, which whoever waits for its end tells
+            return
+
+    def _frame(self, stream: io.BufferedReader) -> tuple[Any, Callable[[], Any]] | None:
+        """What the next frame means, and how to unpickle its content; None if the peer has closed, or died in the middle of a frame."""
+        try:
+            if len(first := stream.read(_HEAD.size)) < _HEAD.size:
+                return None
+            meaning, sizes = pickle.loads(stream.read(_HEAD.unpack(first)[0]))
+            parts = [bytearray(size) for size in sizes]
+            whole = [stream.readinto(part) for part in parts] == sizes
+        except (OSError, EOFError, pickle.UnpicklingError):
+            return None
+        return (meaning, lambda: self._unpacked(parts)) if whole else None
+
+    def _unpacked(self, parts: list[bytearray]) -> Any:
+        _ARRIVING.link = self
+        return pickle.loads(parts[0], buffers=parts[1:])
+
+
+class _LinkPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Sends the number of a Worker in its place."""
+
+    link: Link
+
+    def reducer_override(self, obj: Any) -> Any:
+        """What pickle asks for every object that is not of a simple type."""
+        if isinstance(obj, RemoteWorker) and obj.link is self.link:
+            return _back, (obj.key,)
+        return (_remote, self.link.hand(obj)) if isinstance(obj, Worker) else super().reducer_override(obj)
+
+
+class RemoteWorker(Worker):
+    """A worker that lives on the other side of the link."""
+
+    def __init__(self, link: Link, key: int, name: str) -> None:
+        self.link, self.key, self.name = link, key, name
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        """Call it where it is."""
+        return self.link.call(self.key, method, arguments, beside=beside)
+
+    def kill(self) -> None:
+        """RunError: whoever started it ends it."""
+        raise RunError(f"{self.name} was started by the driver, which alone ends it")
+
+
+def _back(key: int) -> Worker:
+    link: Link = _ARRIVING.link
+    return link.handed[key]
+
+
+def _remote(key: int, name: str) -> Worker:
+    return RemoteWorker(_ARRIVING.link, key, name)
+
+
+def portable(error: BaseException | None, name: str) -> tuple[Exception | None, str]:
+    """An error as it travels, and its trace: RunError with its text if it is no Exception or does not survive pickling, else itself."""
+    if error is None:
+        return None, ""
+    trace = f"raised in {name}:\n{''.join(traceback.format_exception(error))}"
+    if (lacking := missing_package(error, name)) is not None:
+        return lacking, trace
+    with suppress(Exception):
+        if isinstance(error, Exception) and type(pickle.loads(cloudpickle.dumps(error))) is type(error):
+            return error, trace
+    return RunError(f"{name}: {reason(error)}"), trace
+
+
+def serve(descriptor: int, name: str, calls: int) -> None:
+    """Make the host that the first call describes, and execute the others, ``calls`` at a time, until the driver is gone. Never returns.
+
+    The main thread makes the host and is one of those that execute calls: some libraries want it.
+    """
+    queue: SimpleQueue[CallRequest] = SimpleQueue()
+    made: Future[Any] = Future()
+
+    def take(request: CallRequest) -> None:
+        if request.beside:
+            threading.Thread(target=execute, args=(request,), name=request.method, daemon=True).start()
+        else:
+            queue.put(request)
+
+    def execute(request: CallRequest) -> None:
+        try:
+            value, error = getattr(made.result(), request.method)(*request.arguments()), None
+        except BaseException as raised:  # whatever a plugin raises is the driver's to read
+            value, error = None, raised
+        link.answer(request, value, error)
+
+    def work() -> None:
+        while True:
+            execute(queue.get())
+
+    def listen() -> None:
+        link.listen()
+        os.killpg(0, signal.SIGKILL)  # the driver is gone, and so is what this process started
+
+    channel = socket.socket(fileno=descriptor)
+    channel.set_inheritable(False)
+    link = Link(channel, name, take, queued=False)
+    threading.Thread(target=listen, name="listens", daemon=True).start()
+    try:
+        host, *arguments = queue.get().arguments()
+        made.set_result(host(*arguments))
+    except BaseException as error:
+        made.set_exception(error)
+    for _ in range(calls - 1):
+        threading.Thread(target=work, daemon=True).start()
+    work()

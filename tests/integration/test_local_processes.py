@@ -1,0 +1,99 @@
+"""The local runtime with processes of their own: the same numbers, replacements for what dies, another environment, nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlcore.testing import RunOutcome, RunTester
+from tests.integration.ray.faults import BackgroundRun
+from tests.other_environment import other_environment
+
+
+def project(folder: Path, **sections: Any) -> tuple[RunTester, str]:
+    tester = RunTester(folder).with_fakes()
+    return tester, tester.fake_run(**sections)
+
+
+def weights_of(tester: RunTester, outcome: RunOutcome) -> bytes:
+    return (tester.folder / outcome.json["checkpoint"] / "model" / "fake_policy.npz").read_bytes()
+
+
+def metrics_of(tester: RunTester, outcome: RunOutcome) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (tester.folder / outcome.json["run"] / "metrics.jsonl").read_text().splitlines()]
+    measured = ("time/", "seconds", "reward/latency")
+    return [{name: value for name, value in row.items() if not name.startswith(measured)} for row in rows]
+
+
+def test_on_policy_processes_make_the_run_of_one_process(tmp_path: Path) -> None:
+    """However many producers there are, to the bit; several ranks too."""
+    tester, config = project(tmp_path, run={"num_episodes": 4, "max_steps": 6})
+    alone = tester.run("train", config, "--json").assert_ok()
+    several = tester.run("train", config, "--json", "--runtime", "local", "-i", "2", "-t", "2").assert_ok()
+    assert weights_of(tester, several) == weights_of(tester, alone)
+    two = tester.run("train", config, "--json", "--runtime", "local", "-i", "2").assert_ok()
+    assert metrics_of(tester, two) == metrics_of(tester, alone)
+    manifest = json.loads((tester.folder / two.json["run"] / "manifest.json").read_text())
+    names = {plugin["kind"]: plugin["name"] for plugin in manifest["plugins"]}
+    assert (names["runtime"], names["transfer"]) == ("local", "shared")
+
+
+def children(pid: int) -> dict[int, str]:
+    """Descendants of a process and what they were started with."""
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            status, command = (entry / "stat").read_text(), (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if int(status.rpartition(")")[2].split()[1]) == pid:
+            found[int(entry.name)] = command
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_producer_that_dies_or_stops_is_replaced_and_the_run_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    tester, config = project(
+        tmp_path,
+        run={"num_episodes": 40, "max_steps": 60},
+        schedule={"max_staleness": 1, "producer_deadline": 2.0},
+        weights={"deadline": 2.0},
+    )
+    with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
+        run.reach(3)
+        workers = {pid: said for pid, said in children(run.process.pid).items() if '"producer-0"' in said}
+        assert len(workers) == 1, children(run.process.pid)
+        os.kill(next(iter(workers)), number)
+        outcome = run.outcome()
+    assert outcome.exit_code == 0, outcome
+    assert outcome.summary["ledger"]["trained"] == 60 * 3
+    assert "warning: producer-0 was lost (" in str(outcome)
+    assert "producer-0.1 takes its place" in str(outcome)
+
+
+def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, run={"num_episodes": 4000, "max_steps": 6000}, schedule={"max_staleness": 1})
+    with BackgroundRun(tester, ("train", config), tmp_path) as run:
+        run.reach(2)
+        others = children(run.process.pid)
+        (rank,) = [pid for pid, said in others.items() if '"trainer rank 0"' in said]
+        os.kill(rank, signal.SIGKILL)
+        outcome = run.outcome()
+    assert outcome.exit_code == 1, outcome
+    assert "trainer rank 0 of 1 died, and the run cannot go on without it (killed by signal 9" in outcome.error
+    assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> None:
+    environment = other_environment(tmp_path / "env")
+    tester, config = project(tmp_path)
+    alone = tester.run("train", config, "--json").assert_ok()
+    apart = tester.run("train", config, "--json", "--inference-environment", str(environment)).assert_ok()
+    assert weights_of(tester, apart) == weights_of(tester, alone)
+    refused = tester.run("train", config, "--training-environment", str(tmp_path))
+    refused.assert_refused("--training-environment", "the folder has no bin/python; make one with python -m venv")

@@ -1,0 +1,175 @@
+"""A process in another virtual environment: third-party packages are its own, rlcore and the plugins are the driver's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import distribution, distributions
+from pathlib import Path
+
+import pytest
+import rlcore_plugin_grpo
+
+import rlcore
+from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.host.registry import Registry
+from rlcore.runtime.environments import interpreter, link_own_packages
+from rlcore.runtime.launcher import ProcessLauncher
+from rlcore.runtime.loading import fingerprints, load_data, read_texts
+from rlcore.runtime.producer_host import ProducerHost
+from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.workers import Seat
+from rlcore.testing import RunTester, make_plan
+from tests.integration.ray.small_cluster import short_folder
+from tests.other_environment import SITE, other_environment
+from tests.worker_hosts import Importer
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return other_environment(tmp_path_factory.mktemp("other") / "env", without=("sympy", "mpmath"))
+
+
+@pytest.fixture
+def launcher() -> Iterator[ProcessLauncher]:
+    made = ProcessLauncher()
+    yield made
+    made.close()
+
+
+def test_a_worker_in_an_environment_has_its_packages_and_the_driver_s_rlcore(launcher: ProcessLauncher, environment: Path) -> None:
+    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    found = worker.call("places", "rlcore", "rlcore_plugin_grpo", "numpy", "only_there", "sympy").result(60)
+    assert found["python"] == str(environment / "bin" / "python")
+    for name in ("only_there", "numpy"):
+        assert found[name].startswith(str(environment))
+    for name, module in (("rlcore", rlcore), ("rlcore_plugin_grpo", rlcore_plugin_grpo)):
+        assert Path(found[name]).resolve() == Path(str(module.__file__)).resolve()
+    assert found["sympy"] is None
+    facts = worker.call("facts", "VIRTUAL_ENV", "PATH").result(60)
+    assert str(SITE) not in facts["path"]
+    assert facts["VIRTUAL_ENV"] == str(environment)
+    assert facts["PATH"].startswith(f"{environment}/bin:")
+
+
+def test_the_plugins_that_it_finds_are_the_driver_s(launcher: ProcessLauncher, environment: Path) -> None:
+    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    there = {distribution: (version, problems) for distribution, version, problems in worker.call("plugins").result(60)}
+    here = {row.distribution: (row.version, row.problems) for row in Registry.discover().rows}
+    assert "rlcore-plugin-grpo" in here
+    assert there == here
+
+
+@pytest.mark.full
+def test_a_producer_in_an_environment_attests_its_plugins(
+    launcher: ProcessLauncher, environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    with tester.plugins:
+        plan = make_plan(tester.fake_run())
+        data = load_data(plan)
+        shipment = Shipment.of(plan, fingerprints(data, read_texts(plan, data).tokenizer))
+        good = launcher.start(ProducerHost, shipment, "producer-0", name="producer-0", seat=Seat(environment=environment))
+        last = replace(shipment.attestations[-1], version="0.9")
+        other = replace(shipment, attestations=(*shipment.attestations[:-1], last))
+        bad = launcher.start(ProducerHost, other, "producer-1", name="producer-1", seat=Seat(environment=environment))
+        assert good.call("prepare").result(60) == []
+        with pytest.raises(PluginError, match=r"^producer producer-1 refuses to start: .* version is '0.9' in the driver"):
+            bad.call("prepare").result(60)
+        worker = launcher.start(Importer, name="producer-2", seat=Seat(environment=environment))
+        assert str(SITE) not in worker.call("open_shipment", shipment).result(60)
+
+
+def test_a_package_that_the_environment_lacks_is_named_with_what_to_type(launcher: ProcessLauncher, environment: Path) -> None:
+    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    line = re.escape(f"{environment}/bin/python -m pip install sympy")
+    with pytest.raises(ConfigError, match=rf"^producer-0 runs in environment {environment}, which lacks module sympy; type {line} \("):
+        worker.call("load", "sympy").result(60)
+
+
+def test_the_links_are_gone_when_the_launcher_is_closed(launcher: ProcessLauncher, environment: Path) -> None:
+    worker = launcher.start(Importer, name="producer-0", seat=Seat(environment=environment))
+    folder = Path(worker.call("places", "rlcore").result(60)["rlcore"]).parents[1]
+    launcher.close()
+    assert not folder.exists()
+    assert Path(str(rlcore.__file__)).exists()
+
+
+def test_a_folder_without_a_python_is_refused_before_anything_starts(launcher: ProcessLauncher, tmp_path: Path) -> None:
+    said = rf"^environment {tmp_path} has no bin/python; make one: .*python\S* -m venv {tmp_path}$"
+    with pytest.raises(ConfigError, match=said):
+        launcher.start(Importer, name="producer-0", seat=Seat(environment=tmp_path))
+
+
+def fake_python(folder: Path, prints: str) -> Path:
+    """A folder whose bin/python prints this, whatever it is asked."""
+    (folder / "bin").mkdir()
+    python = folder / "bin" / "python"
+    python.write_text(f"#!/bin/sh\necho '{prints}'\n")
+    python.chmod(0o755)
+    return folder
+
+
+def test_another_minor_version_of_python_is_refused(tmp_path: Path) -> None:
+    here = ".".join(map(str, sys.version_info[:2]))
+    said = rf"^environment {tmp_path} has Python 3\.9 and the driver has {here}, .*make it anew: .* -m venv --clear {tmp_path}$"
+    with pytest.raises(ConfigError, match=said):
+        interpreter(fake_python(tmp_path, "[[3, 9], []]"), tmp_path)
+
+
+def test_an_environment_without_what_rlcore_imports_is_refused(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    said = r"/bare lacks cloudpickle and numpy and .*, which rlcore imports; type \S+/bare/bin/python -m pip install .*pydantic-core"
+    with pytest.raises(ConfigError, match=said):
+        interpreter(tmp_path / "bare", tmp_path)
+
+
+def test_a_python_that_does_not_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python cannot be run: .*; make the environment anew$"):
+        interpreter(fake_python(tmp_path, "nothing"), tmp_path)
+
+
+def test_what_the_run_brought_is_on_the_path_and_what_the_driver_s_environment_brought_is_not(
+    environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(SITE / "of_a_package")])
+    path = interpreter(environment, Path("/packages"))[1]["PYTHONPATH"].split(":")
+    assert path[:2] == ["/packages", str(tmp_path)]
+    assert not [entry for entry in path if entry.startswith(str(SITE))]
+
+
+def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path) -> None:
+    link_own_packages(tmp_path)
+    found = {distribution.name: distribution for distribution in distributions(path=[str(tmp_path)])}
+    assert {"rlcore", "rlcore-plugin-grpo", "rlcore-plugin-code"} <= set(found)
+    for name, there in found.items():
+        here = distribution(name)
+        assert (there.version, list(there.entry_points), there.requires) == (here.version, list(here.entry_points), here.requires)
+    assert (tmp_path / "rlcore_plugin_code" / "corpus").is_dir()
+
+
+@pytest.mark.full
+@pytest.mark.filterwarnings("default::ResourceWarning")
+def test_an_actor_of_ray_runs_in_an_environment(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    link_own_packages(tmp_path)
+    python, variables = interpreter(environment, tmp_path)
+    with short_folder() as folder:
+        ray.init("local", _temp_dir=str(folder), num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+        try:
+            actor = ray.remote(Importer).options(runtime_env={"py_executable": python, "env_vars": variables}).remote()
+            found = ray.get(actor.places.remote("rlcore", "only_there", "sympy"), timeout=120)
+            plugins = ray.get(actor.plugins.remote(), timeout=120)
+            path = ray.get(actor.facts.remote(), timeout=120)["path"]
+        finally:
+            ray.shutdown()
+    assert (found["python"], found["sympy"]) == (python, None)
+    assert found["only_there"].startswith(str(environment))
+    assert plugins == [(row.distribution, row.version, row.problems) for row in Registry.discover().rows]
+    assert str(SITE) not in path
