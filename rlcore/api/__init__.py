@@ -4,7 +4,7 @@ to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that 
               AlgorithmSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec,
               SandboxSpec, CommandSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
-algorithms    AdvantageEstimator, RewardBatch; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
+algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
 weights       Snapshot, Tensor, Probe
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         Objective,
         OptimizerSettings,
         Reward,
+        RewardDetail,
         RunInfo,
         Tokenizer,
         Tracker,
@@ -134,6 +135,7 @@ __all__ = [
     "Request",
     "Reward",
     "RewardBatch",
+    "RewardDetail",
     "RewardInput",
     "RewardSpec",
     "RlcoreError",

@@ -163,7 +163,8 @@ class RewardSpec(Spec):
     """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
     ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
     answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1). ``deadline``: seconds that it has for
-    one response where the user sets none. ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
+    one response where the user sets none. ``reads_tokens``: its ``RewardInput`` comes with the ids of the sampled tokens.
+    ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
     runs it on; imported by that command only."""
 
     requires: tuple[str, ...] = ()
@@ -172,6 +173,7 @@ class RewardSpec(Spec):
     stop: tuple[str, ...] = ()
     full_value_option: str = ""
     deadline: float = 10.0
+    reads_tokens: bool = False
     audit: str = ""
 
     def __post_init__(self) -> None:

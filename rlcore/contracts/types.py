@@ -226,6 +226,11 @@ class Rollout:
         return int(sum(int(segment.policy_mask.sum()) for segment in self.segments))
 
     @property
+    def token_ids(self) -> np.ndarray:
+        """int32[T]: the tokens that the policy sampled."""
+        return np.concatenate([segment.token_ids[segment.policy_mask] for segment in self.segments])
+
+    @property
     def version(self) -> int | None:
         """The smallest policy version of its tokens; None where it has no token."""
         versions = [int(segment.versions.min()) for segment in self.segments if len(segment.versions)]
@@ -234,12 +239,14 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardInput:
-    """What a reward sees of one rollout: the prompt's messages, the columns it declared, the text, how it ended."""
+    """What a reward sees of one rollout: the prompt's messages, the columns it declared, the text, how it ended. ``token_ids`` int32[T],
+    the tokens that the policy sampled: only if its spec says ``reads_tokens``."""
 
     messages: tuple[Message, ...]
     columns: Mapping[str, Any]
     text: str
     finish: Finish = Finish.STOP
+    token_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +255,8 @@ class Score:
 
     ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
     are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
-    baselines and group accuracy. ``in_loss``: its tokens train.
+    baselines and group accuracy. ``in_loss``: its tokens train. ``token_rewards``: one number for each of ``RewardInput.token_ids``, which
+    an estimator that needs them finds beside the value; None: none.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -263,6 +271,7 @@ class Score:
     parsed: str | None = None
     in_statistics: bool = True
     in_loss: bool = True
+    token_rewards: tuple[float, ...] | None = None
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

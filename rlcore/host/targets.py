@@ -37,7 +37,7 @@ BASES: Mapping[PluginKind, type] = {
 """What the target of each kind makes; a recipe has no target."""
 
 DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
-    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy"),
+    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens"),
     PluginKind.INFERENCE: ("capabilities",),
     PluginKind.TRAINING: ("capabilities",),
     PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),

@@ -7,14 +7,15 @@ arrival); rollouts follow by index. Greedy rollouts are baselines: they lend the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 
 import numpy as np
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
 from rlcore.learning.aggregation import Variation, count, token_weights
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
@@ -41,12 +42,13 @@ def assemble_rewards(
     kl: np.ndarray | None = None,
     kl_coeff: float = 0.0,
     with_greedy: bool = False,
+    needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
     """What an estimator sees of the groups.
 
     ``masked``: places in ``groups`` of those that the group filter took out (statistics yes, loss no). ``kl`` float64[N] and its
-    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward.
-    Raises RunError where a score is not finite.
+    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward; ``needs``:
+    what else it declares. Raises RunError if a score is not finite, or has another number of token rewards than the rollout has tokens.
     """
     flat = _flatten(groups, settings, masked)
     rewards = np.array([_value(rollout, score) for rollout, score in zip(flat.rollouts, flat.scores, strict=True)], np.float64)
@@ -62,6 +64,9 @@ def assemble_rewards(
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
         greedy=_read_only(_greedy(groups, settings)) if with_greedy else None,
+        prompt_ids=tuple(group.prompt_id for group in groups) if RewardDetail.PROMPT_IDS in needs else None,
+        parts=_parts(flat.scores) if RewardDetail.PARTS in needs else None,
+        **{name: _read_only(array) for need, of in _ARRAYS.items() if need in needs for name, array in of(flat).items()},
     )
 
 
@@ -104,7 +109,12 @@ def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) 
 
     Raises RunError, naming the estimator, if the result has another shape than ``estimator.per`` says, or is not finite in float32.
     """
-    values = np.asarray(estimator.estimate(batch), np.float64)
+    try:
+        values = np.asarray(estimator.estimate(batch), np.float64)
+    except (TypeError, AttributeError) as error:
+        if not (hint := undeclared(error, "an estimator", RewardDetail)):
+            raise
+        raise RunError(f"estimator {name!r} failed: {type(error).__name__}: {error}{hint}") from error
     shapes = {"rollout": (len(batch.rewards),), "token": (int(batch.offsets[-1]),)}
     if values.shape != shapes.get(estimator.per):
         raise RunError(
@@ -150,11 +160,11 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
     return replace(batch, extras=extras)
 
 
-def undeclared(error: BaseException) -> str:
-    """The end of the sentence about a loss's own error where it met a None: "" for any other error."""
+def undeclared(error: BaseException, who: str = "a loss", known: type[StrEnum] = Need) -> str:
+    """The end of the sentence about a plugin's own error if it met a None: "" for any other error."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
         return ""
-    return f"; what is None in a batch was not asked for: a loss declares what it reads in `needs` ({', '.join(Need)})"
+    return f"; what is None in a batch was not asked for: {who} declares what it reads in `needs` ({', '.join(known)})"
 
 
 def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:
@@ -237,6 +247,39 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
                     cut = np.array([rollout.finish == Finish.LENGTH])
                     values[number] += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
     return values
+
+
+def _parts(scores: Sequence[Score]) -> Mapping[str, np.ndarray]:
+    """float64[R] by name of the part, NaN where a score has none of that name."""
+    names = dict.fromkeys(name for score in scores for name in score.parts)
+    return {name: _read_only(np.array([score.parts.get(name, np.nan) for score in scores], np.float64)) for name in names}
+
+
+def _token_rewards(flat: _Flat) -> dict[str, np.ndarray]:
+    values = np.zeros(int(flat.offsets[-1]))
+    for row, (rollout, score) in enumerate(zip(flat.rollouts, flat.scores, strict=True)):
+        if score.token_rewards is None:
+            continue
+        if len(score.token_rewards) != flat.lengths[row]:
+            raise RunError(
+                f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} has {len(score.token_rewards)} token rewards, and "
+                f"the policy sampled {flat.lengths[row]} tokens; a reward must give one for each of RewardInput.token_ids"
+            )
+        values[flat.offsets[row] : flat.offsets[row + 1]] = score.token_rewards
+    return {"token_rewards": values}
+
+
+def _turns(flat: _Flat) -> dict[str, np.ndarray]:
+    lengths = [int(segment.policy_mask.sum()) for rollout in flat.rollouts for segment in rollout.segments]
+    offsets = np.cumsum([0, *(len(rollout.segments) for rollout in flat.rollouts)])
+    return {"turn_lengths": np.array(lengths, np.int64), "turn_offsets": offsets.astype(np.int64)}
+
+
+_ARRAYS: Mapping[RewardDetail, Callable[[_Flat], dict[str, np.ndarray]]] = {
+    RewardDetail.TOKEN_REWARDS: _token_rewards,
+    RewardDetail.TURNS: _turns,
+    RewardDetail.ROLLOUT_LOGPROBS: lambda flat: {"rollout_logprobs": _rollout_logprobs(flat.rollouts).astype(np.float64)},
+}
 
 
 def _counts(rollout: Rollout, score: Score) -> bool:

@@ -82,12 +82,15 @@ class Judge(RewardBooks[GroupCase]):
         )
         tasks = []
         for r in group.rewards:
-            columns, items = self.declared_columns(r, prompt.columns), {}
+            columns, items, reads_tokens = self.declared_columns(r, prompt.columns), {}, self.entries[r].spec.reads_tokens
             for place, rollout in enumerate(rollouts):
                 if rollout.finish is Finish.ABORTED:
                     group.scores[r, place] = _ABORTED
                 else:
-                    items[place] = RewardInput(messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish)
+                    ids = rollout.token_ids if reads_tokens else None
+                    items[place] = RewardInput(
+                        messages=prompt.messages, columns=columns, text=rollout.text, finish=rollout.finish, token_ids=ids
+                    )
             tasks += self.score_tasks(group, r, items)
         with self._lock:
             if key in self._groups or any(key == finished for finished, _ in self._finished):

@@ -29,6 +29,7 @@ def checked(verdict: Any) -> Score:
         raise ValueError(f"accuracy is {accuracy}; it must be between 0 and 1")
     if not isinstance(verdict.parts, Mapping):
         raise TypeError(f"parts is a {type(verdict.parts).__name__}; it must be a mapping of names to numbers")
+    tokens = verdict.token_rewards
     return Score(
         value=_finite("value", verdict.value),
         accuracy=accuracy,
@@ -39,6 +40,7 @@ def checked(verdict: Any) -> Score:
         parsed=None if verdict.parsed is None else str(verdict.parsed)[:_REASON_LENGTH],
         in_statistics=bool(verdict.in_statistics) and outcome.judged,
         in_loss=bool(verdict.in_loss) and outcome.judged,
+        token_rewards=None if tokens is None else tuple(_finite("a token reward", value) for value in tokens),
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,9 @@ __all__ = ["Algorithm", "Consumer"]
 
 _COUNTS = ("skipped_rollouts",)
 """Metrics that add up over the optimizer steps of an update; all others are means."""
+
+_ESTIMATOR = "estimator.npz"
+"""The estimator's state in the folder of the trainer's, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +69,16 @@ class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
     def __init__(
-        self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, seal: Callable[..., Snapshot] = Snapshot.of
+        self,
+        backend: TrainingBackend,
+        algorithm: Algorithm,
+        account: TimeAccount,
+        seal: Callable[..., Snapshot] = Snapshot.of,
+        rank: int = 0,
     ) -> None:
         """``seal``: ``Snapshot.of``, or ``Snapshot.sealed_late`` where a publisher takes the checksums in the background."""
         self._seal = seal
+        self._rank = rank
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -113,6 +123,20 @@ class Consumer:
             (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
             with self._blaming(f"saving into {folder / name}"):
                 write(folder / name)
+        with self._blaming_estimator("giving its state"):
+            state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
+            if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
+                raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
+        if state and self._rank == 0:  # it has seen the same batches on every rank
+            np.savez(folder / "trainer" / _ESTIMATOR, **state)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup."""
+        with self._blaming(f"loading {folder / 'trainer'}"):
+            self._backend.load(folder / "trainer")
+        if (folder / "trainer" / _ESTIMATOR).exists():
+            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._blaming_estimator("restoring its state"):
+                self._algorithm.estimator.restore(dict(state))
 
     def _probed(self, version: int, probe_ids: np.ndarray) -> np.ndarray:
         logprobs = self._backend.probe(probe_ids)
@@ -162,9 +186,13 @@ class Consumer:
             kl=kl,
             kl_coeff=algorithm.kl_in_reward,
             with_greedy=algorithm.estimator.needs_greedy,
+            needs=algorithm.estimator.needs,
         )
-        with blaming(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
+        with self._blaming_estimator("estimating advantages"):
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
+
+    def _blaming_estimator(self, doing: str) -> AbstractContextManager[None]:
+        return blaming(f"estimator {self._algorithm.estimator_name!r}", doing)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")

@@ -78,7 +78,7 @@ def make_consumer(
     closing.callback(close_part, backend, f"backend {training.name}")
     with loading(what):
         backend.setup(context)
-    return Consumer(backend, algorithm, account, seal)
+    return Consumer(backend, algorithm, account, seal, rank)
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

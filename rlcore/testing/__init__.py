@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.testing.algorithms import FakeEstimator, FakeLoss
+    from rlcore.testing.algorithms import FakeBaseline, FakeCredit, FakeEstimator, FakeLoss
     from rlcore.testing.command_check import check_command
     from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.fake_rows import FakeRows, FakeTransfer
     from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
     from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
-    from rlcore.testing.judging import FakeReward
+    from rlcore.testing.judging import FakeReward, FakeTokenReward
     from rlcore.testing.lengths import LengthKind, Lengths
     from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.plugin_folder import PluginFolder
@@ -42,6 +42,8 @@ __all__ = [
     "AdvantageSuite",
     "ChatTokenizer",
     "DataSourceSuite",
+    "FakeBaseline",
+    "FakeCredit",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
@@ -52,6 +54,7 @@ __all__ = [
     "FakeRows",
     "FakeSandbox",
     "FakeSandboxOptions",
+    "FakeTokenReward",
     "FakeTokenizer",
     "FakeTracker",
     "FakeTrackerOptions",
@@ -94,6 +97,8 @@ _HOME = {
     "AdvantageSuite": "suites.advantage",
     "ChatTokenizer": "real",
     "DataSourceSuite": "suites.data",
+    "FakeBaseline": "algorithms",
+    "FakeCredit": "algorithms",
     "FakeEstimator": "algorithms",
     "FakeInference": "fake_inference",
     "FakeInferenceOptions": "fake_inference",
@@ -104,6 +109,7 @@ _HOME = {
     "FakeRows": "fake_rows",
     "FakeSandbox": "fake_sandbox",
     "FakeSandboxOptions": "fake_sandbox",
+    "FakeTokenReward": "judging",
     "FakeTokenizer": "tokens",
     "FakeTracker": "tracking",
     "FakeTrackerOptions": "tracking",

@@ -32,7 +32,7 @@ PIPELINE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "pipeline"
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """One reward."""
+    """One reward, and one that judges tokens too."""
     return [
         RewardSpec(
             name="fake",
@@ -40,7 +40,15 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             config="rlcore.testing.judging:FakeRewardOptions",
             summary="Right where the text equals gt_answer; a text that starts with ! is a script.",
             requires=("gt_answer",),
-        )
+        ),
+        RewardSpec(
+            name="fake_tokens",
+            target="rlcore.testing.judging:FakeTokenReward",
+            config="rlcore.testing.judging:FakeRewardOptions",
+            summary="As fake, and a reward for each token: 1 if its id is even.",
+            requires=("gt_answer",),
+            reads_tokens=True,
+        ),
     ]
 
 
@@ -103,8 +111,22 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
-    """One estimator."""
-    return [AdvantageSpec(name="fake", target="rlcore.testing.algorithms:FakeEstimator", summary="Reward minus the group's mean.")]
+    """The plainest estimator, one that keeps a state, and one that reads all there is."""
+    return [
+        AdvantageSpec(name="fake", target="rlcore.testing.algorithms:FakeEstimator", summary="Reward minus the group's mean."),
+        AdvantageSpec(
+            name="fake_baseline",
+            target="rlcore.testing.algorithms:FakeBaseline",
+            summary="Reward minus a running mean of its prompt.",
+            group_baseline=False,
+        ),
+        AdvantageSpec(
+            name="fake_credit",
+            target="rlcore.testing.algorithms:FakeCredit",
+            summary="Token rewards within a turn, reward parts and the sampler's surprise.",
+            per="token",
+        ),
+    ]
 
 
 @hookimpl

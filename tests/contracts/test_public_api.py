@@ -15,7 +15,7 @@ FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase CommandSpec Completion ConfigError DataError
 DataSourceSpec Finish Group InFlight InferenceBackend InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind
 Lease Loss LossBatch LossSpec Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request
-Reward RewardBatch RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Score
+Reward RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Score
 Segment Snapshot Tensor Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext
 UsageError WeightTransferSpec WeightsError Which hookimpl
 """

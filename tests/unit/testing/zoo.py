@@ -65,8 +65,10 @@ from zoo_methods import (
     DrawsByPlace,
     DrawsRarelyByPlace,
     DropsTokens,
+    ForgetsToSave,
     GroupOutOfOrder,
     KeysByGroupNumber,
+    NeedsByName,
     NeedsOldInSilence,
     NeedsReferenceInSilence,
     NeedsSortedGroups,
@@ -84,7 +86,9 @@ from zoo_methods import (
     ReplacesExtras,
     RoundsOff,
     RunningBaseline,
+    SavesObjects,
     ScalesInPlace,
+    SharesItsState,
     SinglePrecision,
     SumsUp,
     TakesEverySecond,
@@ -97,9 +101,9 @@ from zoo_methods import (
     WritesAroundTheFlag,
 )
 
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.interfaces import AdvantageEstimator, Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
+from rlcore.testing import FakeInference, FakeLoss, FakeTraining
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def _reward(bug: type[Reward], rule: str) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeRewardSuite,), {"make": lambda self: bug()}), rule)
 
 
-def _estimator(bug: type[FakeEstimator], rule: str, says: str = "") -> Specimen:
+def _estimator(bug: type[AdvantageEstimator], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEstimatorSuite,), {"make": lambda self: bug()}), rule, says)
 
 
@@ -152,6 +156,10 @@ ZOO = [
     _estimator(NeedsSortedGroups, "test_follows_a_permutation"),
     _estimator(WeighsByGroupNumber, "test_groups_may_be_renumbered"),
     _estimator(RunningBaseline, "test_deterministic"),
+    _estimator(ForgetsToSave, "test_state_is_saved_and_restored", "goes on differently"),
+    _estimator(SavesObjects, "test_state_is_saved_and_restored", "cannot be saved"),
+    _estimator(SharesItsState, "test_deterministic", "two estimates of one batch differ"),
+    _estimator(NeedsByName, "test_needs_are_known", "needs holds"),
     _estimator(SinglePrecision, "test_shape_and_type"),
     _estimator(PerTokenWithoutAWord, "test_shape_and_type", 'per = "rollout" says'),
     _estimator(UpsideDown, "test_better_reward_is_not_worse"),

@@ -6,6 +6,7 @@ import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ import torch
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.interfaces import Need
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.testing import FakeEstimator, FakeLoss, FakeReward
+from rlcore.testing import FakeBaseline, FakeEstimator, FakeLoss, FakeReward
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
 
@@ -118,6 +119,35 @@ class NeedsSortedGroups(FakeEstimator):
 class WeighsByGroupNumber(FakeEstimator):
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         return super().estimate(batch) / (1.0 + batch.group)
+
+
+class ForgetsToSave(FakeBaseline):
+    """Its state is one number, and what it goes on from is two."""
+
+    steps = 0
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        self.steps += 1
+        return super().estimate(batch) * (1.0 + 0.1 * self.steps)
+
+
+class SavesObjects(FakeBaseline):
+    def state(self) -> Mapping[str, Any]:
+        return {"means": np.array([self._means], object)}
+
+
+class SharesItsState(FakeBaseline):
+    """Every instance goes on from what the others saw."""
+
+    def __init__(self) -> None:
+        self._means = _SHARED
+
+
+_SHARED: dict[str, float] = {}
+
+
+class NeedsByName(FakeEstimator):
+    needs = frozenset({"part"})  # type: ignore[arg-type]
 
 
 class RunningBaseline(FakeEstimator):
