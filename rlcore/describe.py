@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from rlcore.config.chosen import AROUND_THE_LOSS
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.settings import core_settings, type_name
 from rlcore.contracts.specs import AlgorithmSpec, PluginKind, Spec
@@ -26,6 +27,9 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.TRAINING: ("training", "name"),
     PluginKind.ESTIMATOR: ("algorithm", "estimator"),
     PluginKind.LOSS: ("algorithm", "loss"),
+    PluginKind.AGGREGATION: ("algorithm", "loss_variation"),
+    PluginKind.KL: ("algorithm", "kl_kind"),
+    PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -36,6 +40,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
 _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.REWARD: "rewards.options",
     PluginKind.TRACKER: "log.options.{name}",
+    **{kind: f"{path}_options" for path, kind in AROUND_THE_LOSS.items()},
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",
     PluginKind.COMMAND: "options",
     PluginKind.DATA: "data.dataset.options",

@@ -1,10 +1,11 @@
 """The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch.
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
-              AlgorithmSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec,
-              SandboxSpec, CommandSpec
+              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
+              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
-algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
+algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
+              Aggregation, KlEstimator, Correction (around a loss)
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
 trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
 weights       Snapshot, Tensor, Probe
@@ -26,6 +27,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
     from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
     from rlcore.contracts.errors import (
         ConfigError,
@@ -60,12 +62,15 @@ if TYPE_CHECKING:
     from rlcore.contracts.snapshots import Probe, Snapshot, Tensor
     from rlcore.contracts.specs import (
         AdvantageSpec,
+        AggregationSpec,
         AlgorithmSpec,
         CommandSpec,
+        CorrectionSpec,
         DataSourceSpec,
         InferenceBackendSpec,
         InferenceCapabilities,
         InFlight,
+        KlSpec,
         LossSpec,
         PluginKind,
         RewardSpec,
@@ -101,12 +106,16 @@ __all__ = [
     "API_VERSION",
     "AdvantageEstimator",
     "AdvantageSpec",
+    "Aggregation",
+    "AggregationSpec",
     "AlgorithmSpec",
     "AsyncReward",
     "AuditCase",
     "CommandSpec",
     "Completion",
     "ConfigError",
+    "Correction",
+    "CorrectionSpec",
     "DataError",
     "DataSourceSpec",
     "Finish",
@@ -118,6 +127,8 @@ __all__ = [
     "InferenceContext",
     "InfrastructureError",
     "Kind",
+    "KlEstimator",
+    "KlSpec",
     "Lease",
     "Loss",
     "LossBatch",
@@ -165,7 +176,7 @@ __all__ = [
     "hookimpl",
 ]
 
-_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces")
+_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces", "around_loss")
 """The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
 
 

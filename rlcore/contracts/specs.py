@@ -15,12 +15,15 @@ __all__ = [
     "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
+    "AggregationSpec",
     "AlgorithmSpec",
     "CommandSpec",
+    "CorrectionSpec",
     "DataSourceSpec",
     "InFlight",
     "InferenceBackendSpec",
     "InferenceCapabilities",
+    "KlSpec",
     "LossSpec",
     "PluginKind",
     "RewardSpec",
@@ -54,6 +57,9 @@ class PluginKind(StrEnum):
     TRAINING = "training"
     ESTIMATOR = "estimator"
     LOSS = "loss"
+    AGGREGATION = "aggregation"
+    KL = "kl"
+    CORRECTION = "correction"
     ALGORITHM = "algo"
     TRACKER = "tracker"
     RUNTIME = "runtime"
@@ -133,8 +139,9 @@ class Spec:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
-            if name == "auto":
-                raise ValueError(f"{type(self).__name__} name 'auto' is taken: it means what the recipe or the core chooses")
+            if name in ("auto", "none"):
+                meaning = "what the recipe or the core chooses" if name == "auto" else "nothing of the kind"
+                raise ValueError(f"{type(self).__name__} name {name!r} is taken: it means {meaning}")
         if len(self.summary.splitlines()) > 1:
             raise ValueError(f"{type(self).__name__} {self.name!r}: summary has a line break, it must be one line")
         for label in ("target", "config", "audit", "tokenizer"):
@@ -225,6 +232,38 @@ class LossSpec(Spec):
     on_policy: bool = False
     sequence_ratio: bool = False
     one_advantage: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationSpec(Spec):
+    """A way from losses per token to one number: the value of ``algorithm.loss_variation``. Its options stand in
+    ``[algorithm.loss_variation_options]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlSpec(Spec):
+    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``. Its options stand in
+    ``[algorithm.kl_kind_options]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionSpec(Spec):
+    """A weight for data of another policy: the value of ``algorithm.mismatch_correction``. Its options stand in
+    ``[algorithm.mismatch_correction_options]``.
+
+    ``per``: whether each token has a weight of its own, or a whole rollout has one. ``usual_range``: (low, high) that
+    ``mismatch_range = "auto"`` means, with 1 in it; () if it has no bounds. ``masks``: it drops what lies outside, so it needs bounds.
+    """
+
+    per: Per = "token"
+    usual_range: tuple[float, ...] = ()
+    masks: bool = False
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        bounds = self.usual_range
+        if (bounds or self.masks) and not (len(bounds) == 2 and bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]):
+            raise ValueError(f"CorrectionSpec {self.name!r}: usual_range is {bounds}, it must be (low, high) with 1 between them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,6 +393,9 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.TRAINING: (TrainingBackendSpec, "training backend", "training_backends"),
     PluginKind.ESTIMATOR: (AdvantageSpec, "advantage estimator", "advantage_estimators"),
     PluginKind.LOSS: (LossSpec, "loss", "losses"),
+    PluginKind.AGGREGATION: (AggregationSpec, "aggregation", "aggregations"),
+    PluginKind.KL: (KlSpec, "KL estimator", "kl_estimators"),
+    PluginKind.CORRECTION: (CorrectionSpec, "mismatch correction", "corrections"),
     PluginKind.ALGORITHM: (AlgorithmSpec, "algorithm", "algorithms"),
     PluginKind.TRACKER: (TrackerSpec, "tracker", "trackers"),
     PluginKind.RUNTIME: (RuntimeSpec, "runtime", "runtimes"),

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, Command, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
@@ -27,6 +28,9 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.TRAINING: TrainingBackend,
     PluginKind.ESTIMATOR: AdvantageEstimator,
     PluginKind.LOSS: Loss,
+    PluginKind.AGGREGATION: Aggregation,
+    PluginKind.KL: KlEstimator,
+    PluginKind.CORRECTION: Correction,
     PluginKind.TRACKER: Tracker,
     PluginKind.RUNTIME: Crew,
     PluginKind.TRANSFER: WeightTransfer,
@@ -41,6 +45,7 @@ DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.INFERENCE: ("capabilities",),
     PluginKind.TRAINING: ("capabilities",),
     PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
+    PluginKind.CORRECTION: ("per", "usual_range", "masks"),
     PluginKind.RUNTIME: ("reach", "settings"),
 }
 """Attributes of a class that its spec repeats, so that a run is checked without importing the class."""

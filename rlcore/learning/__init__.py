@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcore.learning.advantages import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
-    from rlcore.learning.aggregation import Variation, count, token_weights
+    from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel, count, token_weights
     from rlcore.learning.assemble import (
         BatchSettings,
         assemble_batch,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         split,
     )
     from rlcore.learning.collation import MicroBatch, collate
-    from rlcore.learning.correction import Correction, Mismatch
-    from rlcore.learning.kl import Kl, bounded_exp, kl_estimate, kl_penalty
+    from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
+    from rlcore.learning.kl import K1, K2, K3, AbsoluteKl, bounded_exp
     from rlcore.learning.losses import ClippedOptions, ClippedSurrogate, policy_ratio
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
@@ -31,18 +31,26 @@ if TYPE_CHECKING:
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 _HOME = {
+    "AbsoluteKl": "kl",
     "BatchSettings": "assemble",
     "ClippedOptions": "losses",
     "ClippedSurrogate": "losses",
-    "Correction": "correction",
+    "ConstantLength": "aggregation",
+    "Decoupled": "correction",
     "GroupMean": "advantages",
     "GroupNorm": "advantages",
-    "Kl": "kl",
+    "K1": "kl",
+    "K2": "kl",
+    "K3": "kl",
+    "Masked": "correction",
     "MicroBatch": "collation",
-    "Mismatch": "correction",
     "PolicyObjective": "objective",
+    "SampleLevel": "aggregation",
+    "SequenceMasked": "correction",
+    "SequenceTruncated": "correction",
     "SoftOverlong": "shaping",
-    "Variation": "aggregation",
+    "TokenLevel": "aggregation",
+    "Truncated": "correction",
     "assemble_batch": "assemble",
     "assemble_rewards": "assemble",
     "bounded_exp": "kl",
@@ -52,8 +60,6 @@ _HOME = {
     "group_size": "advantages",
     "group_std": "advantages",
     "group_sum": "advantages",
-    "kl_estimate": "kl",
-    "kl_penalty": "kl",
     "learning_rate": "lr_schedule",
     "plan_micro_batches": "micro_batches",
     "policy_ratio": "losses",
@@ -65,18 +71,26 @@ _HOME = {
 }
 
 __all__ = [
+    "K1",
+    "K2",
+    "K3",
+    "AbsoluteKl",
     "BatchSettings",
     "ClippedOptions",
     "ClippedSurrogate",
-    "Correction",
+    "ConstantLength",
+    "Decoupled",
     "GroupMean",
     "GroupNorm",
-    "Kl",
+    "Masked",
     "MicroBatch",
-    "Mismatch",
     "PolicyObjective",
+    "SampleLevel",
+    "SequenceMasked",
+    "SequenceTruncated",
     "SoftOverlong",
-    "Variation",
+    "TokenLevel",
+    "Truncated",
     "assemble_batch",
     "assemble_rewards",
     "bounded_exp",
@@ -86,8 +100,6 @@ __all__ = [
     "group_size",
     "group_std",
     "group_sum",
-    "kl_estimate",
-    "kl_penalty",
     "learning_rate",
     "plan_micro_batches",
     "policy_ratio",

@@ -13,11 +13,12 @@ from enum import StrEnum
 
 import numpy as np
 
+from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
-from rlcore.learning.aggregation import Variation, count, token_weights
+from rlcore.learning.aggregation import count, token_weights
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
@@ -25,11 +26,12 @@ __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """What of the run's configuration shapes a batch. ``filter_truncated``: a truncated rollout keeps its place in the statistics and
+    """What of the run's configuration shapes a batch. ``variation``: an aggregation, or the name of one of the core; ``filter_truncated``:
+    a truncated rollout keeps its place in the statistics and
     leaves the loss. ``overlong``: the soft punishment, None where it is off."""
 
     max_new_tokens: int
-    variation: Variation = Variation.SAMPLE_LEVEL
+    variation: Aggregation | str = "sample_level"
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
 
@@ -97,7 +99,7 @@ def assemble_batch(
         offsets=flat.offsets,
         advantages=(np.repeat(values, flat.lengths) if len(values) == len(flat.rollouts) else values).astype(np.float32),
         rollout_logprobs=_rollout_logprobs(flat.rollouts),
-        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation),
+        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation, flat.group),
         normalisers=normalisers,
         version=version,
         seed=seed,
@@ -184,7 +186,7 @@ def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: in
 
 def _renormalised(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
     normalisers = count(batch.lengths, batch.in_loss, settings.max_new_tokens)
-    weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation)
+    weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation, batch.group)
     return replace(batch, normalisers=normalisers, weights=weights)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
@@ -52,7 +53,7 @@ class Algorithm:
     epochs_per_batch: int = 1
     old_from_trainer: bool = True
     kl_in_reward: float = 0.0
-    kl_kind: str = "k1"
+    kl_kind: KlEstimator | str = "k1"
 
     @property
     def optimizer_steps(self) -> int:
@@ -178,7 +179,8 @@ class Consumer:
         algorithm = self._algorithm
         kl = None
         if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
+            with blaming("the KL estimator", "estimating the KL in the reward"):
+                kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
         rewards = assemble_rewards(
             groups,
             algorithm.batch,

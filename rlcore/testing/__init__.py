@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.testing.algorithms import FakeBaseline, FakeCredit, FakeEstimator, FakeLoss
+    from rlcore.testing.algorithms import FakeAggregation, FakeBaseline, FakeCorrection, FakeCredit, FakeEstimator, FakeKl, FakeLoss
     from rlcore.testing.command_check import check_command
     from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
     from rlcore.testing.fake_rows import FakeRows, FakeTransfer
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
+    from rlcore.testing.suites.correcting import CorrectionSuite
     from rlcore.testing.suites.data import DataSourceSuite
+    from rlcore.testing.suites.divergence import KlSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
     from rlcore.testing.suites.loss import LossSuite
     from rlcore.testing.suites.reward import RewardSuite
@@ -35,18 +37,24 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.tracker import TrackerSuite
     from rlcore.testing.suites.training import TrainingBackendSuite
     from rlcore.testing.suites.transfer import WeightTransferSuite
+    from rlcore.testing.suites.weighing import AggregationSuite
     from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
     from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
 
 __all__ = [
     "AdvantageSuite",
+    "AggregationSuite",
     "ChatTokenizer",
+    "CorrectionSuite",
     "DataSourceSuite",
+    "FakeAggregation",
     "FakeBaseline",
+    "FakeCorrection",
     "FakeCredit",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
+    "FakeKl",
     "FakeLoss",
     "FakePipeline",
     "FakePolicy",
@@ -65,6 +73,7 @@ __all__ = [
     "FaultyTraining",
     "InferenceBackendSuite",
     "Judge",
+    "KlSuite",
     "LengthKind",
     "Lengths",
     "LossSuite",
@@ -95,13 +104,18 @@ __all__ = [
 
 _HOME = {
     "AdvantageSuite": "suites.advantage",
+    "AggregationSuite": "suites.weighing",
     "ChatTokenizer": "real",
+    "CorrectionSuite": "suites.correcting",
     "DataSourceSuite": "suites.data",
+    "FakeAggregation": "algorithms",
     "FakeBaseline": "algorithms",
+    "FakeCorrection": "algorithms",
     "FakeCredit": "algorithms",
     "FakeEstimator": "algorithms",
     "FakeInference": "fake_inference",
     "FakeInferenceOptions": "fake_inference",
+    "FakeKl": "algorithms",
     "FakeLoss": "algorithms",
     "FakePipeline": "pipeline",
     "FakePolicy": "policy",
@@ -120,6 +134,7 @@ _HOME = {
     "FaultyTraining": "faulty",
     "InferenceBackendSuite": "suites.inference",
     "Judge": "real",
+    "KlSuite": "suites.divergence",
     "LengthKind": "lengths",
     "Lengths": "lengths",
     "LossSuite": "suites.loss",

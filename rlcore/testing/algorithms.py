@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.contracts.batches import LossBatch, RewardBatch
+from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
+from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FakeBaseline", "FakeCredit", "FakeEstimator", "FakeLoss"]
+__all__ = ["FakeAggregation", "FakeBaseline", "FakeCorrection", "FakeCredit", "FakeEstimator", "FakeKl", "FakeKlOptions", "FakeLoss"]
 
 
 class FakeEstimator(AdvantageEstimator):
@@ -90,6 +92,53 @@ class FakeLoss(Loss):
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
         """[n] -> [n]."""
         return -batch.advantages * (logprobs - batch.old_logprobs).clamp(max=20.0).exp()
+
+
+class FakeAggregation(Aggregation):
+    """Mean over the rollouts of a group, then over groups: a prompt weighs the same however many of its rollouts train."""
+
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        """float64[N]."""
+        trained = in_loss & (lengths > 0)
+        groups, place = np.unique(group, return_inverse=True)
+        sizes = np.bincount(place, trained, minlength=len(groups))
+        per_rollout = np.where(trained, 1.0 / (max(int((sizes > 0).sum()), 1) * np.maximum(sizes, 1)[place]), 0.0)
+        return np.repeat(per_rollout / np.maximum(lengths, 1), lengths)
+
+
+class FakeKlOptions(BaseModel):
+    """Options of the ``fake`` KL estimator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    width: float = Field(default=1.0, gt=0, description="Nats around 0 in which it is a parabola.")
+
+
+class FakeKl(KlEstimator):
+    """Huber's: d^2 / 2 within ``width`` nats, a straight line beyond."""
+
+    def __init__(self, options: FakeKlOptions | None = None) -> None:
+        self.width = (options or FakeKlOptions()).width
+
+    def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+        """[n]."""
+        gap = (reference - logprobs).abs()
+        inside = gap.clamp(max=self.width)
+        return inside * (gap - 0.5 * inside)
+
+
+class FakeCorrection(Correction):
+    """The geometric mean of the tokens' ratios over their rollout, held within the range."""
+
+    per, usual_range = "rollout", (0.5, 2.0)
+
+    def __init__(self, bounds: tuple[float, float]) -> None:
+        self.bounds = bounds
+
+    def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """[n], bool[n]."""
+        free = batch.row_mean((batch.old_logprobs - batch.rollout_logprobs).detach()).clamp(-20.0, 20.0).exp()
+        return free.clamp(*self.bounds), (free < self.bounds[0]) | (free > self.bounds[1])
 
 
 def _centred(batch: RewardBatch, values: np.ndarray) -> np.ndarray:

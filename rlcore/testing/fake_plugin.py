@@ -8,11 +8,14 @@ from __future__ import annotations
 from rlcore.contracts.hookspecs import hookimpl
 from rlcore.contracts.specs import (
     AdvantageSpec,
+    AggregationSpec,
     AlgorithmSpec,
+    CorrectionSpec,
     DataSourceSpec,
     InferenceBackendSpec,
     InferenceCapabilities,
     InFlight,
+    KlSpec,
     LossSpec,
     RewardSpec,
     SandboxSpec,
@@ -133,6 +136,39 @@ def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
 def rlcore_register_losses() -> list[LossSpec]:
     """One loss."""
     return [LossSpec(name="fake", target="rlcore.testing.algorithms:FakeLoss", summary="-advantage * ratio, not clipped.")]
+
+
+@hookimpl
+def rlcore_register_aggregations() -> list[AggregationSpec]:
+    """One aggregation."""
+    return [AggregationSpec(name="fake", target="rlcore.testing.algorithms:FakeAggregation", summary="Mean over groups.")]
+
+
+@hookimpl
+def rlcore_register_kl_estimators() -> list[KlSpec]:
+    """One KL estimator, with an option."""
+    return [
+        KlSpec(
+            name="fake",
+            target="rlcore.testing.algorithms:FakeKl",
+            config="rlcore.testing.algorithms:FakeKlOptions",
+            summary="Huber's: a parabola, then a straight line.",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_corrections() -> list[CorrectionSpec]:
+    """One correction."""
+    return [
+        CorrectionSpec(
+            name="fake",
+            target="rlcore.testing.algorithms:FakeCorrection",
+            summary="The geometric mean of the ratios over a rollout, held within the range.",
+            per="rollout",
+            usual_range=(0.5, 2.0),
+        )
+    ]
 
 
 @hookimpl

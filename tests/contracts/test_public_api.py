@@ -12,12 +12,13 @@ import pytest
 import rlcore.api
 
 FROZEN = """
-API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase CommandSpec Completion ConfigError DataError
-DataSourceSpec Finish Group InFlight InferenceBackend InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind
-Lease Loss LossBatch LossSpec Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request
-Reward RewardBatch RewardDetail RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Score
-Segment Snapshot Tensor Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext
-UsageError WeightTransferSpec WeightsError Which hookimpl
+AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec API_VERSION AsyncReward AuditCase CommandSpec Completion
+ConfigError Correction CorrectionSpec DataError DataSourceSpec Finish Group InferenceBackend InferenceBackendSpec InferenceCapabilities
+InferenceContext InFlight InfrastructureError Kind KlEstimator KlSpec Lease Loss LossBatch LossSpec Message Need Normalisers Objective
+OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardDetail RewardInput RewardSpec RlcoreError
+Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Score Segment Snapshot Tensor Tokenizer Tracker TrackerSpec
+TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightsError WeightTransferSpec Which
+hookimpl
 """
 
 

@@ -102,6 +102,7 @@ def test_a_reward_in_json(folder: PluginFolder, capsys: pytest.CaptureFixture[st
         "stop": ["</answer>"],
         "full_value_option": "",
         "deadline": 10.0,
+        "reads_tokens": False,
         "audit": "",
     }
     options = {option.pop("path"): option for option in shown["options"]}

@@ -27,7 +27,6 @@ from rlcore.learning import (
     BatchSettings,
     GroupMean,
     SoftOverlong,
-    Variation,
     assemble_batch,
     assemble_rewards,
     prepare_loss,
@@ -316,7 +315,7 @@ def test_split_deals_whole_groups_once() -> None:
 
 
 def test_split_normalises_each_step_by_what_it_holds() -> None:
-    settings = replace(SETTINGS, variation=Variation.TOKEN_LEVEL)
+    settings = replace(SETTINGS, variation="token_level")
     for step in split(many_groups(), settings, updates=3):
         assert step.normalisers.tokens == int(step.lengths[step.in_loss].sum())
         assert float(step.weights.sum()) == pytest.approx(1.0)

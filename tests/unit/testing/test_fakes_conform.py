@@ -16,13 +16,19 @@ from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import RewardInput
 from rlcore.testing import (
     AdvantageSuite,
+    AggregationSuite,
+    CorrectionSuite,
+    FakeAggregation,
     FakeBaseline,
+    FakeCorrection,
     FakeCredit,
     FakeInference,
+    FakeKl,
     FakePipeline,
     FakeTokenizer,
     FakeTokenReward,
     InferenceBackendSuite,
+    KlSuite,
     LossSuite,
     RewardSuite,
     TrainingBackendSuite,
@@ -71,6 +77,23 @@ class TestFakeTokenReward(FakeRewardSuite):
 
     def wrong(self) -> RewardInput:
         return replace(super().wrong(), token_ids=np.arange(3, dtype=np.int32))
+
+
+class TestFakeAggregation(AggregationSuite):
+    def make(self) -> FakeAggregation:
+        return FakeAggregation()
+
+
+class TestFakeKl(KlSuite):
+    gradient = ""
+
+    def make(self) -> FakeKl:
+        return FakeKl()
+
+
+class TestFakeCorrection(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> FakeCorrection:
+        return FakeCorrection(bounds)
 
 
 class TestFakeLoss(FakeLossSuite):
