@@ -34,18 +34,11 @@ class KlEstimator(ABC):
 
     @abstractmethod
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n], [n] -> [n], differentiable in ``logprobs``."""
+        """[n], [n] -> [n], differentiable in ``logprobs``; in float64 it goes into the reward."""
 
     def penalty(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
         """What goes into the loss: the value of ``estimate``, with the gradient that it is to have there."""
         return self.estimate(logprobs, reference)
-
-    def in_reward(self, logprobs: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        """What goes into the reward, float64[N], without a gradient: ``estimate`` in float64; numpy, if trainers without torch matter."""
-        import torch
-
-        values = self.estimate(*(torch.from_numpy(np.array(one, np.float64)) for one in (logprobs, reference)))
-        return values.numpy()
 
 
 class Correction(ABC):

@@ -62,7 +62,7 @@ def rlcore_register_aggregations() -> list[AggregationSpec]:
             (
                 "constant_length",
                 "ConstantLength",
-                "Sum over the tokens of a rollout / max_new_tokens, then mean over rollouts",
+                "Sum over a rollout / max_new_tokens, then mean",
                 "Dr. GRPO (arXiv 2503.20783), appendix A",
             ),
         )

@@ -30,45 +30,10 @@ if TYPE_CHECKING:
     from rlcore.learning.objective import PolicyObjective
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
-_HOME = {
-    "AbsoluteKl": "kl",
-    "BatchSettings": "assemble",
-    "ClippedOptions": "losses",
-    "ClippedSurrogate": "losses",
-    "ConstantLength": "aggregation",
-    "Decoupled": "correction",
-    "GroupMean": "advantages",
-    "GroupNorm": "advantages",
-    "K1": "kl",
-    "K2": "kl",
-    "K3": "kl",
-    "Masked": "correction",
-    "MicroBatch": "collation",
-    "PolicyObjective": "objective",
-    "SampleLevel": "aggregation",
-    "SequenceMasked": "correction",
-    "SequenceTruncated": "correction",
-    "SoftOverlong": "shaping",
-    "TokenLevel": "aggregation",
-    "Truncated": "correction",
-    "assemble_batch": "assemble",
-    "assemble_rewards": "assemble",
-    "bounded_exp": "kl",
-    "collate": "collation",
-    "count": "aggregation",
-    "group_mean": "advantages",
-    "group_size": "advantages",
-    "group_std": "advantages",
-    "group_sum": "advantages",
-    "learning_rate": "lr_schedule",
-    "plan_micro_batches": "micro_batches",
-    "policy_ratio": "losses",
-    "prepare_loss": "assemble",
-    "run_estimator": "assemble",
-    "soft_overlong": "shaping",
-    "split": "assemble",
-    "token_weights": "aggregation",
-}
+_HOMES = (
+    *("advantages", "aggregation", "assemble", "correction", "kl", "losses", "lr_schedule", "micro_batches", "objective", "shaping"),
+    "collation",  # last, for it loads torch
+)
 
 __all__ = [
     "K1",
@@ -112,9 +77,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -20,7 +20,6 @@ class TokenLevel(Aggregation):
     """1 / tokens: the mean over all tokens of the step, so long rollouts weigh more (DAPO, arXiv 2503.14476, section 3.3)."""
 
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
-        """float64[N]."""
         return np.full(int(lengths.sum()), 1.0 / max(normalisers.tokens, 1))
 
 
@@ -31,7 +30,6 @@ class SampleLevel(Aggregation):
     """
 
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
-        """float64[N]."""
         return np.repeat(1.0 / (max(normalisers.rollouts, 1) * np.maximum(lengths, 1)), lengths)
 
 
@@ -40,7 +38,6 @@ class ConstantLength(Aggregation):
     2503.20783, appendix A)."""
 
     def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
-        """float64[N]."""
         return np.full(int(lengths.sum()), 1.0 / (max(normalisers.rollouts, 1) * normalisers.length))
 
 

@@ -7,9 +7,10 @@ arrival); rollouts follow by index. Greedy rollouts are baselines: they lend the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
@@ -66,9 +67,7 @@ def assemble_rewards(
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
         greedy=_read_only(_greedy(groups, settings)) if with_greedy else None,
-        prompt_ids=tuple(group.prompt_id for group in groups) if RewardDetail.PROMPT_IDS in needs else None,
-        parts=_parts(flat.scores) if RewardDetail.PARTS in needs else None,
-        **{name: _read_only(array) for need, of in _ARRAYS.items() if need in needs for name, array in of(flat).items()},
+        **_details(groups, flat, needs),
     )
 
 
@@ -251,37 +250,33 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
     return values
 
 
-def _parts(scores: Sequence[Score]) -> Mapping[str, np.ndarray]:
-    """float64[R] by name of the part, NaN where a score has none of that name."""
-    names = dict.fromkeys(name for score in scores for name in score.parts)
-    return {name: _read_only(np.array([score.parts.get(name, np.nan) for score in scores], np.float64)) for name in names}
+def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
+    """The fields of a ``RewardBatch`` that an estimator declares."""
+    found: dict[str, Any] = {}
+    if RewardDetail.PROMPT_IDS in needs:
+        found["prompt_ids"] = tuple(group.prompt_id for group in groups)
+    if RewardDetail.PARTS in needs:
+        parts = [score.parts for score in flat.scores]
+        found["parts"] = {name: _read_only(np.array([part.get(name, np.nan) for part in parts])) for name in sorted(set().union(*parts))}
+    if RewardDetail.TOKEN_REWARDS in needs:
+        found["token_rewards"] = np.concatenate([np.zeros(0), *map(_token_rewards, flat.rollouts, flat.scores)])
+    if RewardDetail.TURNS in needs:
+        turns = [[int(segment.policy_mask.sum()) for segment in rollout.segments] for rollout in flat.rollouts]
+        found["turn_lengths"] = np.array([length for of_rollout in turns for length in of_rollout], np.int64)
+        found["turn_offsets"] = np.cumsum([0, *map(len, turns)])
+    if RewardDetail.ROLLOUT_LOGPROBS in needs:
+        found["rollout_logprobs"] = _rollout_logprobs(flat.rollouts).astype(np.float64)
+    return {name: _read_only(value) if isinstance(value, np.ndarray) else value for name, value in found.items()}
 
 
-def _token_rewards(flat: _Flat) -> dict[str, np.ndarray]:
-    values = np.zeros(int(flat.offsets[-1]))
-    for row, (rollout, score) in enumerate(zip(flat.rollouts, flat.scores, strict=True)):
-        if score.token_rewards is None:
-            continue
-        if len(score.token_rewards) != flat.lengths[row]:
-            raise RunError(
-                f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} has {len(score.token_rewards)} token rewards, and "
-                f"the policy sampled {flat.lengths[row]} tokens; a reward must give one for each of RewardInput.token_ids"
-            )
-        values[flat.offsets[row] : flat.offsets[row + 1]] = score.token_rewards
-    return {"token_rewards": values}
-
-
-def _turns(flat: _Flat) -> dict[str, np.ndarray]:
-    lengths = [int(segment.policy_mask.sum()) for rollout in flat.rollouts for segment in rollout.segments]
-    offsets = np.cumsum([0, *(len(rollout.segments) for rollout in flat.rollouts)])
-    return {"turn_lengths": np.array(lengths, np.int64), "turn_offsets": offsets.astype(np.int64)}
-
-
-_ARRAYS: Mapping[RewardDetail, Callable[[_Flat], dict[str, np.ndarray]]] = {
-    RewardDetail.TOKEN_REWARDS: _token_rewards,
-    RewardDetail.TURNS: _turns,
-    RewardDetail.ROLLOUT_LOGPROBS: lambda flat: {"rollout_logprobs": _rollout_logprobs(flat.rollouts).astype(np.float64)},
-}
+def _token_rewards(rollout: Rollout, score: Score) -> np.ndarray:
+    values = np.zeros(rollout.length) if score.token_rewards is None else np.array(score.token_rewards, np.float64)
+    if len(values) != rollout.length:
+        raise RunError(
+            f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} has {len(values)} token rewards, and the policy sampled "
+            f"{rollout.length} tokens; a reward must give one for each of RewardInput.token_ids"
+        )
+    return values
 
 
 def _counts(rollout: Rollout, score: Score) -> bool:

@@ -33,7 +33,6 @@ class _Ratio(Correction):
     bounds: tuple[float, float] = (0.0, inf)
 
     def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """Raises nothing: every weight is finite."""
         gap, (low, high) = (batch.old_logprobs - batch.rollout_logprobs).detach(), self.bounds
         free = bounded_exp(batch.row_sum(gap) if self.per == "rollout" else gap, RATIO_TANGENT)  # finite, whatever an engine reports
         cut = (free < low) | (free > high)

@@ -13,7 +13,7 @@ same force, however near it is. In the reward no gradient is taken and k1 is the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,33 +39,21 @@ def bounded_exp(x: torch.Tensor, limit: float) -> torch.Tensor:
     return inside.exp() * (1.0 + (x - inside))
 
 
-class _Arithmetic(KlEstimator):
-    """An estimate of plain arithmetic, which arrays of numpy understand too."""
-
-    def in_reward(self, logprobs: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        """float64[N]."""
-        given: tuple[Any, Any] = logprobs.astype(np.float64), reference.astype(np.float64)
-        return np.asarray(self.estimate(*given))
-
-
-class K1(_Arithmetic):
-    """-d."""
+class K1(KlEstimator):
+    """-d; as a penalty with the gradient of k2, for its own is zero in expectation (it is the score function)."""
 
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n]."""
         return -(reference - logprobs)
 
     def penalty(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """With the gradient of k2, for its own is zero in expectation (it is the score function)."""
         pull = K2().estimate(logprobs, reference)
         return self.estimate(logprobs.detach(), reference) + (pull - pull.detach())
 
 
-class K2(_Arithmetic):
+class K2(KlEstimator):
     """d^2 / 2."""
 
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n]."""
         return 0.5 * (reference - logprobs) ** 2
 
 
@@ -73,23 +61,15 @@ class K3(KlEstimator):
     """exp(d) - 1 - d."""
 
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n]."""
         difference = reference - logprobs
         return bounded_exp(difference, K3_TANGENT) - 1.0 - difference
 
-    def in_reward(self, logprobs: np.ndarray, reference: np.ndarray) -> np.ndarray:
-        """float64[N]."""
-        difference = reference.astype(np.float64) - logprobs.astype(np.float64)
-        inside = np.minimum(difference, K3_TANGENT)
-        return np.asarray(np.exp(inside) * (1.0 + difference - inside) - 1.0 - difference)
 
-
-class AbsoluteKl(_Arithmetic):
+class AbsoluteKl(KlEstimator):
     """|d|."""
 
     def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-        """[n]."""
-        return abs(reference - logprobs)
+        return (reference - logprobs).abs()
 
 
 KL_ESTIMATORS: Mapping[str, KlEstimator] = {"k1": K1(), "k2": K2(), "k3": K3(), "absolute": AbsoluteKl()}
@@ -97,11 +77,13 @@ KL_ESTIMATORS: Mapping[str, KlEstimator] = {"k1": K1(), "k2": K2(), "k3": K3(), 
 
 
 def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: KlEstimator | str) -> np.ndarray:
-    """The estimate that goes into the reward: [N], [N] -> float64[N]. ``kind``: an estimator, or the name of one of the core. Raises
-    RunError, naming it, if what it returns has another shape, or is not finite."""
+    """The estimate that goes into the reward, in float64 and without a gradient: [N], [N] -> float64[N]. ``kind``: an estimator, or the
+    name of one of the core. Raises RunError, naming it, if what it returns has another shape, or is not finite."""
+    import torch  # here: a run whose KL is in no reward needs none for this
+
     estimator = KL_ESTIMATORS[kind] if isinstance(kind, str) else kind
-    values = np.asarray(estimator.in_reward(logprobs, reference), np.float64)
+    values = estimator.estimate(*(torch.from_numpy(one.astype(np.float64)) for one in (logprobs, reference))).numpy()
     if values.shape != logprobs.shape or not np.isfinite(values).all():
         what = f"shape {list(values.shape)}" if values.shape != logprobs.shape else "values that are not finite"
-        raise RunError(f"KL estimator {type(estimator).__name__} returned {what} in in_reward; it must be finite, one per token")
+        raise RunError(f"KL estimator {type(estimator).__name__} returned {what} in estimate; it must be finite, one per token")
     return values

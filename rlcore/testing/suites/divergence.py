@@ -75,7 +75,7 @@ class KlSuite(ABC):
         """float64[N] in numpy, equal to ``estimate`` in float64, from log probabilities in float32."""
         policy, reference = np.array([-1.0, -0.25, -3.0], np.float32), np.array([-1.5, -0.125, -3.0], np.float32)
         expected = self.make().estimate(*(torch.from_numpy(one.astype(np.float64)) for one in (policy, reference)))
-        assert np.allclose(reward_kl(policy, reference, self.make()), expected.numpy(), rtol=1e-9, atol=1e-12), "in_reward differs"
+        assert np.allclose(reward_kl(policy, reference, self.make()), expected.numpy(), rtol=1e-9, atol=1e-12), "in the reward it differs"
 
     def test_in_expectation_the_penalty_has_the_gradient_of_its_divergence(self) -> None:
         """The sum over all tokens of a small vocabulary, weighted with their probabilities."""
