@@ -82,13 +82,15 @@ class InferenceCapabilities:
     """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
 
     ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
-    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}.
+    function of ``Request.noise``, which bitwise reproducibility needs; ``continues``: understands ``Request.continued``, so that what an
+    abort left is kept; ``layouts`` of {"single", "tensor"}.
     """
 
     in_flight: InFlight
     sleeps: bool = False
     scores: bool = True
     counter_noise: bool = False
+    continues: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})

@@ -133,12 +133,17 @@ class Request(_Rebuilt):
 
     ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout): token ``t`` is
     drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
+
+    ``continued``: so many tokens at the end of ``token_ids`` are of an answer that was aborted, and this one goes on with it: its token
+    ``t`` is drawn with number ``continued + t``, a stop string may begin in them, and ``max_new_tokens`` counts the new ones. 0 unless the
+    engine's capabilities say ``continues``.
     """
 
     request_id: str
     token_ids: np.ndarray
     sampling: Sampling
     noise: tuple[int, int, int, int] = (0, 0, 0, 0)
+    continued: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", _frozen(self.token_ids, np.int32))

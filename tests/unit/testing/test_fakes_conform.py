@@ -112,6 +112,11 @@ class TestAbortingEngine(FakeEngineSuite):
     in_flight = InFlight.ABORT
 
 
+class TestContinuingEngine(FakeEngineSuite):
+    in_flight = InFlight.ABORT
+    continues = True
+
+
 class TestAdamTrainer(FakeTrainerSuite):
     optimizer = "adam"
 
