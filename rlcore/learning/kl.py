@@ -78,12 +78,13 @@ KL_ESTIMATORS: Mapping[str, KlEstimator] = {"k1": K1(), "k2": K2(), "k3": K3(), 
 
 def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: KlEstimator | str) -> np.ndarray:
     """The estimate that goes into the reward, in float64 and without a gradient: [N], [N] -> float64[N]. ``kind``: an estimator, or the
-    name of one of the core. Raises RunError, naming it, if what it returns has another shape, or is not finite."""
+    name of one of the core. Raises RunError, naming it, if what it returns has another shape, or is not finite for log probabilities that
+    are (those of tokens outside the loss need not be)."""
     import torch  # here: a run whose KL is in no reward needs none for this
 
     estimator = KL_ESTIMATORS[kind] if isinstance(kind, str) else kind
     values = estimator.estimate(*(torch.from_numpy(one.astype(np.float64)) for one in (logprobs, reference))).numpy()
-    if values.shape != logprobs.shape or not np.isfinite(values).all():
+    if values.shape != logprobs.shape or not np.isfinite(values[np.isfinite(logprobs - reference)]).all():
         what = f"shape {list(values.shape)}" if values.shape != logprobs.shape else "values that are not finite"
         raise RunError(f"KL estimator {type(estimator).__name__} returned {what} in estimate; it must be finite, one per token")
     return values

@@ -60,8 +60,13 @@ def test_an_estimator_of_ones_own_needs_no_numpy() -> None:
 
 
 def test_a_kl_that_is_not_finite_or_not_one_a_token_is_blamed_on_its_estimator() -> None:
-    with pytest.raises(RunError, match="KL estimator Squares returned values that are not finite"):
-        reward_kl(np.array([np.inf]), np.zeros(1), Squares())
+    class Divides(Squares):
+        def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+            return 1.0 / (logprobs - reference)
+
+    with pytest.raises(RunError, match="KL estimator Divides returned values that are not finite"):
+        reward_kl(np.zeros(1), np.zeros(1), Divides())
+    assert np.isnan(reward_kl(np.array([np.nan]), np.zeros(1), Divides())).all()
 
     class Means(Squares):
         def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
