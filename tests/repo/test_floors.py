@@ -15,7 +15,19 @@ from tools.dependencies import imports
 
 ROOT = Path(__file__).parents[2]
 
-CONTRACTS = ("errors", "types", "batches", "snapshots", "transport", "sandboxing", "specs", "interfaces", "crew", "hookspecs")
+CONTRACTS = (
+    "errors",
+    "types",
+    "batches",
+    "around_loss",
+    "snapshots",
+    "transport",
+    "sandboxing",
+    "specs",
+    "interfaces",
+    "crew",
+    "hookspecs",
+)
 HOST = (
     "blame",
     "targets",
