@@ -216,11 +216,9 @@ class AlgorithmSection(Section):
     name: PluginName = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
     estimator: PluginName = setting("auto", help="advantage estimator; auto: the recipe's")
     loss: PluginName = setting("auto", help="loss; auto: the recipe's")
-    loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting(
-        "sample_level", help="how token losses are averaged"
-    )
+    loss_variation: PluginName = setting("sample_level", help="how token losses are averaged: an aggregation")
     kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
-    kl_kind: Literal["k1", "k2", "k3", "absolute"] = setting("k3", help="estimator of the KL divergence")
+    kl_kind: PluginName = setting("k3", help="estimator of the KL divergence")
     kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")
     filter_by: Name = setting("accuracy", help="what the group filter looks at: accuracy, or the name of one reward")
     filter_range: Annotated[tuple[Finite, Finite], Lax] | None = setting(
@@ -236,15 +234,18 @@ class AlgorithmSection(Section):
     epochs_per_batch: Count = setting(1, help="passes over one batch")
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
     old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
-    mismatch_correction: Literal["none", "decoupled", "truncated", "masked", "sequence_truncated", "sequence_masked"] = setting(
-        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ"
+    mismatch_correction: PluginName = setting(
+        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ; none: 1"
     )
     mismatch_range: Annotated[tuple[NonNegative, NonNegative], Lax] | Auto | None = setting(
-        "auto", help="where that weight is held, or kept; auto: 0 2, masked 0.5 5; none: unbounded"
+        "auto", help="where that weight is held, or kept; auto: what the correction asks for; none: unbounded"
     )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
     loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone: for a name that the estimator has too")
     estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone: for a name that the loss has too")
+    loss_variation_options: dict[str, Any] = Field(default={}, description="options of the aggregation")
+    kl_kind_options: dict[str, Any] = Field(default={}, description="options of the KL estimator")
+    mismatch_correction_options: dict[str, Any] = Field(default={}, description="options of the correction")
 
 
 class RewardPolicy(Section):

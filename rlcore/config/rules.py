@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.auto import USUAL_RANGES, ratio_is_one
+from rlcore.config.auto import ratio_is_one
 from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 
@@ -36,6 +36,12 @@ class Facts:
         """The estimator's spec, None where it is not installed."""
         spec = self.chosen.spec("algorithm.estimator")
         return spec if isinstance(spec, AdvantageSpec) else None
+
+    @property
+    def correction(self) -> CorrectionSpec | None:
+        """The mismatch correction's spec, None if the run has none, or if it is not installed."""
+        spec = self.chosen.spec("algorithm.mismatch_correction")
+        return spec if isinstance(spec, CorrectionSpec) else None
 
     @property
     def runtime(self) -> RuntimeSpec | None:
@@ -197,14 +203,15 @@ def _correction_has_two_policies(facts: Facts) -> str | None:
 
 
 def _mismatch_range_acts(facts: Facts) -> str | None:
-    algorithm = facts.config.algorithm
-    kind, bounds = algorithm.mismatch_correction, algorithm.mismatch_range
+    algorithm, spec = facts.config.algorithm, facts.correction
+    bounds, usual = algorithm.mismatch_range, " ".join(f"{bound:g}" for bound in spec.usual_range) if spec else ""
     if not isinstance(bounds, tuple):
-        if kind in ("masked", "sequence_masked") and bounds is None:
-            usual = "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+        if spec is not None and spec.masks and bounds is None:
             return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range {usual}"
         return None
-    if kind in ("none", "decoupled"):
+    if spec is None and algorithm.mismatch_correction != "none":
+        return None
+    if not usual:
         return (
             f"{facts.cite('algorithm.mismatch_range')} has nothing to bound with {facts.cite('algorithm.mismatch_correction')}; type "
             "--mismatch-correction truncated, or leave the range out"
@@ -212,7 +219,7 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
     if bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]:
         return None
     low, high = sorted(bounds)
-    example = f"{low:g} {high:g}" if low <= 1.0 <= high and low < high else "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+    example = f"{low:g} {high:g}" if low <= 1.0 <= high and low < high else usual
     return (
         f"{facts.cite('algorithm.mismatch_range')} must reach from a low end to a high end with 1, the weight of fresh data, between them; "
         f"type --mismatch-range {example}"
@@ -220,12 +227,12 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
 
 
 def _correction_of_a_sequence(facts: Facts) -> str | None:
-    spec, kind = facts.chosen.spec("algorithm.loss"), facts.config.algorithm.mismatch_correction
-    if not isinstance(spec, LossSpec) or not spec.sequence_ratio or kind == "none" or kind.startswith("sequence"):
+    spec, correction = facts.chosen.spec("algorithm.loss"), facts.correction
+    if not isinstance(spec, LossSpec) or not spec.sequence_ratio or correction is None or correction.per == "rollout":
         return None
     return (
         f"{facts.cite('algorithm.mismatch_correction')} weighs tokens, and the loss {spec.name} has one ratio for a whole response; type "
-        f"--mismatch-correction sequence_{'masked' if kind == 'masked' else 'truncated'}"
+        f"--mismatch-correction sequence_{'masked' if correction.masks else 'truncated'}"
     )
 
 

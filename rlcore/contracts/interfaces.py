@@ -41,6 +41,7 @@ __all__ = [
     "Objective",
     "OptimizerSettings",
     "Reward",
+    "RewardDetail",
     "RowSource",
     "RunInfo",
     "Tokenizer",
@@ -58,6 +59,17 @@ class Need(StrEnum):
     """Old log probabilities already in ``prepare``; ``per_token`` always has them."""
     REFERENCE = "reference"
     ENTROPY = "entropy"
+
+
+class RewardDetail(StrEnum):
+    """What an estimator needs in its ``RewardBatch`` beside the rewards; nothing else is gathered. The value is the field's name."""
+
+    PARTS = "parts"
+    TOKEN_REWARDS = "token_rewards"
+    PROMPT_IDS = "prompt_ids"
+    TURNS = "turn_lengths"
+    """``turn_offsets`` too."""
+    ROLLOUT_LOGPROBS = "rollout_logprobs"
 
 
 class Which(StrEnum):
@@ -368,10 +380,20 @@ class AdvantageEstimator(ABC):
     """Can take the KL penalty in the reward."""
     per: Literal["rollout", "token"] = "rollout"
     """What it returns one advantage for."""
+    needs: frozenset[RewardDetail] = frozenset()
+    """What it reads of the batch beside rewards, masks and lengths."""
 
     @abstractmethod
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[R], one per rollout; float64[N], one per token, if the class says ``per = "token"``."""
+
+    def state(self) -> Mapping[str, np.ndarray | float]:
+        """What it keeps from one batch to the next (running baselines), by name; {} if it keeps nothing. Saved with the trainer."""
+        return {}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``state`` gave, numbers as float64[]; the next estimates are equal bit for bit. Called if there is a state."""
+        raise NotImplementedError(f"{type(self).__name__} gave a state and cannot restore one")
 
 
 class Loss(ABC):

@@ -134,12 +134,17 @@ class Request(_Rebuilt):
 
     ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout + 2**32 * turn): token ``t``
     is drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
+
+    ``continued``: so many tokens at the end of ``token_ids`` are of an answer that was aborted, and this one goes on with it: its token
+    ``t`` is drawn with number ``continued + t``, a stop string may begin in them, and ``max_new_tokens`` counts the new ones. 0 unless the
+    engine's capabilities say ``continues``.
     """
 
     request_id: str
     token_ids: np.ndarray
     sampling: Sampling
     noise: tuple[int, int, int, int] = (0, 0, 0, 0)
+    continued: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", _frozen(self.token_ids, np.int32))
@@ -231,6 +236,11 @@ class Rollout:
         return int(sum(int(segment.policy_mask.sum()) for segment in self.segments))
 
     @property
+    def token_ids(self) -> np.ndarray:
+        """int32[T]: the tokens that the policy sampled."""
+        return np.concatenate([segment.token_ids[segment.policy_mask] for segment in self.segments])
+
+    @property
     def version(self) -> int | None:
         """The smallest policy version of the tokens that the policy sampled; None where it has no such token."""
         versions = [int(segment.versions[segment.policy_mask].min()) for segment in self.segments if segment.policy_mask.any()]
@@ -243,6 +253,7 @@ class RewardInput:
 
     ``turns``: all that was said behind the prompt, in order, the policy's messages with ``policy=True``; the answer alone if nothing is
     given. ``turn_rewards``: what the conversation gave for each of these, () for nothing; ``extra``: what else it told the reward.
+    ``token_ids`` int32[T]: the tokens that the policy sampled, only if the reward's spec says ``reads_tokens``.
     """
 
     messages: tuple[Message, ...]
@@ -252,6 +263,7 @@ class RewardInput:
     turns: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    token_ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if not self.turns:
@@ -265,7 +277,8 @@ class Score:
     ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
     are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
     baselines and group accuracy. ``in_loss``: its tokens train. ``turn_rewards``: (), or ``value`` split over the messages of the policy;
-    what they do not add up to belongs to the rollout as a whole.
+    what they do not add up to belongs to the rollout as a whole. ``token_rewards``: one number for each of ``RewardInput.token_ids``,
+    which an estimator that needs them finds beside the value; None: none.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -281,6 +294,7 @@ class Score:
     in_statistics: bool = True
     in_loss: bool = True
     turn_rewards: tuple[float, ...] = ()
+    token_rewards: tuple[float, ...] | None = None
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

@@ -12,9 +12,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
@@ -31,6 +33,9 @@ __all__ = ["Algorithm", "Consumer"]
 
 _COUNTS = ("skipped_rollouts",)
 """Metrics that add up over the optimizer steps of an update; all others are means."""
+
+_ESTIMATOR = "estimator.npz"
+"""The estimator's state in the folder of the trainer's, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ class Algorithm:
     epochs_per_batch: int = 1
     old_from_trainer: bool = True
     kl_in_reward: float = 0.0
-    kl_kind: str = "k1"
+    kl_kind: KlEstimator | str = "k1"
 
     @property
     def optimizer_steps(self) -> int:
@@ -65,9 +70,12 @@ class Algorithm:
 class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
-    def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, bucket_bytes: int = BUCKET_BYTES) -> None:
+    def __init__(
+        self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, bucket_bytes: int = BUCKET_BYTES, rank: int = 0
+    ) -> None:
         """``bucket_bytes``: what the publisher asks for at a time, the same on every rank."""
         self._bucket_bytes = bucket_bytes
+        self._rank = rank
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -113,6 +121,20 @@ class Consumer:
             (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
             with self._blaming(f"saving into {folder / name}"):
                 write(folder / name)
+        with self._blaming_estimator("giving its state"):
+            state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
+            if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
+                raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
+        if state and self._rank == 0:  # it has seen the same batches on every rank
+            np.savez(folder / "trainer" / _ESTIMATOR, **state)
+
+    def load(self, folder: Path) -> None:
+        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup."""
+        with self._blaming(f"loading {folder / 'trainer'}"):
+            self._backend.load(folder / "trainer")
+        if (folder / "trainer" / _ESTIMATOR).exists():
+            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._blaming_estimator("restoring its state"):
+                self._algorithm.estimator.restore(dict(state))
 
     def _probed(self, version: int, probe_ids: np.ndarray) -> np.ndarray:
         logprobs = self._backend.probe(probe_ids)
@@ -154,7 +176,8 @@ class Consumer:
         algorithm = self._algorithm
         kl = None
         if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
+            with blaming("the KL estimator", "estimating the KL in the reward"):
+                kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
         rewards = assemble_rewards(
             groups,
             algorithm.batch,
@@ -162,9 +185,13 @@ class Consumer:
             kl=kl,
             kl_coeff=algorithm.kl_in_reward,
             with_greedy=algorithm.estimator.needs_greedy,
+            needs=algorithm.estimator.needs,
         )
-        with blaming(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
+        with self._blaming_estimator("estimating advantages"):
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
+
+    def _blaming_estimator(self, doing: str) -> AbstractContextManager[None]:
+        return blaming(f"estimator {self._algorithm.estimator_name!r}", doing)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")

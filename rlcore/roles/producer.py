@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -78,6 +78,8 @@ class _Live:
     index: int
     talk: OpenTalk
     aborts: int = 0
+    kept: Completion | None = None
+    """The tokens of this turn that aborts left, for an engine that continues."""
 
 
 class Producer:
@@ -211,20 +213,26 @@ class Producer:
         self._requests += 1
         request_id = f"{self.name}-{self._requests}"
         self._live[request_id] = live
-        return Request(
-            request_id=request_id,
-            token_ids=live.talk.turn.context_ids,
-            sampling=live.talk.turn.sampling,
-            noise=(*live.open.job.noise, live.index + (len(live.talk.sampled) << 32)),
-        )
+        turn, continued = live.talk.turn, 0
+        ids, sampling = turn.context_ids, turn.sampling
+        if live.kept is not None:
+            ids, continued = np.concatenate([ids, live.kept.token_ids]), len(live.kept.token_ids)
+            sampling = replace(sampling, max_new_tokens=sampling.max_new_tokens - continued)
+        noise = (*live.open.job.noise, live.index + (len(live.talk.sampled) << 32))
+        return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued)
 
     def _advance(self, completion: Completion) -> None:
         live = self._live.pop(completion.request_id, None)
         if live is None:
             raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
+        if live.kept is not None:
+            names = ("token_ids", "logprobs", "versions")
+            joined: dict[str, Any] = {name: np.concatenate([getattr(live.kept, name), getattr(completion, name)]) for name in names}
+            completion = replace(completion, **joined)
         if completion.finish is Finish.ABORTED:
-            self._ask_again(live)
+            self._ask_again(live, completion)
             return
+        live.kept = None
         self._check(completion, live.talk.turn.sampling)
         live.talk.go_on(completion)
         if live.talk.said is not None:
@@ -244,8 +252,12 @@ class Producer:
             return
         raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")
 
-    def _ask_again(self, live: _Live) -> None:
-        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights."""
+    def _ask_again(self, live: _Live, left: Completion) -> None:
+        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights, for all tokens, or,
+        of an engine that continues, for those after the ``left`` ones."""
+        before, kept = len(live.kept.token_ids) if live.kept else 0, len(left.token_ids)
+        if self._engine.capabilities.continues and before < kept < live.talk.turn.sampling.max_new_tokens:
+            live.kept, live.aborts = left, 0
         live.aborts += 1
         if live.aborts > _MOST_ABORTS:
             raise RunError(

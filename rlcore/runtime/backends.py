@@ -72,7 +72,7 @@ def make_consumer(
     closing.callback(close_part, backend, f"backend {training.name}")
     with loading(what):
         backend.setup(context)
-    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20)
+    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20, rank)
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

@@ -33,6 +33,7 @@ class FakeInferenceOptions(BaseModel):
 
     steps_per_poll: int = Field(default=4, ge=1, description="Decode steps of every running request in one poll.")
     in_flight: InFlight = Field(default=InFlight.FINISH, description="What becomes of running requests when the weights change.")
+    continues: bool = Field(default=False, description="Whether an answer that was aborted can be gone on with.")
 
 
 @dataclass
@@ -67,7 +68,7 @@ class FakeInference(InferenceBackend):
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions | None = None) -> None:
         self.context = context
         self.options = options if options is not None else FakeInferenceOptions()
-        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight)
+        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight, continues=self.options.continues)
         self._policy = FakePolicy.load(context.model)
         self._version = 0
         self._coming: ComingPolicy | None = None
@@ -172,7 +173,9 @@ class FakeInference(InferenceBackend):
 
     def _start(self, request: Request) -> Running:
         limit = min(request.sampling.max_new_tokens, self.context.max_tokens - len(request.token_ids))
-        return Running(request, self._policy, self._version, limit, noise_stream(request.noise))
+        stream = noise_stream(request.noise)
+        stream.random(request.continued)  # the numbers of the tokens that it goes on from
+        return Running(request, self._policy, self._version, limit, stream)
 
     def _admit(self) -> None:
         """Start waiting requests in order while no more than ``prompts_per_forward`` different prompts run."""
@@ -200,7 +203,8 @@ class FakeInference(InferenceBackend):
     def _ended(self, running: Running) -> Finish | None:
         if running.tokens[-1] in self.context.tokenizer.stop_ids:
             return Finish.STOP
-        stop = running.request.sampling.stop
-        if stop and any(string in self.context.tokenizer.decode(running.tokens) for string in stop):
+        stop, request = running.request.sampling.stop, running.request
+        kept = request.token_ids[len(request.token_ids) - request.continued :].tolist()
+        if stop and any(string in self.context.tokenizer.decode(kept + running.tokens) for string in stop):
             return Finish.STOP
         return Finish.LENGTH if len(running.tokens) >= running.limit else None

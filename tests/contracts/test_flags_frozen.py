@@ -93,7 +93,12 @@ def values_of(path: str) -> list[str]:
     if path == "algorithm.filter_range":
         return ["0.1", "0.9"]
     return {"algorithm.name": ["grpo"], "inference.name": ["vllm"], "rewards": ["boxed"], "algorithm.loss": ["clipped"]}.get(
-        path, {"algorithm.estimator": ["group_norm"], "training.pipeline_parallel_size": ["2"]}.get(path, ["true"])
+        path,
+        {
+            "algorithm.estimator": ["group_norm"],
+            "algorithm.loss_variation": ["token_level"],
+            "training.pipeline_parallel_size": ["2"],
+        }.get(path, ["true"]),
     )
 
 

@@ -52,23 +52,31 @@ from zoo_methods import (
     Ascends,
     BlamesItself,
     BreaksTiesByPlace,
+    CarriesAGradient,
     CentresInPlace,
+    CentresOverTheBatch,
     ChangesColumns,
     ClampsWide,
     ClipsWhatItIsLent,
     CountsCalls,
     CountsMasked,
+    CountsWhatIsMasked,
     DetachesTheRatio,
     DividesByZero,
     DrawsByPlace,
     DrawsRarelyByPlace,
     DropsTokens,
+    FlatBeyondItsClamp,
+    ForgetsToSave,
     GroupOutOfOrder,
     KeysByGroupNumber,
+    NeedsByName,
     NeedsOldInSilence,
     NeedsReferenceInSilence,
     NeedsSortedGroups,
+    NeverHolds,
     NoAccuracy,
+    NormalisesOverTheBatch,
     NotANumber,
     Overflows,
     OverwritesExtras,
@@ -82,8 +90,12 @@ from zoo_methods import (
     ReplacesExtras,
     RoundsOff,
     RunningBaseline,
+    SavesObjects,
     ScalesInPlace,
+    ScoreFunction,
+    SharesItsState,
     SinglePrecision,
+    SumsTokens,
     SumsUp,
     TakesEverySecond,
     TakesGreedyAsItIs,
@@ -105,9 +117,9 @@ from zoo_updates import (
     SwapsHalf,
 )
 
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.interfaces import AdvantageEstimator, Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
+from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeLoss, FakeTraining, KlSuite
 
 
 @dataclass(frozen=True)
@@ -124,12 +136,16 @@ def _reward(bug: type[Reward], rule: str) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeRewardSuite,), {"make": lambda self: bug()}), rule)
 
 
-def _estimator(bug: type[FakeEstimator], rule: str, says: str = "") -> Specimen:
+def _estimator(bug: type[AdvantageEstimator], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEstimatorSuite,), {"make": lambda self: bug()}), rule, says)
 
 
 def _loss(bug: type[FakeLoss], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeLossSuite,), {"make": lambda self: bug()}), rule, says)
+
+
+def _part(base: type, bug: type, rule: str, says: str = "") -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (base,), {"make": lambda self, *bounds: bug(*bounds)}), rule, says)
 
 
 def _engine(bug: type[FakeInference], rule: str, in_flight: InFlight = InFlight.FINISH) -> Specimen:
@@ -164,10 +180,22 @@ ZOO = [
     _estimator(NeedsSortedGroups, "test_follows_a_permutation"),
     _estimator(WeighsByGroupNumber, "test_groups_may_be_renumbered"),
     _estimator(RunningBaseline, "test_deterministic"),
+    _estimator(ForgetsToSave, "test_state_is_saved_and_restored", "goes on differently"),
+    _estimator(SavesObjects, "test_state_is_saved_and_restored", "cannot be saved"),
+    _estimator(SharesItsState, "test_deterministic", "two estimates of one batch differ"),
+    _estimator(NeedsByName, "test_needs_are_known", "needs holds"),
     _estimator(SinglePrecision, "test_shape_and_type"),
     _estimator(PerTokenWithoutAWord, "test_shape_and_type", 'per = "rollout" says'),
     _estimator(UpsideDown, "test_better_reward_is_not_worse"),
     _estimator(CentresInPlace, "test_inputs_are_not_changed"),
+    _part(AggregationSuite, CountsWhatIsMasked, "test_what_is_outside_the_loss_has_no_influence"),
+    _part(AggregationSuite, SumsTokens, "test_a_batch_twice_is_the_batch", "set mean = False"),
+    _part(KlSuite, FlatBeyondItsClamp, "test_finite_however_far", "values at gaps"),
+    _part(KlSuite, ScoreFunction, "test_in_expectation_the_penalty_has_the_gradient_of_its_divergence"),
+    _part(KlSuite, CentresOverTheBatch, "test_each_token_is_on_its_own"),
+    _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
+    _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
+    _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),
     _estimator(TakesGreedyAsItIs, "test_finite_without_a_greedy_reward", "without a greedy reward"),
     _loss(WhitensPerMicroBatch, "test_micro_batches_add_up"),
     _loss(WhitensPerMicroBatch, "test_rollouts_do_not_influence_each_other"),
