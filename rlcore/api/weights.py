@@ -2,8 +2,8 @@
 
 A plugin registers a ``WeightTransferSpec`` by ``rlcore_register_weight_transfers``; its target is a ``WeightTransfer``, which makes a
 ``Publisher`` at rank 0 of the trainer and a ``Receiver`` at each producer. The trainer is a ``WeightSource``, which the publisher copies
-bucket by bucket. The newest version wins; a snapshot is handed out whole, every checksum verified, or not at all; publishing never waits
-for a receiver. ``rlcore.testing.WeightTransferSuite`` checks these rules.
+bucket by bucket. The newest version wins; a snapshot is handed out whole, every checksum verified, or not at all; publishing waits
+only for the end of a receiver that was given up. ``rlcore.testing.WeightTransferSuite`` checks these rules.
 
 ``BackgroundPublisher`` and ``BackgroundReceiver`` keep most of them already, for transfers through the memory of a host: the trainer's
 buckets are copied into a buffer that is used again and again, and a child says how one version in a buffer (``HostVersion``) is sent, and

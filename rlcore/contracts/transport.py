@@ -1,8 +1,9 @@
 """How weights travel: one end takes them from the trainer, bucket by bucket, and offers the newest version; the other holds it whole and
 verified, or not at all.
 
-Publishing never waits for a receiver; receiving never waits for a publisher; the newest version wins, and versions in between may never
-arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that needs it.
+Publishing waits only for the end of a receiver that was given up; receiving never waits for a publisher; the newest version wins, and
+versions in between may never arrive. A weight transfer is a plugin: a ``WeightTransfer`` makes both ends, each in the process that
+needs it.
 """
 
 from __future__ import annotations

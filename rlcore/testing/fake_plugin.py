@@ -32,6 +32,9 @@ FAKE_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
 )
 FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}), reproducible="bitwise")
+FAKE_TENSOR_INFERENCE = InferenceCapabilities(
+    in_flight=InFlight.RESUME, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
+)
 PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
 PIPELINE_TRAINING = TrainingCapabilities(
     layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise"
@@ -62,20 +65,33 @@ def rlcore_register_rewards() -> list[RewardSpec]:
 
 @hookimpl
 def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
-    """The fake, one with a fault, and one whose speed is set."""
+    """The fake, one with a fault, one whose speed is set, and one of several processes."""
     return [
         InferenceBackendSpec(
             name=name,
-            target=f"rlcore.testing.{module}:{name.capitalize()}Inference",
-            config=f"rlcore.testing.{module}:{name.capitalize()}InferenceOptions",
+            target=f"rlcore.testing.{module}:{cls}",
+            config=f"rlcore.testing.{module}:{cls}Options",
             summary=summary,
             tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
             capabilities=capabilities,
         )
-        for name, module, capabilities, summary in (
-            ("fake", "fake_inference", FAKE_INFERENCE, "A table of logits, in numpy."),
-            ("faulty", "faulty", FAKE_INFERENCE, "The fake with one fault, chosen by option."),
-            ("paced", "paced", PACED_INFERENCE, "Sleeps as long as an engine of the given speed would take; computes nothing."),
+        for name, module, cls, capabilities, summary in (
+            ("fake", "fake_inference", "FakeInference", FAKE_INFERENCE, "A table of logits, in numpy."),
+            ("faulty", "faulty", "FaultyInference", FAKE_INFERENCE, "The fake with one fault, chosen by option."),
+            (
+                "paced",
+                "paced",
+                "PacedInference",
+                PACED_INFERENCE,
+                "Sleeps as long as an engine of the given speed would take; computes nothing.",
+            ),
+            (
+                "fake-tensor",
+                "tensor_parallel",
+                "FakeTensorParallel",
+                FAKE_TENSOR_INFERENCE,
+                "The fake in several processes, tensor parallel.",
+            ),
         )
     ]
 

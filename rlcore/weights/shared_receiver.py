@@ -22,7 +22,7 @@ from rlcore.weights.shared_wire import SharedAddress, WireKind, WireMessage, con
 __all__ = ["UNASKED", "SharedReceiver"]
 
 UNASKED = 1.0
-"""Seconds in which an owner that is not busy with something longer, as an evaluation, asks for what arrived."""
+"""Seconds in which an owner that is not busy with something longer, as an evaluation, asks for what arrived; half of a short deadline."""
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class SharedReceiver(BackgroundReceiver):
             case WireKind.BUCKET:
                 self._verify(message, self._arriving)
             case WireKind.NEWS:
-                self._forget_at = time.monotonic() + UNASKED
+                self._forget_at = time.monotonic() + min(UNASKED, self._deadline / 2)  # At the deadline this process is ended.
 
     def _begin(self, message: WireMessage, descriptor: int | None) -> None:
         number, size, at, length, digest, *in_use = message.numbers

@@ -340,7 +340,7 @@ def test_a_receiver_that_is_stopped_is_ended_and_the_others_go_on(when: str, sta
     """SIGSTOP: it says nothing and lets go of nothing. Publishing goes on, nobody else waits, its process is ended at the deadline."""
     failures: list[WeightsError] = []
     drops: list[str] = []
-    with both_ends(1.0, failures, drops) as (publisher, other):
+    with both_ends(2.0, failures, drops) as (publisher, other):
         victim = start(RECEIVER, pickle.dumps(publisher.address()).hex(), "100000", "releases")
         assert victim.hear() == "here"
         version = 0

@@ -65,6 +65,21 @@ def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster,
     assert "producers were started anew 1 time;" in str(outcome), outcome
 
 
+def test_an_engine_that_loses_a_process_in_the_middle_of_an_update_is_replaced(cluster: SmallCluster, tester: RunTester) -> None:
+    """It writes in place, so it is torn; what it would generate with half of the new weights would fail the probe, and is never made."""
+    kill_file = tester.folder / "kill"
+    engine = {"name": "fake-tensor", "producer_tensor_parallel_size": 2, "options": {"kill_file": str(kill_file)}}
+    config = fault_run(tester, 16, inference=engine, weights={"bucket_mb": 1})
+    with joined(tester, cluster, config, "-i", "2", "-t", "1") as run:
+        run.reach(5)
+        kill_file.touch()
+        outcome = run.outcome()
+    assert not kill_file.exists()
+    outcome.balances(6 * 16, staleness=2).learned()
+    assert re.search(r"producer-\d was lost \(.*worker 1 of 2 of the fake engine died", str(outcome)), outcome
+    assert "producers were started anew 1 time;" in str(outcome), outcome
+
+
 def test_kills_with_two_ranks_a_group_filter_and_weights_through_the_object_store(
     cluster: SmallCluster, tester: RunTester, killer: Killer
 ) -> None:

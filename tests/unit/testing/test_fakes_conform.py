@@ -11,7 +11,7 @@ from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, Fak
 from zoo_backends import HandsOutOnRankZero
 from zoo_updates import WritesInPlace
 
-from rlcore.contracts.interfaces import InferenceContext, TrainingBackend, TrainingContext
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import RewardInput
 from rlcore.testing import (
@@ -38,6 +38,7 @@ from rlcore.testing import (
     write_fake_model,
 )
 from rlcore.testing.judging import FakeRewardOptions
+from rlcore.testing.tensor_parallel import FakeTensorParallel
 from rlcore.testing.weights import snapshot_of
 
 
@@ -122,6 +123,31 @@ class TestEngineThatWritesInPlace(FakeEngineSuite):
 class TestContinuingEngine(FakeEngineSuite):
     in_flight = InFlight.ABORT
     continues = True
+
+
+@pytest.mark.full
+class TestTensorParallelEngine(FakeEngineSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_inference_backends() if spec.name == "fake-tensor")
+    engine = FakeTensorParallel
+    swaps = False
+
+    def setup_method(self) -> None:
+        self.made: list[FakeTensorParallel] = []
+
+    def teardown_method(self) -> None:
+        for engine in self.made:
+            engine.close()
+
+    def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
+        context = InferenceContext(
+            model=self.folder,
+            tokenizer=FakeTokenizer(CHARACTERS),
+            prompts_per_forward=prompts_per_forward,
+            max_tokens=64,
+            tensor_parallel=2,
+        )
+        self.made.append(FakeTensorParallel(context))
+        return self.made[-1]
 
 
 class TestAdamTrainer(FakeTrainerSuite):

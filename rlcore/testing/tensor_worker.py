@@ -1,0 +1,55 @@
+"""A worker of the tensor parallel fake: its columns of every weight, in a process that imports little.
+
+``python -m rlcore.testing.tensor_worker CHANNEL MEMORY RANK SIZE MODEL``; the first two are descriptors.
+"""
+
+from __future__ import annotations
+
+import mmap
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+from rlcore.testing.policy import LAST, PAIR, FakePolicy
+
+__all__ = ["share"]
+
+
+def share(vocabulary: int, rank: int, size: int) -> slice:
+    """The columns of one worker: equal parts, the first ones larger by one if they do not divide."""
+    cuts = [vocabulary * place // size for place in range(size + 1)]
+    return slice(cuts[rank], cuts[rank + 1])
+
+
+def _serve(channel: Connection, memory: int, rank: int, size: int, model: str) -> None:
+    """Work until the engine hangs up."""
+    whole = FakePolicy.load(model)
+    columns = share(whole.vocabulary, rank, size)
+    own = {name: np.array(array[:, columns]) for name, array in whole.arrays().items()}
+    while True:
+        try:
+            order, *arguments = channel.recv()
+        except (EOFError, OSError):
+            return
+        if order == "logits":
+            last, pair = whole._contexts(*arguments)
+            channel.send(own[LAST][last].astype(np.float64) + own[PAIR][pair])
+            continue
+        if order == "take":
+            _take(own, columns, memory, *arguments)
+        channel.send(None)
+
+
+def _take(own: dict[str, np.ndarray], columns: slice, memory: int, size: int, places: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:
+    with mmap.mmap(memory, size, access=mmap.ACCESS_READ) as bucket:
+        for name, at, shape in places:
+            array = np.frombuffer(bucket, np.float32, count=int(np.prod(shape)), offset=at).reshape(shape)
+            own[name][...] = array[:, columns]
+            del array  # the mapping cannot be closed while a view of it lives
+
+
+if __name__ == "__main__":
+    channel, memory, rank, size = map(int, sys.argv[1:5])
+    _serve(Connection(channel), memory, rank, size, sys.argv[5])
