@@ -6,8 +6,9 @@ to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that 
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss)
-engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
-trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
+engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
+              Finish, Tokenizer
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Saving, Which
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         Reward,
         RewardDetail,
         RunInfo,
+        Saving,
         Tokenizer,
         Tracker,
         TrainingBackend,
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
         Sampling,
         Score,
         Segment,
+        TokenDetails,
     )
 
 API_VERSION = "1.0"
@@ -160,11 +163,13 @@ __all__ = [
     "Sampling",
     "SandboxError",
     "SandboxSpec",
+    "Saving",
     "Score",
     "Segment",
     "Snapshot",
     "Tensor",
     "TensorInfo",
+    "TokenDetails",
     "Tokenizer",
     "Tracker",
     "TrackerSpec",

@@ -229,9 +229,17 @@ _LAYOUTS = (
     ("inference.producer_tensor_parallel_size", "tensor", "-ptp", 1),
     ("training.tensor_parallel_size", "tensor", "-tp", 1),
     ("training.pipeline_parallel_size", "pipeline", "-pp", 1),
+    ("training.context_parallel_size", "context", "--context-parallel-size", 1),
+    ("training.expert_parallel_size", "expert", "--expert-parallel-size", 1),
     ("training.zero_stage", "zero", "-zero", 0),
 )
 """A setting, the layout that values above the last column ask for, and its flag."""
+
+
+def _beyond_base(config: RunConfig) -> list[tuple[str, str, str]]:
+    """What of the sampling only some backends understand: its name, its setting, and what to type in its place."""
+    asked = [(name, f"sampling.extra.{name}", "leave it out, or name another --backend") for name in config.sampling.extra]
+    return [("min_p", "sampling.min_p", "type --min-p 0")] * (config.sampling.min_p > 0) + asked
 
 
 def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str]) -> str | None:
@@ -246,6 +254,10 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     for path, layout, flag, most in _LAYOUTS:
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
+    for asked, path, advice in _beyond_base(config) if isinstance(offered, InferenceCapabilities) else ():
+        if isinstance(offered, InferenceCapabilities) and asked not in offered.sampling:
+            known = f"capabilities.sampling: {', '.join(sorted(offered.sampling)) or 'nothing'}"
+            return f"{cite(path)}: {backend} does not understand {asked} ({known}); {advice}"
     if isinstance(offered, InferenceCapabilities) and "host" not in offered.transfers:
         return f"{backend} takes weights by {', '.join(sorted(offered.transfers))}, and no weight transfer does so; name another --backend"
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:

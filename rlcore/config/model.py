@@ -150,15 +150,17 @@ class SamplingSection(Section):
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
     top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
+    min_p: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, help="keep tokens at least this times as likely as the likeliest; 0: all")
     max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns, in tokens")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
     conversation: PluginName = setting("single_turn", help="how a rollout is made of a prompt: one answer, or several turns")
+    extra: dict[str, Any] = Field(default={}, description="what else the inference backend understands of a request")
     options: dict[str, Any] = Field(default={}, description="options of the conversation")
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's."""
-        return self.top_p < 1.0 or self.top_k > 0
+        """True where the sampler's distribution is not the policy's, or may not be."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0 or bool(self.extra)
 
 
 class InferenceSection(Section):
@@ -193,6 +195,8 @@ class TrainingSection(Section):
     tokens_per_forward: Count = setting(16384, help="upper bound of padded tokens in one forward")
     tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
+    context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
+    expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
     zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage")
     learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
@@ -206,8 +210,13 @@ class TrainingSection(Section):
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of data-parallel ranks: trainers over tensor times pipeline parallelism."""
-        return max(1, self.num_trainers // (self.tensor_parallel_size * self.pipeline_parallel_size))
+        """Number of data-parallel ranks: trainers over tensor times pipeline times context parallelism."""
+        return max(1, self.num_trainers // self.replica_size)
+
+    @property
+    def replica_size(self) -> int:
+        """Trainers that hold one replica of the model and compute the same share of a batch."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
 
 
 class AlgorithmSection(Section):

@@ -249,6 +249,7 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
         *(f"{path}_options" for path in AROUND_THE_LOSS),
         "weights.options",
         "sampling.options",
+        "sampling.extra",
     ):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]

@@ -28,8 +28,9 @@ class Facts:
         return self.draft.cite(path, get_path(self.config, path))
 
     def cite_cut(self) -> str:
-        """The setting that truncates the sampler, where one does."""
-        return self.cite("sampling.top_p" if self.config.sampling.top_p < 1.0 else "sampling.top_k")
+        """The setting that truncates the sampler, if one does, and that it does."""
+        name = _cut(self.config)[0]
+        return f"{self.cite(f'sampling.{name}')} {'may truncate' if name == 'extra' else 'truncates'}"
 
     @property
     def estimator(self) -> AdvantageSpec | None:
@@ -174,25 +175,36 @@ def _backends_offer_it(facts: Facts) -> str | None:
 
 def _trainers_divisible(facts: Facts) -> str | None:
     training = facts.config.training
-    shards = training.tensor_parallel_size * training.pipeline_parallel_size
+    shards = training.replica_size
     if training.num_trainers % shards == 0:
         return None
     more = -(-training.num_trainers // shards) * shards
+    context = f" times {facts.cite('training.context_parallel_size')}" if training.context_parallel_size > 1 else ""
     return (
         f"{facts.cite('training.num_trainers')} is not divisible by {facts.cite('training.tensor_parallel_size')} times "
-        f"{facts.cite('training.pipeline_parallel_size')}: every model replica takes {shards} trainers; type -t {more}"
+        f"{facts.cite('training.pipeline_parallel_size')}{context}: every model replica takes {shards} trainers; type -t {more}"
     )
 
 
+def _cut(config: RunConfig) -> tuple[str, str]:
+    """The setting that truncates the sampler, and what makes it whole again, as the beginning of a list of what to type."""
+    sampling = config.sampling
+    cuts = (
+        ("top_p", sampling.top_p < 1.0, "-topp 1 or "),
+        ("top_k", sampling.top_k > 0, "-topk 0 or "),
+        ("min_p", sampling.min_p > 0, "--min-p 0 or "),
+    )
+    return next(((name, whole) for name, cut, whole in cuts if cut), ("extra", ""))
+
+
 def _correction_has_two_policies(facts: Facts) -> str | None:
-    algorithm, sampling = facts.config.algorithm, facts.config.sampling
+    algorithm = facts.config.algorithm
     if algorithm.mismatch_correction == "none":
         return None
-    if sampling.truncates:
-        whole = "-topp 1" if sampling.top_p < 1.0 else "-topk 0"
+    if facts.config.sampling.truncates:
         return (
-            f"{facts.cite_cut()} truncates the sampler, whose log probabilities are then not the policy's, and "
-            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {whole} or --mismatch-correction none"
+            f"{facts.cite_cut()} the sampler, whose log probabilities are then not the policy's, and "
+            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {_cut(facts.config)[1]}--mismatch-correction none"
         )
     if algorithm.old_logprobs == "rollout":
         return (
@@ -273,7 +285,7 @@ def _truncated_sampler(facts: Facts) -> str | None:
     if facts.config.algorithm.old_logprobs != "rollout" or not facts.config.sampling.truncates:
         return None
     return (
-        f"{facts.cite_cut()} truncates the sampler, so that its log probabilities are not the policy's and "
+        f"{facts.cite_cut()} the sampler, so that its log probabilities are not the policy's and "
         f"{facts.cite('algorithm.old_logprobs')} would be wrong; type --old-logprobs trainer"
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcore.contracts.types import Rollout
+from rlcore.contracts.types import Rollout, TokenDetails
 
 if TYPE_CHECKING:
     import torch
@@ -107,6 +107,13 @@ class TrainBatch:
     def temperatures(self) -> np.ndarray:
         """float64[R]: the temperature that each rollout was sampled at; its log probabilities and its gradient are taken at it."""
         return np.array([rollout.temperature for rollout in self.rollouts], np.float64)
+
+    @property
+    def details(self) -> TokenDetails | None:
+        """What the engine told of each of the ``N`` policy tokens, None if it told nothing; put together when it is asked for."""
+        segments = [segment for rollout in self.rollouts for segment in rollout.segments]
+        masks = [np.flatnonzero(segment.policy_mask) for segment in segments]
+        return TokenDetails.joined([(s.details and s.details.take(mask), len(mask)) for s, mask in zip(segments, masks, strict=True)])
 
     def take(self, rows: np.ndarray) -> TrainBatch:
         """The share of the given rollouts (int[R']); weights and normalisers stay those of the whole."""

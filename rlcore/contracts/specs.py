@@ -90,7 +90,8 @@ class InferenceCapabilities:
     ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
     function of ``Request.noise``, which bitwise reproducibility needs; ``continues``: understands ``Request.continued``, so that what an
     abort left is kept; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which it takes weights: ``host``, buckets in host
-    memory; or the names of engine transfers; ``reproducible``: see ``Reproducible``.
+    memory; or the names of engine transfers; ``kinds`` of ``WeightsKind`` that it takes; ``sampling``: what of a request it understands
+    beyond the base: "min_p", and names in ``Sampling.extra``; ``reproducible``: see ``Reproducible``.
     """
 
     in_flight: InFlight
@@ -102,6 +103,8 @@ class InferenceCapabilities:
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
     transfers: frozenset[str] = frozenset({"host"})
+    kinds: frozenset[str] = frozenset({"full"})
+    sampling: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
 
     def __post_init__(self) -> None:
@@ -111,8 +114,9 @@ class InferenceCapabilities:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "zero"}; ``reproducible``: see ``Reproducible``."""
+    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``reproducible``: see ``Reproducible``."""
 
+    sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})

@@ -16,8 +16,8 @@ import numpy as np
 from rlcore.contracts.conversations import Conversation, Dialogue, Transcript
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
-from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
-from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score
+from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind
+from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, TokenDetails
 from rlcore.host.blame import blaming
 from rlcore.roles.engine_update import update_engine
 from rlcore.roles.single_turn import OpenTalk
@@ -132,7 +132,7 @@ class Producer:
         if not self.idle:
             raise RunError(f"producer {self.name} was put to sleep with {len(self._live)} conversations and {len(self._judging)} jobs open")
         with self._account.span("weights"), self._blaming("going to sleep"):
-            self._engine.sleep()
+            self._engine.sleep(2 if self._engine.capabilities.kinds == {WeightsKind.FULL} else 1)
         self.asleep = True
 
     def load(self, snapshot: Snapshot) -> None:
@@ -144,6 +144,8 @@ class Producer:
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
+            if self.asleep:
+                self._engine.wake_cache()
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
         self.asleep = self.torn = False
@@ -219,7 +221,8 @@ class Producer:
             ids, continued = np.concatenate([ids, live.kept.token_ids]), len(live.kept.token_ids)
             sampling = replace(sampling, max_new_tokens=sampling.max_new_tokens - continued)
         noise = (*live.open.job.noise, live.index + (len(live.talk.sampled) << 32))
-        return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued)
+        group = f"{self.name}-{live.open.job.key}"
+        return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued, group=group)
 
     def _advance(self, completion: Completion) -> None:
         live = self._live.pop(completion.request_id, None)
@@ -228,7 +231,8 @@ class Producer:
         if live.kept is not None:
             names = ("token_ids", "logprobs", "versions")
             joined: dict[str, Any] = {name: np.concatenate([getattr(live.kept, name), getattr(completion, name)]) for name in names}
-            completion = replace(completion, **joined)
+            details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in (live.kept, completion)])
+            completion = replace(completion, details=details, **joined)
         if completion.finish is Finish.ABORTED:
             self._ask_again(live, completion)
             return

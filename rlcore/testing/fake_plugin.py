@@ -29,9 +29,15 @@ from rlcore.contracts.specs import (
 rlcore_api = "1.0"
 
 FAKE_INFERENCE = InferenceCapabilities(
-    in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
+    in_flight=InFlight.FINISH,
+    sleeps=True,
+    counter_noise=True,
+    layouts=frozenset({"single", "tensor"}),
+    kinds=frozenset({"full", "adapter", "delta"}),
+    sampling=frozenset({"min_p", "banned"}),
+    reproducible="bitwise",
 )
-FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}), reproducible="bitwise")
+FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise")
 FAKE_TENSOR_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.RESUME, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
 )

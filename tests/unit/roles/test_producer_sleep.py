@@ -37,8 +37,8 @@ class SlowSleeper(FakeInference):
         super().__init__(context)
         self.asked: list[str] = []
 
-    def sleep(self) -> None:
-        super().sleep()
+    def sleep(self, level: int = 1) -> None:
+        super().sleep(level)
         self.asked.append("sleep")
         self.clock.now += 3
 
