@@ -236,12 +236,6 @@ _LAYOUTS = (
 """A setting, the layout that values above the last column ask for, and its flag."""
 
 
-def _beyond_base(config: RunConfig) -> list[tuple[str, str, str]]:
-    """What of the sampling only some backends understand: its name, its setting, and what to type in its place."""
-    asked = [(name, f"sampling.extra.{name}", "leave it out, or name another --backend") for name in config.sampling.extra]
-    return [("min_p", "sampling.min_p", "type --min-p 0")] * (config.sampling.min_p > 0) + asked
-
-
 def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str]) -> str | None:
     """A sentence on the first thing that the run asks of the backend ``name`` in vain. ``cite``: a setting, by its path, and its value as
     the user knows them."""
@@ -254,9 +248,11 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     for path, layout, flag, most in _LAYOUTS:
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
-    for asked, path, advice in _beyond_base(config) if isinstance(offered, InferenceCapabilities) else ():
+    for path in ["sampling.min_p"] * (config.sampling.min_p > 0) + [f"sampling.extra.{name}" for name in config.sampling.extra]:
+        asked = path.rpartition(".")[2]
         if isinstance(offered, InferenceCapabilities) and asked not in offered.sampling:
             known = f"capabilities.sampling: {', '.join(sorted(offered.sampling)) or 'nothing'}"
+            advice = "type --min-p 0" if path == "sampling.min_p" else "leave it out, or name another --backend"
             return f"{cite(path)}: {backend} does not understand {asked} ({known}); {advice}"
     if isinstance(offered, InferenceCapabilities) and "host" not in offered.transfers:
         return f"{backend} takes weights by {', '.join(sorted(offered.transfers))}, and no weight transfer does so; name another --backend"
