@@ -26,17 +26,29 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "transformers": "a default",
         "grpo": "a default",
         "single_turn": "a default",
+        "k3": "a default",
+        "sample_level": "a default",
     },
+    "rlcore/config/rules.py": dict.fromkeys(
+        ("decoupled", "masked", "truncated", "sequence_truncated"), "advice in a sentence: what the core offers"
+    ),
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
+    "rlcore/learning/aggregation.py": dict.fromkeys(("token_level", "sample_level", "constant_length"), "a name of what is offered there"),
+    "rlcore/learning/assemble.py": {"sample_level": "a default"},
+    "rlcore/learning/kl.py": dict.fromkeys(("k1", "k2", "k3", "absolute"), "a name of what is offered there"),
+    "rlcore/learning/objective.py": {"k3": "a default, and the estimate that is reported"},
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
+    "rlcore/roles/consumer.py": {"k1": "a default"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/figures.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
+    "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""
 
