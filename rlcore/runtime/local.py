@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rlcore.config import Plan
-<<<<<<< HEAD
 from rlcore.config.this_machine import cuda_devices
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
@@ -18,19 +17,6 @@ from rlcore.host.threads import threads_of
 from rlcore.rewards import Judge
 from rlcore.runtime.async_judge import AsyncJudge
 from rlcore.runtime.engine_guard import EngineGuard
-=======
-from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceBackend, Saving
-from rlcore.contracts.snapshots import probe_tolerance
-from rlcore.contracts.types import Group
-from rlcore.roles.evaluator import TaskReport
-from rlcore.roles.producer import Produced, Producer
-from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
-from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
-from rlcore.runtime.delivery import Tokens
-from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
->>>>>>> origin/openparts2
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.in_process import InProcessLauncher
 from rlcore.runtime.interrupt import Interrupt
@@ -75,198 +61,10 @@ class LocalCrew(WorkerCrew):
             super().__init__(plan, texts, Shipment.of(plan, found), site, closing, say)
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
-<<<<<<< HEAD
         """See Crew."""
         if self._site.one_process:
             self._guard.start(interrupt)
         super().begin(folder, interrupt)
-=======
-        self._interrupt = interrupt
-        self._listen()
-        # From Python 3.12 on a process has one profiler, and the trainer's thread is the one to see.
-        profiles = self._plan.config.run.enable_profiling and sys.version_info < (3, 12)
-        self._profile = folder / "profile-producer.prof" if profiles else None
-        self._guard.start(interrupt)
-        self._publish(self._texts.probe_ids())
-        self._thread.start()
-
-    def next_batch(self) -> bool:
-        with self._accounts["trainer"].span("waiting for data"):
-            if self._in_turns:
-                self._until(lambda: self._serving >= self._version)
-            order = self._wait(self._services.call(self._schedule.next_batch()))
-            if order is None:
-                return False
-            if self._plan.config.run.placement == "colocated":
-                asleep: Future[None] = Future()
-                self._mail.put(Sleep(lambda: asleep.set_result(None)))
-                self._wait(asleep)
-        if not self._in_turns:
-            self._services.call(self._schedule.training())
-        lease_ids = order.order.lease_ids
-        _, groups = self._ask(self._store.read(lease_ids))
-        self._ask(self._store.forget(lease_ids))
-        self._batch = Batch(
-            groups=tuple(groups[lease_id] for lease_id in lease_ids),
-            masked=frozenset(place for place, lease_id in enumerate(lease_ids) if lease_id in order.order.masked),
-            version=order.order.version,
-            filtering=order.filtering,
-        )
-        return True
-
-    def train(self, *, log_rollouts: bool) -> Update:
-        batch, self._batch = self._batch, None
-        assert batch is not None, "next_batch comes first"
-        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
-        self._version = batch.version + 1
-        self._ask(self._schedule.updated(self._version))
-        self._publish(probe_sequence(batch))
-        self._timing.collect(self._accounts)
-        before, self._tokens = self._tokens, self._ask(self._schedule.tokens())
-        tokens = self._tokens.since(before)
-        times = self._timing.step(tokens_generated=tokens.generated, tokens_wasted=tokens.wasted)
-        return Update(
-            version=self._version,
-            figures={**batch_figures(batch), **metrics, **self._judge.metrics(), **times},
-            rollouts=tuple(rollout_rows(batch)) if log_rollouts else (),
-            times=self._timing.step_workers,
-        )
-
-    def _publish(self, probe_ids: np.ndarray | None) -> None:
-        """Offer the newest weights, with a sequence that they were trained on as the probe."""
-        wanted = probe_ids if self._plan.config.weights.probe else None
-        self._consumer.publish(self._publisher, self._version, wanted, self._tolerance)
-
-    def evaluate(self, step: int) -> None:
-        self._evaluations.append(self._services.call(self._evaluation(step)))
-        if self._in_turns:
-            self._wait(self._evaluations[-1])
-
-    def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
-        for asked in self._evaluations if wait else ():
-            self._wait(asked)
-        made = list(takewhile(lambda asked: asked.done(), self._evaluations))  # more may be done a moment later
-        self._evaluations = self._evaluations[len(made) :]
-        return [reports for asked in made if (reports := asked.result()) is not None]
-
-    def take_scored(self) -> Sequence[Group]:
-        return self._ask(self._store.take_scored())
-
-    def take_failures(self) -> list[dict[str, Any]]:
-        return self._ask(self._schedule.take_failures())
-
-    def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
-        return self._judge.take_faults()
-
-    def remarks(self) -> list[str]:
-        return []
-
-    def save(self, folder: Path) -> Saving:
-        return self._consumer.save(folder)
-
-    def state(self) -> dict[str, Any]:
-        return self._ask(self._schedule.state(self._version))
-
-    def status(self) -> Status:
-        return self._ask(self._schedule.status())
-
-    def watch(self) -> FilterWatch:
-        return self._ask(self._schedule.watch())
-
-    def start_clock(self) -> None:
-        self._timing = Timing.start(self._accounts)
-
-    def timing(self) -> Timing:
-        self._timing.stop(self._accounts, self._consumer.timings)
-        return self._timing
-
-    def stop(self) -> None:
-        self._ask(self._schedule.stop())
-        self._mail.put(Stop())
-        if self._thread.ident and not self._guard.pulse.given_up:
-            self._thread.join()
-
-    # --- the caller's thread waits -----------------------------------------------------------------------------------
-
-    def _ask(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a service answers at once."""
-        return self._services.call(work).result()
-
-    def _wait(self, asked: Future[T]) -> T:
-        """What takes as long as it takes; raises what ends the producer before."""
-        asked.add_done_callback(self._nudge)
-        self._until(asked.done)
-        return asked.result()
-
-    def _until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._tell()
-            if self._ended.done():
-                self._ended.result()
-                raise RunError("the producer was stopped while a batch was awaited")
-            self._news.wait()
-        self._tell()
-
-    def _tell(self) -> None:
-        """Say what the filter's watch has to say."""
-        while self._notes.done():
-            for note in self._notes.result():
-                self._say(note)
-            self._listen()
-
-    def _listen(self) -> None:
-        self._notes = self._services.call(self._schedule.next_notes())
-        self._notes.add_done_callback(self._nudge)
-
-    def _nudge(self, done: Future[Any]) -> None:
-        self._news.nudge()
-
-    # --- the services' thread ----------------------------------------------------------------------------------------
-
-    async def _deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        """``ScheduleService.deliver``. Who interrupts a run gets the step that these groups complete; then nothing is waited for."""
-        verdicts = await self._schedule.deliver(store, worker, arrivals)
-        if self._interrupt.requested:
-            await self._schedule.interrupt()
-        return verdicts
-
-    async def _evaluation(self, step: int) -> tuple[int, list[TaskReport]] | None:
-        """One at a time: by the first version from ``step`` on that the producer has; None if that version was evaluated before."""
-        async with self._one_evaluation:
-            if step <= self._evaluated:
-                return None
-            evaluation = self._evaluator.start(self._next_key)
-            self._next_key -= len(evaluation.jobs)
-            made: asyncio.Future[tuple[int, list[Produced]]] = asyncio.get_running_loop().create_future()
-            then = partial(self._services.post, lambda *answer: made.set_result(answer))
-            self._mail.put(Evaluate(tuple(evaluation.jobs), step, then))
-            self._evaluated, results = await made
-            for produced in results:
-                evaluation.collect(produced)
-            return self._evaluated, evaluation.reports()
-
-    # --- the producer's thread ---------------------------------------------------------------------------------------
-
-    def _produce(self, loop: ProducerLoop) -> None:
-        try:
-            with profiled(self._profile), loop.pulse.working():
-                loop.run()
-            self._producer_ends(None)
-        except BaseException as error:
-            self._producer_ends(error)
-
-    def _producer_ends(self, error: BaseException | None) -> None:
-        """It ended, or gets no weights any more; the first of several reasons counts."""
-        with suppress(InvalidStateError):
-            if error is None:
-                self._ended.set_result(None)
-            else:
-                self._ended.set_exception(error)
-
-    def _serves(self, version: int) -> None:
-        self._serving = version
-        self._news.nudge()
->>>>>>> origin/openparts2
 
 
 class LocalSite(Site):

@@ -124,10 +124,14 @@ class TrainerHost:
         return notes
 
     def save(self, folder: Path) -> None:
-        """``model/`` and ``trainer/`` below a folder that every rank sees."""
+        """Begin ``model/`` and ``trainer/`` below a folder that every rank sees; the weights may change when it returns."""
         self._waiting.close()
-        self._consumer.save(folder).result()
+        self._saving = self._consumer.save(folder)
         self._wait()
+
+    def saved(self) -> None:
+        """Wait until what ``save`` began is written. In a thread of its own."""
+        self._saving.result()
 
     def report(self, until: float | None = None) -> WorkerTime:
         """Where its seconds went since the last report; ``TimeAccount.report``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.contracts.errors import UsageError, WorkerLostError
+from rlcore.contracts.interfaces import Saving
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
@@ -77,9 +79,11 @@ class Ranks:
         """A producer died: no transfer of weights waits for it."""
         self.workers[0].call("producer_left", name, beside=True)
 
-    def save(self, folder: Path) -> None:
-        """``model/`` and ``trainer/`` below the folder."""
+    def save(self, folder: Path) -> Saving:
+        """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""
         self._inbox.wait([worker.call("save", folder.resolve()) for worker in self.workers], self.failed)
+        calls = [worker.call("saved", beside=True) for worker in self.workers]
+        return _RanksSaving(calls, lambda: self._inbox.wait(calls, self.failed))
 
     def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -92,3 +96,14 @@ class Ranks:
             return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died, and the run cannot go on without it ({why})")
         alone = len(self.workers) == 1 or isinstance(error, UsageError | WorkerLostError)
         return error if alone else self._inbox.cause(error)
+
+
+@dataclass(frozen=True, slots=True)
+class _RanksSaving:
+    """What every rank writes."""
+
+    calls: Sequence[Future[Any]]
+    result: Callable[[], object]
+
+    def done(self) -> bool:
+        return all(call.done() for call in self.calls)

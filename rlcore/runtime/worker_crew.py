@@ -19,6 +19,7 @@ from typing import Any
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, WorkerLostError
+from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runtime.driver_inbox import DriverInbox
@@ -259,8 +260,8 @@ class WorkerCrew(Crew):
         services = [f"the {what} of a node was started anew {times} time{'s' * (times > 1)}" for what, times in restarts.items()]
         return [*self._team.remarks(), *services]
 
-    def save(self, folder: Path) -> None:
-        self._ranks.save(folder)
+    def save(self, folder: Path) -> Saving:
+        return self._ranks.save(folder)
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = self._answer(self._schedule.call("state", self._version))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rlcore_plugin_shared.shared import SharedTransfer
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceContext
@@ -19,7 +20,6 @@ from rlcore.testing import FakeInference, FakePolicy, FakeTokenizer, HostSource,
 from rlcore.testing.tensor_parallel import FakeTensorParallel
 from rlcore.testing.weights import adapter_source, delta_source
 from rlcore.weights.memory import MemoryTransfer
-from rlcore.weights.shared import SharedTransfer
 
 IDS = np.array([3, 5, 4, 7, 4, 9, 3], np.int32)
 SIZE = len(FakeTokenizer())
