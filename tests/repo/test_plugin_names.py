@@ -38,6 +38,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
+    "rlcore/runtime/site.py": {"score": "a method of a judge"},
+    "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""
 
