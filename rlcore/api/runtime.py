@@ -55,7 +55,7 @@ from rlcore.runtime.parts import (
     schedule_settings,
     used_plugins,
 )
-from rlcore.runtime.producer_loop import Evaluate, LinksLike, ProducerLoop, Sleep, Stop
+from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
 from rlcore.runtime.shipment import Shipment
@@ -87,7 +87,6 @@ __all__ = [
     "JudgeClient",
     "Launcher",
     "Links",
-    "LinksLike",
     "Mailbox",
     "Order",
     "Plan",

@@ -192,7 +192,8 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
             missing.append(found)
             continue
         parts[path] = found
-        missing += _engine(found)
+        if get_path(config, f"{path.partition('.')[0]}.environment") is None:  # else its engine is there, and not here
+            missing += _engine(found)
     return Chosen(parts=parts, missing=tuple(missing), autos=autos, single=single, several=several)
 
 

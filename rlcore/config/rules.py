@@ -324,7 +324,7 @@ def _runtime_reads_address(facts: Facts) -> str | None:
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
             able = facts.chosen.several if path.startswith("run.") else facts.chosen.single
-            other = f"type --runtime {able} or leave it out" if spec.name != able else "leave it out"
+            other = f"type --runtime {able} or leave it out" if able != spec.name else "leave it out"
             return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None
 
@@ -343,9 +343,9 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"
     if not alone and transfer.reach == "process":
-        other = f" or --runtime {facts.chosen.single}" if runtime.name != facts.chosen.single else ""
-        several = "" if other else ", which makes producers and trainers processes of their own here"
-        return f"{cited} is for one process, and the runtime is {name}{several}; type --transport auto{other}"
+        one = facts.chosen.single
+        why, other = (", which makes processes here", "") if runtime.name == one else ("", f" or --runtime {one}")
+        return f"{cited} is for one process, and the runtime is {name}{why}; type --transport auto{other}"
     if transfer.runtimes and runtime.name not in transfer.runtimes:
         return f"{cited} is for the runtime {transfer.runtimes[0]}, and the runtime is {name}; type --transport auto"
     return None
@@ -514,7 +514,6 @@ def _without_use(facts: Facts) -> Iterator[str]:
         if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
         alone = in_one_process(config, spec)
-        if path in spec.settings and not (alone and name != "producer_deadline"):
-            continue
         why = "is one process, of which nothing is started anew" if alone else "does not read it"
-        yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"
+        if path not in spec.settings or (alone and name != "producer_deadline"):
+            yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

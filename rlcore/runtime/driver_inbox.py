@@ -46,32 +46,33 @@ class DriverInbox:
     def wait(self, calls: Sequence[Future[Any]], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
         """The values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
         others would wait for ever."""
-        values: dict[int, Any] = {}
 
-        def arrived(number: int, value: Any, error: BaseException | None) -> None:
-            if error is not None:
-                raise failed(number, error) if failed is not None else error
-            values[number] = value
+        def check(number: int, error: BaseException) -> None:
+            raise failed(number, error) if failed is not None else error
 
-        for number, call in enumerate(calls):
-            self.watch(call, partial(arrived, number))
-        self.until(lambda: len(values) == len(calls))
-        return [values[number] for number in range(len(calls))]
+        return [value for value, _ in self._answers(calls, check)]
 
     def survivors(self, calls: Sequence[Future[Any]]) -> list[Any]:
-        """The values of remote calls, in order, without those of workers that died; any other error is raised."""
+        """The values of calls, in order, without those of workers that died; any other error is raised."""
+
+        def check(number: int, error: BaseException) -> None:
+            if not isinstance(error, WorkerDiedError):
+                raise error
+
+        return [value for value, error in self._answers(calls, check) if error is None]
+
+    def _answers(self, calls: Sequence[Future[Any]], check: Callable[[int, BaseException], None]) -> list[tuple[Any, BaseException | None]]:
         answers: dict[int, tuple[Any, BaseException | None]] = {}
 
         def arrived(number: int, value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                check(number, error)
             answers[number] = value, error
 
         for number, call in enumerate(calls):
             self.watch(call, partial(arrived, number))
         self.until(lambda: len(answers) == len(calls))
-        for _, error in answers.values():
-            if error is not None and not isinstance(error, WorkerDiedError):
-                raise error
-        return [answers[number][0] for number in range(len(calls)) if answers[number][1] is None]
+        return [answers[number] for number in range(len(calls))]
 
     def cause(self, error: BaseException) -> BaseException:
         """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon; else the error.

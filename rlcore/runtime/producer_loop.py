@@ -1,13 +1,13 @@
 """The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves letters.
 
-Plain Python: whom it talks to is behind ``LinksLike``, so that the other side may be a thread or another host.
+Plain Python: whom it talks to is behind ``Links``, so that the other side may be a thread or another host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.transport import Receiver
@@ -19,23 +19,15 @@ from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival
+from rlcore.runtime.site import Links
+from rlcore.runtime.workers import Then
 from rlcore.schedule import Delivery, TimeAccount
 
-__all__ = ["Evaluate", "LinksLike", "ProducerLoop", "Sleep", "Stop"]
+__all__ = ["Evaluate", "ProducerLoop", "Sleep", "Stop"]
 
 _POLL_SECONDS = 0.05
 _EAGER_SECONDS = 0.005
 """How long one poll of the engine may last: the second one where leases are awaited that would start at once."""
-
-Then = Callable[[Any, BaseException | None], None]
-
-
-class LinksLike(Protocol):
-    """The schedule and the store; answers come by ``then``, from any thread."""
-
-    def lease(self, worker: str, k: int, serving: int, then: Then) -> None: ...
-    def serving(self, worker: str, version: int) -> None: ...
-    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +71,7 @@ class ProducerLoop:
 
     producer: Producer
     jobs: JobMaker
-    links: LinksLike
+    links: Links
     receiver: Receiver
     mail: Mailbox
     in_flight: int

@@ -26,7 +26,7 @@ PAGES = {
     "runtime": """
         Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob
         GroupStore Interpreters
-        Interrupt JobMaker Judge JudgeClient Launcher Links LinksLike Mailbox Order Plan Produced Producer ProducerLoop
+        Interrupt JobMaker Judge JudgeClient Launcher Links Mailbox Order Plan Produced Producer ProducerLoop
         Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Seat Shipment Site Sleep
         StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         Worker WorkerCrew WorkerDiedError WorkerLostError WorkerTime

@@ -48,6 +48,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/figures.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
+    "rlcore/runtime/site.py": {"score": "a method of a judge"},
+    "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""

@@ -320,6 +320,11 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
     )
 
 
+def test_an_engine_of_another_environment_is_not_looked_for_here(registry: Registry) -> None:
+    assert plan(registry, "inference.name=-b there").missing
+    assert not plan(registry, "inference.name=-b there; inference.environment=--inference-environment ./other").missing
+
+
 def test_a_data_source_that_is_not_installed_is_missing_for_training_and_for_evaluation(registry: Registry) -> None:
     found = plan(registry, dataset="a.csv", eval_dataset={"one": "b.csv", "two": "c.parquet"})
     tables = install_line("rlcore-plugin-tables")

@@ -145,7 +145,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"runtime": "threads", "num_trainers": 2}, (), "type --runtime ray or -t 1"),
     ({"runtime": "threads", "num_inferencer": 2}, (), "type --runtime ray or -i 1"),
     ({"runtime": "threads", "inference.environment": "env"}, (), "has no use for environment = env (Python); type --runtime local or"),
-    ({"runtime": "local", "max_staleness": 1, "transport": "memory"}, (), "processes of their own here; type --transport auto"),
+    ({"runtime": "local", "max_staleness": 1, "transport": "memory"}, (), "which makes processes here; type --transport auto"),
     (
         {"runtime": "local", "ray_dir": "/tmp/r"},
         (),
