@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import replace
 from importlib.metadata import distribution, distributions
@@ -139,7 +140,7 @@ def test_what_the_run_brought_is_on_the_path_and_what_the_driver_s_environment_b
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path, str(SITE / "of_a_package")])
     path = interpreter(environment, Path("/packages"))[1]["PYTHONPATH"].split(":")
     assert path[:2] == ["/packages", str(tmp_path)]
-    assert not [entry for entry in path if entry.startswith(str(SITE))]
+    assert not [entry for entry in path if entry.startswith((str(SITE), sysconfig.get_path("stdlib")))]
 
 
 def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path) -> None:
