@@ -160,7 +160,18 @@ class SamplingSection(Section):
     @property
     def truncates(self) -> bool:
         """True where the sampler's distribution is not the policy's, or may not be."""
-        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0 or bool(self.extra)
+        return bool(self.cut[0])
+
+    @property
+    def cut(self) -> tuple[str, str]:
+        """The setting that truncates the sampler, or may do so, and what makes it whole again, as the beginning of what to type."""
+        cuts = (
+            ("top_p", self.top_p < 1.0, "-topp 1 or "),
+            ("top_k", self.top_k > 0, "-topk 0 or "),
+            ("min_p", self.min_p > 0, "--min-p 0 or "),
+            ("extra", bool(self.extra), ""),
+        )
+        return next(((name, whole) for name, acts, whole in cuts if acts), ("", ""))
 
 
 class InferenceSection(Section):

@@ -30,7 +30,7 @@ class Facts:
 
     def cite_cut(self) -> str:
         """The setting that truncates the sampler, if one does, and that it does."""
-        name = _cut(self.config)[0]
+        name = self.config.sampling.cut[0]
         return f"{self.cite(f'sampling.{name}')} {'may truncate' if name == 'extra' else 'truncates'}"
 
     @property
@@ -175,37 +175,25 @@ def _backends_offer_it(facts: Facts) -> str | None:
 
 
 def _trainers_divisible(facts: Facts) -> str | None:
-    training = facts.config.training
-    shards = training.replica_size
+    training, shards = facts.config.training, facts.config.training.replica_size
     if training.num_trainers % shards == 0:
         return None
-    more = -(-training.num_trainers // shards) * shards
     context = f" times {facts.cite('training.context_parallel_size')}" if training.context_parallel_size > 1 else ""
     return (
         f"{facts.cite('training.num_trainers')} is not divisible by {facts.cite('training.tensor_parallel_size')} times "
-        f"{facts.cite('training.pipeline_parallel_size')}{context}: every model replica takes {shards} trainers; type -t {more}"
+        f"{facts.cite('training.pipeline_parallel_size')}{context}: every model replica takes {shards} trainers; type -t "
+        f"{-(-training.num_trainers // shards) * shards}"
     )
-
-
-def _cut(config: RunConfig) -> tuple[str, str]:
-    """The setting that truncates the sampler, and what makes it whole again, as the beginning of a list of what to type."""
-    sampling = config.sampling
-    cuts = (
-        ("top_p", sampling.top_p < 1.0, "-topp 1 or "),
-        ("top_k", sampling.top_k > 0, "-topk 0 or "),
-        ("min_p", sampling.min_p > 0, "--min-p 0 or "),
-    )
-    return next(((name, whole) for name, cut, whole in cuts if cut), ("extra", ""))
 
 
 def _correction_has_two_policies(facts: Facts) -> str | None:
-    algorithm = facts.config.algorithm
+    algorithm, cut = facts.config.algorithm, facts.config.sampling.cut
     if algorithm.mismatch_correction == "none":
         return None
-    if facts.config.sampling.truncates:
+    if cut[0]:
         return (
             f"{facts.cite_cut()} the sampler, whose log probabilities are then not the policy's, and "
-            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {_cut(facts.config)[1]}--mismatch-correction none"
+            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {cut[1]}--mismatch-correction none"
         )
     if algorithm.old_logprobs == "rollout":
         return (

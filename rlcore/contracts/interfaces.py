@@ -243,11 +243,9 @@ class Saving(Protocol):
 
     def done(self) -> bool:
         """True once it is written, or has failed."""
-        ...
 
     def result(self) -> object:
         """Wait until it is written; raises what went wrong."""
-        ...
 
 
 class TrainingBackend(ABC):
@@ -285,7 +283,6 @@ class TrainingBackend(ABC):
     @abstractmethod
     def save_model(self, folder: Path) -> Saving | None:
         """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see.
-
         None: it is written. A ``Saving``: the weights are copied, so that the next update may change them, and are being written; ``save``
         follows at once, and no other checkpoint before both are done. Either may be called while the backend sleeps."""
 
@@ -320,7 +317,7 @@ class TrainingBackend(ABC):
         return {}
 
     def close(self) -> None:  # noqa: B027 - a backend without resources needs no close
-        """Free everything; called once, also after an error."""
+        """Free everything, give up what is still being saved; called once, also after an error."""
 
 
 # --- rewards -----------------------------------------------------------------------------------------------------------

@@ -5,15 +5,14 @@ The weights are fixed before the first forward, so the loss of any share of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import Normalisers
-from rlcore.contracts.errors import RlcoreError, RunError
+from rlcore.contracts.errors import RunError
+from rlcore.host.blame import blaming
 
-__all__ = ["AGGREGATIONS", "ConstantLength", "SampleLevel", "TokenLevel", "count", "token_weights"]
+__all__ = ["ConstantLength", "SampleLevel", "TokenLevel", "count", "token_weights"]
 
 
 class TokenLevel(Aggregation):
@@ -41,14 +40,6 @@ class ConstantLength(Aggregation):
         return np.full(int(lengths.sum()), 1.0 / (max(normalisers.rollouts, 1) * normalisers.length))
 
 
-AGGREGATIONS: Mapping[str, Aggregation] = {
-    "token_level": TokenLevel(),
-    "sample_level": SampleLevel(),
-    "constant_length": ConstantLength(),
-}
-"""Those of the core, by their names."""
-
-
 def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
     """Normalisers of the rollouts that train: policy tokens and non-empty rollouts; ``length`` is ``max_new_tokens``.
 
@@ -59,22 +50,17 @@ def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
 
 
 def token_weights(
-    lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Aggregation | str, group: np.ndarray | None = None
+    lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Aggregation, group: np.ndarray | None = None
 ) -> np.ndarray:
     """float32[N]: the weight of each policy token, 0 outside the loss.
 
-    ``lengths`` int64[R] policy tokens (their sum is N), ``in_loss`` bool[R], ``group`` int64[R] (None: each rollout is one), ``variation``
-    an aggregation, or the name of one of the core. Raises RunError, naming it, if what it returns has another shape, or is not finite.
+    ``lengths`` int64[R] policy tokens (their sum is N), ``in_loss`` bool[R], ``group`` int64[R] (None: each rollout is one). Raises
+    RunError, naming the aggregation, if what it returns has another shape, or is not finite.
     """
-    aggregation = AGGREGATIONS[variation] if isinstance(variation, str) else variation
-    lengths, who = np.asarray(lengths, np.int64), f"aggregation {type(aggregation).__name__}"
+    lengths, who = np.asarray(lengths, np.int64), f"aggregation {type(variation).__name__}"
     groups = np.arange(len(lengths)) if group is None else group
-    try:
-        values = np.asarray(aggregation.weights(lengths, np.asarray(in_loss, np.bool_), groups, normalisers), np.float64)
-    except RlcoreError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise RunError(f"{who} failed in weights: {type(error).__name__}: {error}") from error
+    with blaming(who, "weighing tokens"):
+        values = np.asarray(variation.weights(lengths, np.asarray(in_loss, np.bool_), groups, normalisers), np.float64)
     if values.shape != (lengths.sum(),):
         raise RunError(f"{who} returned weights of shape {list(values.shape)}; it must return one per token, [{lengths.sum()}]")
     values = np.where(np.repeat(in_loss, lengths), values, 0.0)

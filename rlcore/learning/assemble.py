@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +19,7 @@ from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
-from rlcore.learning.aggregation import count, token_weights
+from rlcore.learning.aggregation import SampleLevel, count, token_weights
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
@@ -27,12 +27,11 @@ __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSettings:
-    """What of the run's configuration shapes a batch. ``variation``: an aggregation, or the name of one of the core; ``filter_truncated``:
-    a truncated rollout keeps its place in the statistics and
+    """What of the run's configuration shapes a batch. ``filter_truncated``: a truncated rollout keeps its place in the statistics and
     leaves the loss. ``overlong``: the soft punishment, None where it is off."""
 
     max_new_tokens: int
-    variation: Aggregation | str = "sample_level"
+    variation: Aggregation = field(default_factory=SampleLevel)
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
 
@@ -139,7 +138,7 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
 
     Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
     """
-    for array in (getattr(batch, field.name) for field in fields(batch)):
+    for array in (getattr(batch, known.name) for known in fields(batch)):
         if isinstance(array, np.ndarray):
             array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
     extras = {}

@@ -12,7 +12,6 @@ same force, however near it is. In the reward no gradient is taken and k1 is the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +22,7 @@ from rlcore.contracts.errors import RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["K1", "K2", "K3", "K3_TANGENT", "KL_ESTIMATORS", "RATIO_TANGENT", "AbsoluteKl", "bounded_exp", "reward_kl"]
+__all__ = ["K1", "K2", "K3", "K3_TANGENT", "RATIO_TANGENT", "AbsoluteKl", "bounded_exp", "reward_kl"]
 
 K3_TANGENT = 10.0
 """Nats beyond which k3 continues as a straight line of slope exp(10) - 1."""
@@ -72,17 +71,12 @@ class AbsoluteKl(KlEstimator):
         return (reference - logprobs).abs()
 
 
-KL_ESTIMATORS: Mapping[str, KlEstimator] = {"k1": K1(), "k2": K2(), "k3": K3(), "absolute": AbsoluteKl()}
-"""Those of the core, by their names."""
-
-
-def reward_kl(logprobs: np.ndarray, reference: np.ndarray, kind: KlEstimator | str) -> np.ndarray:
-    """The estimate that goes into the reward, in float64 and without a gradient: [N], [N] -> float64[N]. ``kind``: an estimator, or the
-    name of one of the core. Raises RunError, naming it, if what it returns has another shape, or is not finite for log probabilities that
-    are (those of tokens outside the loss need not be)."""
+def reward_kl(logprobs: np.ndarray, reference: np.ndarray, estimator: KlEstimator) -> np.ndarray:
+    """The estimate that goes into the reward, in float64 and without a gradient: [N], [N] -> float64[N].
+    Raises RunError, naming the estimator, if what it returns has another shape, or is not finite for log probabilities that are (those of
+    tokens outside the loss need not be)."""
     import torch  # here: a run whose KL is in no reward needs none for this
 
-    estimator = KL_ESTIMATORS[kind] if isinstance(kind, str) else kind
     values = estimator.estimate(*(torch.from_numpy(one.astype(np.float64)) for one in (logprobs, reference))).numpy()
     if values.shape != logprobs.shape or not np.isfinite(values[np.isfinite(logprobs - reference)]).all():
         what = f"shape {list(values.shape)}" if values.shape != logprobs.shape else "values that are not finite"

@@ -16,7 +16,7 @@ from rlcore.contracts.batches import LossBatch, full_precision
 from rlcore.contracts.errors import RlcoreError, RunError
 from rlcore.contracts.interfaces import Loss, Need
 from rlcore.learning.assemble import undeclared
-from rlcore.learning.kl import KL_ESTIMATORS
+from rlcore.learning.kl import K3
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ class PolicyObjective:
     loss: Loss
     name: str = "loss"
     kl_coeff: float = 0.0
-    kl_kind: KlEstimator | str = "k3"
+    kl_kind: KlEstimator = field(default_factory=K3)
     entropy_coeff: float = 0.0
     skip_threshold: float | None = None
     correction: Correction | None = None
@@ -84,9 +84,8 @@ class PolicyObjective:
     def _penalties(self, logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor) -> torch.Tensor:
         total = logprobs.new_zeros(())
         if self.kl_coeff and batch.reference_logprobs is not None:
-            kind = KL_ESTIMATORS[self.kl_kind] if isinstance(self.kl_kind, str) else self.kl_kind
-            who = f"KL estimator {type(kind).__name__}"
-            penalty = _asked(who, kind, "penalty", logprobs, batch.reference_logprobs)
+            who = f"KL estimator {type(self.kl_kind).__name__}"
+            penalty = _asked(who, self.kl_kind, "penalty", logprobs, batch.reference_logprobs)
             _check_shapes(who, {"its penalty": penalty}, logprobs)
             if not penalty.detach().isfinite().all():
                 raise RunError(f"{who} returned a penalty that is not finite")
@@ -181,12 +180,12 @@ def _diagnose(
     rows = logprobs.new_zeros(batch.rows).bool().index_fill(0, batch.row[skipped], True)
     means = {
         "ratio_mean": moved.clamp(max=20.0).exp(),
-        "kl_old": KL_ESTIMATORS["k3"].estimate(batch.old_logprobs, logprobs.detach()),
+        "kl_old": K3().estimate(batch.old_logprobs, logprobs.detach()),
         "sampler_gap": (logprobs.detach() - batch.rollout_logprobs).abs(),
         **{name: values.detach() for name, values in reported.items()},
     }
     if batch.reference_logprobs is not None:
-        means["kl_reference"] = KL_ESTIMATORS["k3"].estimate(logprobs.detach(), batch.reference_logprobs)
+        means["kl_reference"] = K3().estimate(logprobs.detach(), batch.reference_logprobs)
     if batch.entropy is not None:
         means["entropy"] = batch.entropy.detach()
     sums = {name: values.to(logprobs.dtype).sum() / max(tokens, 1) for name, values in means.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
-from rlcore.learning.kl import reward_kl
+from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.schedule.accounting import TimeAccount
 
@@ -54,7 +54,7 @@ class Algorithm:
     epochs_per_batch: int = 1
     old_from_trainer: bool = True
     kl_in_reward: float = 0.0
-    kl_kind: KlEstimator | str = "k1"
+    kl_kind: KlEstimator = field(default_factory=K1)
 
     @property
     def optimizer_steps(self) -> int:

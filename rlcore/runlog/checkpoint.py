@@ -26,13 +26,13 @@ class Checkpoint:
         self._final, self._aside = folder / f"step-{step}", folder / f".step-{step}.partial"
         if self._final.exists():
             return
-        shutil.rmtree(self._aside, ignore_errors=True)
+        self.drop()
         with writing(self._aside):
             self._aside.mkdir(parents=True)
         try:
             self._saving = fill(self._aside)
         except BaseException:
-            shutil.rmtree(self._aside, ignore_errors=True)
+            self.drop()
             raise
 
     def done(self) -> bool:
@@ -57,9 +57,13 @@ class Checkpoint:
                 aside.rename(final)
                 sync_entry(self._folder)
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            self.drop()
         write_text(self._folder / "latest", f"step-{self.step}\n")
         return final
+
+    def drop(self) -> None:
+        """Leave nothing of what has no name yet."""
+        shutil.rmtree(self._aside, ignore_errors=True)
 
 
 def _share(folder: Path, like: Path) -> None:

@@ -57,6 +57,7 @@ class TrainingRun:
         for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
+            closing.callback(self._drop_save)
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
@@ -258,6 +259,10 @@ class TrainingRun:
             self._saving = None
             self._checkpoint = saving.finish()
             self._listeners.observers.checkpoint_saved(saving.step, self._checkpoint)
+
+    def _drop_save(self) -> None:
+        if self._saving is not None:
+            self._saving.drop()
 
     def _summarise(self, timing: Timing) -> Summary:
         status, watch = self._crew.status(), self._crew.watch()

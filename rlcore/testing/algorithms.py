@@ -11,11 +11,35 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, RewardDetail
+from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel
+from rlcore.learning.kl import K1, K2, K3, AbsoluteKl
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["FakeAggregation", "FakeBaseline", "FakeCorrection", "FakeCredit", "FakeEstimator", "FakeKl", "FakeKlOptions", "FakeLoss"]
+__all__ = [
+    "AGGREGATIONS",
+    "KL_ESTIMATORS",
+    "FakeAggregation",
+    "FakeBaseline",
+    "FakeCorrection",
+    "FakeCredit",
+    "FakeEstimator",
+    "FakeKl",
+    "FakeKlOptions",
+    "FakeLoss",
+]
+
+
+AGGREGATIONS: Mapping[str, Aggregation] = {
+    "token_level": TokenLevel(),
+    "sample_level": SampleLevel(),
+    "constant_length": ConstantLength(),
+}
+"""The core's, by their names."""
+
+KL_ESTIMATORS: Mapping[str, KlEstimator] = {"k1": K1(), "k2": K2(), "k3": K3(), "absolute": AbsoluteKl()}
+"""The core's, by their names."""
 
 
 class FakeEstimator(AdvantageEstimator):

@@ -7,7 +7,7 @@ Several ranks add their gradients up over sockets (``StarRanks``).
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -57,6 +57,7 @@ class FakeTraining(TrainingBackend):
     def setup(self, context: TrainingContext) -> None:
         """Load the policy, and again as the reference where the objective needs one; with several ranks, wait for the others."""
         self.context = context
+        self._closed = threading.Event()
         self._writer = ThreadPoolExecutor(1, "fake-trainer-saves")
         self.ranks = StarRanks(context.rank, context.world_size, context.rendezvous, self.options.ranks_deadline)
         self.policy = FakePolicy.load(context.model)
@@ -160,7 +161,7 @@ class FakeTraining(TrainingBackend):
         """``write``, at once or later in a thread, by rank 0."""
         seconds, writing = self.options.save_seconds, None
         if self.ranks.rank == 0 and seconds:
-            writing = self._writer.submit(_later, seconds, write)
+            writing = self._writer.submit(_later, seconds, write, self._closed)
         elif self.ranks.rank == 0:
             write()
         self.gather(np.zeros(0))
@@ -172,14 +173,15 @@ class FakeTraining(TrainingBackend):
             self.optimizer.restore(stored)
 
     def close(self) -> None:
-        """Hang up to the other ranks."""
-        self._writer.shutdown(wait=False)
+        """Hang up to the other ranks; what is not written yet is given up."""
+        self._closed.set()
+        self._writer.shutdown()
         self.ranks.close()
 
 
-def _later(seconds: float, write: Callable[[], None]) -> None:
-    time.sleep(seconds)
-    write()
+def _later(seconds: float, write: Callable[[], None], closed: threading.Event) -> None:
+    if not closed.wait(seconds):
+        write()
 
 
 def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:

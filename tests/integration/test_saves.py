@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,36 +43,56 @@ def events(tester: RunTester) -> list[str]:
     return (tester.folder / "events.txt").read_text().splitlines()
 
 
-@pytest.fixture
-def held_until_update(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """{a save, by its number from 0: the updates that must have been made before it is written}; it fails after 20 s."""
-    wanted: dict[int, int] = {}
-    made, changed, saves = [0], threading.Condition(), [0]
-    update = FakeTraining.update
+@dataclass
+class Pace:
+    """What waits for what, 20 s at the most. ``saves``: by the number of a save from 0, the updates that must have been made before it is
+    written; ``updates``: by the number of an update from 1, the saves that must have been written before it returns; ``lag`` and ``rest``:
+    seconds that each save and each update takes beside."""
 
-    def counted(self: FakeTraining, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+    saves: dict[int, int] = field(default_factory=dict)
+    updates: dict[int, int] = field(default_factory=dict)
+    lag: float = 0.0
+    rest: float = 0.0
+    made: int = 0
+    begun: int = 0
+    written: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait(self, ready: Callable[[], bool], what: str) -> None:
+        if not self.changed.wait_for(ready, 20):
+            raise TimeoutError(f"{what} waited in vain: {self}")
+
+
+@pytest.fixture
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    made, update = Pace(), FakeTraining.update
+
+    def paced(self: FakeTraining, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         metrics = update(self, batch, objective)
-        with changed:
-            made[0] += 1
-            changed.notify_all()
+        with made.changed:
+            made.made += 1
+            made.changed.notify_all()
+            made.wait(lambda: made.written >= 2 * made.updates.get(made.made, 0), f"update {made.made}")  # model and state
+        time.sleep(made.rest)
         return metrics
 
-    def held(seconds: float, write: Any) -> None:
-        number, saves[0] = saves[0] // 2, saves[0] + 1  # model, then state
-        with changed:
-            if not changed.wait_for(lambda: made[0] >= wanted.get(number, 0), 20):
-                raise TimeoutError(f"save {number} waited for update {wanted[number]}, and {made[0]} were made")
+    def held(seconds: float, write: Callable[[], None], closed: threading.Event) -> None:
+        number, made.begun = made.begun // 2, made.begun + 1
+        with made.changed:
+            made.wait(lambda: made.made >= made.saves.get(number, 0), f"save {number}")
+        time.sleep(made.lag)
         write()
+        with made.changed:
+            made.written += 1
+            made.changed.notify_all()
 
-    monkeypatch.setattr(FakeTraining, "update", counted)
+    monkeypatch.setattr(FakeTraining, "update", paced)
     monkeypatch.setattr(fake_training, "_later", held)
-    return wanted
+    return made
 
 
-def test_training_goes_on_while_a_save_is_written_and_the_weights_are_those_of_its_step(
-    tmp_path: Path, held_until_update: dict[int, int]
-) -> None:
-    held_until_update[0] = 3
+def test_training_goes_on_while_a_save_is_written_and_the_weights_are_those_of_its_step(tmp_path: Path, pace: Pace) -> None:
+    pace.saves[0] = 3
     late, done = run(tmp_path / "late", save_seconds=1)
     done.assert_ok()
     at_once, same = run(tmp_path / "once")
@@ -86,8 +108,9 @@ def test_training_goes_on_while_a_save_is_written_and_the_weights_are_those_of_i
         assert policies[0].pair.tobytes() == policies[1].pair.tobytes()
 
 
-def test_a_save_under_way_has_no_name_and_the_next_one_waits_for_it(tmp_path: Path, held_until_update: dict[int, int]) -> None:
-    held_until_update.update({0: 2, 1: 3})
+def test_a_save_under_way_has_no_name_and_the_next_one_waits_for_it(tmp_path: Path, pace: Pace) -> None:
+    pace.saves.update({0: 2, 1: 3})
+    pace.lag = 0.3
     tester, done = run(tmp_path, steps=3, interval=1, save_seconds=1)
     done.assert_ok()
     assert events(tester)[:2] == ["step 1", "step 2"]
@@ -95,6 +118,43 @@ def test_a_save_under_way_has_no_name_and_the_next_one_waits_for_it(tmp_path: Pa
     folder = tester.folder / done.json["run"] / "checkpoints"
     assert sorted(path.name for path in folder.iterdir()) == ["latest", "step-1", "step-2", "step-3"]
     assert done.json["checkpoint"].endswith("step-3")
+
+
+def test_a_save_gets_its_name_soon_after_it_is_done_and_not_with_the_next_save(tmp_path: Path, pace: Pace) -> None:
+    pace.updates[5] = 1
+    pace.rest = 0.1  # the last word of the thread that wrote may come a moment after what it wrote
+    tester, done = run(tmp_path, steps=8, interval=4, save_seconds=1)
+    done.assert_ok()
+    assert events(tester).index("step 4") < events(tester).index("saved 4 True") < events(tester).index("step 8")
+
+
+def test_an_interrupted_run_waits_for_its_last_save(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    training = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1, "options": {"save_seconds": 0.5}}
+    config = tester.fake_run(run={"num_episodes": 100, "max_steps": 150}, training=training)
+    done = tester.interrupt("train", config, on=lambda line: line.startswith("step 2/"))
+    assert done.exit_code == 130
+    (latest,) = tester.folder.rglob("latest")
+    saved = latest.parent / latest.read_text().strip()
+    assert (saved / "trainer" / "fake_trainer.npz").exists()
+    assert str(saved.relative_to(tester.folder)) in done.stdout
+    assert not list(tester.folder.rglob("*.partial"))
+
+
+def test_a_run_that_is_stopped_in_the_middle_of_a_save_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = FakeTraining.update
+
+    def stopped(self: FakeTraining, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        if self.optimizer.steps == 2:
+            raise KeyboardInterrupt
+        return update(self, batch, objective)
+
+    monkeypatch.setattr(FakeTraining, "update", stopped)
+    tester, done = run(tmp_path, save_seconds=1)
+    assert done.exit_code == 130
+    (folder,) = tester.folder.rglob("checkpoints")
+    assert not [thread for thread in threading.enumerate() if "fake-trainer-saves" in thread.name]
+    assert not list(folder.iterdir())
 
 
 def test_a_save_that_fails_beside_the_training_ends_the_run_with_a_sentence(tmp_path: Path) -> None:

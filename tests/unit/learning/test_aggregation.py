@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rlcore.api import Aggregation, Normalisers, RunError
 from rlcore.learning import count, token_weights
-from rlcore.learning.aggregation import AGGREGATIONS
+from rlcore.testing.algorithms import AGGREGATIONS
 
 LENGTHS = np.array([3, 0, 1, 2])
 IN_LOSS = np.array([True, True, False, True])
@@ -28,7 +28,7 @@ def test_normalisers_count_what_trains() -> None:
     ],
 )
 def test_weights_by_hand(variation: str, expected: list[float]) -> None:
-    weights = token_weights(LENGTHS, IN_LOSS, count(LENGTHS, IN_LOSS, 8), variation)
+    weights = token_weights(LENGTHS, IN_LOSS, count(LENGTHS, IN_LOSS, 8), AGGREGATIONS[variation])
     assert weights.dtype == np.float32
     assert weights == pytest.approx(expected, rel=1e-6)
 
@@ -38,7 +38,7 @@ def test_weights_by_hand(variation: str, expected: list[float]) -> None:
 def test_shares_add_up_to_the_scalar_definition(rows: list[tuple[int, bool]], variation: str) -> None:
     lengths, in_loss = (np.array(column) for column in zip(*rows, strict=True))
     per_token = np.random.default_rng(0).normal(size=int(lengths.sum()))
-    weights = token_weights(lengths, in_loss, count(lengths, in_loss, 10), variation)
+    weights = token_weights(lengths, in_loss, count(lengths, in_loss, 10), AGGREGATIONS[variation])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     rollouts = [per_token[offsets[row] : offsets[row + 1]].tolist() for row in range(len(rows)) if in_loss[row] and lengths[row]]
     tokens = sum(len(values) for values in rollouts)
@@ -55,13 +55,13 @@ def test_shares_add_up_to_the_scalar_definition(rows: list[tuple[int, bool]], va
 @pytest.mark.parametrize(("variation", "expected"), [("token_level", 1.0), ("sample_level", 1.0), ("constant_length", 1 / 8)])
 def test_a_single_token_carries_the_whole_step(variation: str, expected: float) -> None:
     one, in_loss = np.array([1, 0]), np.array([True, True])
-    assert token_weights(one, in_loss, count(one, in_loss, 8), variation).tolist() == [expected]
+    assert token_weights(one, in_loss, count(one, in_loss, 8), AGGREGATIONS[variation]).tolist() == [expected]
 
 
 def test_nothing_in_the_loss_is_all_zeros() -> None:
     nothing = np.zeros(4, np.bool_)
     for variation in AGGREGATIONS:
-        assert not token_weights(LENGTHS, nothing, count(LENGTHS, nothing, 8), variation).any()
+        assert not token_weights(LENGTHS, nothing, count(LENGTHS, nothing, 8), AGGREGATIONS[variation]).any()
 
 
 class Own(Aggregation):
@@ -89,7 +89,7 @@ def test_an_aggregation_of_ones_own_sees_the_step_and_has_no_weight_outside_the_
     [
         (np.ones(4), r"aggregation Own returned weights of shape \[4\]; it must return one per token, \[6\]"),
         (np.full(6, np.nan), "aggregation Own returned weights that are not finite"),
-        (KeyError("x"), "aggregation Own failed in weights: KeyError: 'x'"),
+        (KeyError("x"), "aggregation Own failed while weighing tokens: KeyError: 'x'"),
     ],
 )
 def test_weights_that_cannot_be_are_blamed_on_the_aggregation(answer: Any, says: str) -> None:

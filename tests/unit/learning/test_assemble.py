@@ -27,6 +27,7 @@ from rlcore.learning import (
     BatchSettings,
     GroupMean,
     SoftOverlong,
+    TokenLevel,
     assemble_batch,
     assemble_rewards,
     prepare_loss,
@@ -328,7 +329,7 @@ def test_split_deals_whole_groups_once() -> None:
 
 
 def test_split_normalises_each_step_by_what_it_holds() -> None:
-    settings = replace(SETTINGS, variation="token_level")
+    settings = replace(SETTINGS, variation=TokenLevel())
     for step in split(many_groups(), settings, updates=3):
         assert step.normalisers.tokens == int(step.lengths[step.in_loss].sum())
         assert float(step.weights.sum()) == pytest.approx(1.0)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.api import Correction, LossBatch, Normalisers, RunError
-from rlcore.learning import ClippedSurrogate, Decoupled, Masked, PolicyObjective, SequenceMasked, SequenceTruncated, Truncated
+from rlcore.learning import K2, ClippedSurrogate, Decoupled, Masked, PolicyObjective, SequenceMasked, SequenceTruncated, Truncated
 
 CLASSES: dict[str, type[Decoupled | Truncated | Masked | SequenceTruncated | SequenceMasked]] = {
     "decoupled": Decoupled,
@@ -127,7 +127,7 @@ def test_the_objective_weighs_the_loss_and_not_the_penalties(kind: str) -> None:
     logprobs = (batch.old_logprobs + tensor(moved)).requires_grad_()
     low, high = (0.0, math.inf) if kind == "decoupled" else (0.5, 2.0)
     objective = PolicyObjective(
-        loss=ClippedSurrogate(), kl_coeff=0.3, kl_kind="k2", entropy_coeff=0.1, correction=correction(kind, low=low, high=high)
+        loss=ClippedSurrogate(), kl_coeff=0.3, kl_kind=K2(), entropy_coeff=0.1, correction=correction(kind, low=low, high=high)
     )
     total, metrics = objective(logprobs, batch)
     weights = [scalar_weight(kind, row, place, low, high) for row in gaps for place in range(len(row))]

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.learning import bounded_exp
-from rlcore.learning.kl import K3_TANGENT, KL_ESTIMATORS
+from rlcore.learning.kl import K3_TANGENT
+from rlcore.testing.algorithms import KL_ESTIMATORS
 
 
 def kl_estimate(logprobs: torch.Tensor, reference: torch.Tensor, kind: str) -> torch.Tensor:

@@ -20,6 +20,7 @@ from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
 from rlcore.testing import FakeBaseline, FakeLoss, FakeTraining, make_reward_batch, write_fake_model
+from rlcore.testing.algorithms import KL_ESTIMATORS
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher
 
@@ -138,7 +139,7 @@ def test_the_samplers_own_are_used_where_the_run_says_so() -> None:
 @pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125)])
 def test_a_penalty_in_the_reward_reaches_the_estimator_per_token(kind: str, value: float) -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
-    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=kind).update([group(0)], (), 0)
+    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=KL_ESTIMATORS[kind]).update([group(0)], (), 0)
     assert trainer.asked == [Which.REFERENCE, Which.POLICY]
     (seen,) = estimator.seen
     assert seen.kl_coeff == 0.1

@@ -17,7 +17,7 @@ __all__ = ["RowSettings", "draw"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RowLimits:
     """What cuts ``c`` rows: ``top_k`` int64[c, 1], ``top_p`` float32[c, 1], ``log_min_p`` float32[c, 1], -inf for none."""
 
     top_k: torch.Tensor
@@ -25,7 +25,7 @@ class Limits:
     log_min_p: torch.Tensor
 
     @classmethod
-    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> Limits:
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowLimits:
         """Gather those of rows, in their order."""
         return cls(
             top_k=torch.tensor([sampling.top_k for sampling in samplings], device=device)[:, None],
@@ -44,7 +44,7 @@ class RowSettings:
     temperature: torch.Tensor | None
     greedy: torch.Tensor | None
     cut: torch.Tensor | None
-    limits: Limits | None
+    limits: RowLimits | None
 
     @classmethod
     def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowSettings:
@@ -57,7 +57,7 @@ class RowSettings:
             temperature=None if plain else torch.tensor(temperatures, dtype=torch.float32, device=device)[:, None],
             greedy=torch.tensor(greedy, device=device) if greedy else None,
             cut=torch.tensor(cut, device=device) if cut else None,
-            limits=Limits.of([samplings[row] for row in cut], device) if cut else None,
+            limits=RowLimits.of([samplings[row] for row in cut], device) if cut else None,
         )
 
 
@@ -75,7 +75,7 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, settings: RowSettings) ->
     return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
 
 
-def _cut(logprobs: torch.Tensor, limits: Limits) -> torch.Tensor:
+def _cut(logprobs: torch.Tensor, limits: RowLimits) -> torch.Tensor:
     """Keep the ``top_k`` likeliest (0: all), of these the fewest that hold ``top_p`` of the rest, of these those at least ``min_p``
     times as likely as the likeliest, and renormalise; float32[c, V].
 
