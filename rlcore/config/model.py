@@ -186,7 +186,7 @@ class InferenceSection(Section):
     producer_tensor_parallel_size: Count = setting(1, "-ptp", help="devices that one producer's model is split over")
     dtype: Dtype = setting("float32", "--inference-dtype", help="number format of the producers")
     device: Name = setting("auto", "--inference-device", help="device of the producers: auto, cpu, cuda, cuda:1, …")
-    environment: Name | None = setting(
+    environment: Folder | None = setting(
         None, "--inference-environment", help="folder of the Python environment of the producers; none: this one"
     )
     options: dict[str, Any] = Field(default={}, description="options of the inference backend")
@@ -220,7 +220,7 @@ class TrainingSection(Section):
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
     dtype: Dtype = setting("float32", "--training-dtype", help="number format of the trainers")
     device: Name = setting("auto", "--training-device", help="device of the trainers: auto, cpu, cuda, …")
-    environment: Name | None = setting(
+    environment: Folder | None = setting(
         None, "--training-environment", help="folder of the Python environment of the trainers; none: this one"
     )
     options: dict[str, Any] = Field(default={}, description="options of the training backend")

@@ -6,6 +6,7 @@ from typing import get_args
 
 from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
+from rlcore.host.catalogue import known_transfer
 from rlcore.host.registry import Registry
 
 __all__ = ["fitting_transfers", "in_one_process", "transfer_name"]
@@ -14,7 +15,8 @@ _FARTHER = get_args(Reach)
 
 
 def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[str, str]:
-    """The weight transfer with ``auto`` resolved, and why; ``auto`` stays if nothing that is installed fits.
+    """The weight transfer with ``auto`` resolved, and why. If none is installed that fits, one to install;
+    ``auto`` stays if none is known.
 
     :param runtime: the name of the runtime, resolved; one that is not installed counts as one of several processes.
     """
@@ -24,7 +26,7 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     runtime = known.name if known is not None else runtime.lower()
     reach, why = _needed_reach(config, runtime, known)
     fit = fitting_transfers(registry, runtime, reach)
-    return (fit[0].name if fit else "auto"), why
+    return (fit[0].name if fit else known_transfer(reach) or "auto"), why
 
 
 def in_one_process(config: RunConfig, runtime: RuntimeSpec | None) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source"]
+__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_transfer"]
 
 
 class NotInstalledError(PluginError):
@@ -78,3 +78,8 @@ def known_source(path: str, *, folder: bool) -> str:
     """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
     marks = {"hub": folder or path.startswith("hf:"), "csv": path.endswith((".csv", ".csv.gz")), "parquet": path.endswith(".parquet")}
     return next((name for name, claimed in marks.items() if claimed), "")
+
+
+def known_transfer(reach: str) -> str:
+    """The weight transfer of rlcore's own plugins that needs no more than one host; "" if the processes of a run may be farther apart."""
+    return "shared" if reach == "host" else ""

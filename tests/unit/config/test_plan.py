@@ -321,8 +321,10 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
 
 
 def test_an_engine_of_another_environment_is_not_looked_for_here(registry: Registry) -> None:
-    assert plan(registry, "inference.name=-b there").missing
-    assert not plan(registry, "inference.name=-b there; inference.environment=--inference-environment ./other").missing
+    here = plan(registry, "inference.name=-b there").missing
+    apart = plan(registry, "inference.name=-b there; inference.environment=--inference-environment ./other").missing
+    assert any("no_such_engine" in part.what for part in here)
+    assert not any("no_such_engine" in part.what for part in apart)
 
 
 def test_a_data_source_that_is_not_installed_is_missing_for_training_and_for_evaluation(registry: Registry) -> None:

@@ -56,10 +56,12 @@ def test_auto(runtime: str, address: str | None, chosen: tuple[str, str], regist
     assert transfer_name(config, runtime, registry) == chosen
 
 
-def test_what_is_named_is_taken_and_what_does_not_fit_leaves_auto_open(registry: Registry) -> None:
+def test_what_is_named_is_taken_and_of_none_that_fits_one_to_install(registry: Registry) -> None:
     named = RunConfig.model_validate({"weights": {"transport": "never"}})
     assert transfer_name(named, "many", registry) == ("never", "")
-    assert transfer_name(RunConfig(), "one", Registry([]))[0] == "auto"
+    assert transfer_name(RunConfig(), "one", Registry([]))[0] == "shared"
+    far = RunConfig.model_validate({"run": {"master_address": "10.0.0.1"}})
+    assert transfer_name(far, "one", Registry([]))[0] == "auto"
 
 
 def test_all_that_fit_come_in_their_order(registry: Registry) -> None:
