@@ -80,8 +80,8 @@ class Consumer:
         *,
         sleeps: bool = False,
     ) -> None:
-        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend has the device from an
-        update until its weights are handed out, and not before or after; the engine may have it then."""
+        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
+        back once its weights are handed out, and takes it back for the next update."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
