@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -275,9 +275,9 @@ class _NamedSaving:
         return all(saving.done() for saving in self.begun)
 
     def result(self) -> None:
-        with self.blaming():
+        with self.blaming(), ExitStack() as waited:  # for all of them, whichever fails
             for saving in self.begun:
-                saving.result()
+                waited.callback(saving.result)
 
 
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:
