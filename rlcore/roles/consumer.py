@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,8 @@ class Consumer:
         *,
         sleeps: bool = False,
     ) -> None:
-        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend has the device from an
-        update until its weights are handed out, and not before or after; the engine may have it then."""
+        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
+        back once its weights are handed out, and takes it back for the next update."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
@@ -275,9 +275,9 @@ class _NamedSaving:
         return all(saving.done() for saving in self.begun)
 
     def result(self) -> None:
-        with self.blaming():
+        with self.blaming(), ExitStack() as waited:  # for all of them, whichever fails
             for saving in self.begun:
-                saving.result()
+                waited.callback(saving.result)
 
 
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:

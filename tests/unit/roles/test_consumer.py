@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -181,6 +183,33 @@ def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path)
     keeper._backend.setup(training_context(tmp_path))
     with pytest.raises(RunError, match=r"estimator 'seeing' failed while giving its state: TypeError: seen of its state is of type object"):
         keeper.save(tmp_path / "saved")
+
+
+def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None:
+    class FailsOnce(RecordingTrainer):
+        failing = "model"
+
+        def late(self, name: str) -> Future[None]:
+            started.append(self._writer.submit(time.sleep, 0.2))
+            failed: Future[None] = Future()
+            failed.set_exception(OSError(f"no room for the {name}"))
+            return failed if name == self.failing else started[-1]
+
+        def save_model(self, folder: Path) -> Future[None]:
+            return self.late("model")
+
+        def save(self, folder: Path) -> Future[None]:
+            return self.late("state")
+
+    for failing in ("model", "state"):
+        started: list[Future[None]] = []
+        made = consumer(trainer := FailsOnce(), Seeing())
+        trainer.failing = failing
+        trainer.setup(training_context(tmp_path / failing))
+        saving = made.save(tmp_path / failing / "saved")
+        with pytest.raises(RunError, match=rf"backend FailsOnce failed while saving into .*saved: OSError: no room for the {failing}"):
+            saving.result()
+        assert started[failing == "model"].done()
 
 
 def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() -> None:
