@@ -19,6 +19,7 @@ from rlcore.runtime import producer_host
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.shipment import Shipment
+from rlcore.runtime.workers import WorkerDiedError
 from rlcore.testing import RunTester, make_plan
 
 SECONDS = 20.0
@@ -127,3 +128,11 @@ ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "Timeout (0:00:01)!" in done.stderr
+
+
+def test_what_is_asked_of_a_producer_whose_loop_has_ended_is_answered_as_by_a_dead_one() -> None:
+    """In a process that goes on nobody else would answer, and the call would keep its thread for ever."""
+    host = ProducerHost(None, "producer-0")  # type: ignore[arg-type]
+    host._over.set_result(None)
+    with pytest.raises(WorkerDiedError, match="producer-0 has ended"):
+        host.evaluate((), 0)
