@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config import Plan, RunConfig, plan_run
+from rlcore.config.chosen import AROUND_THE_LOSS
 from rlcore.config.this_machine import checked_here
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.specs import PluginKind
@@ -23,6 +24,7 @@ Config = RunConfig | Mapping[str, Any] | str | os.PathLike[str] | Sequence[str |
 _NAMED = {
     "algorithm.loss": PluginKind.LOSS,
     "algorithm.estimator": PluginKind.ESTIMATOR,
+    **AROUND_THE_LOSS,
     "inference.name": PluginKind.INFERENCE,
     "training.name": PluginKind.TRAINING,
     "run.runtime": PluginKind.RUNTIME,

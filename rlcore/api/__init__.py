@@ -1,12 +1,14 @@
 """The public surface for plugins: what stands in ``__all__`` is the contract, and nothing else is. Imports no torch.
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
-              AlgorithmSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec, DataSourceSpec, RuntimeSpec, WeightTransferSpec,
-              SandboxSpec, CommandSpec, ConversationSpec
+              AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
+              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
-algorithms    AdvantageEstimator, RewardBatch; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers
-engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, Finish, Tokenizer
-trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Which
+algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
+              Aggregation, KlEstimator, Correction (around a loss)
+engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
+              Finish, Tokenizer
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Saving, Which
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Kind, Group
@@ -26,6 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
     from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
     from rlcore.contracts.errors import (
         ConfigError,
@@ -49,7 +52,9 @@ if TYPE_CHECKING:
         Objective,
         OptimizerSettings,
         Reward,
+        RewardDetail,
         RunInfo,
+        Saving,
         Tokenizer,
         Tracker,
         TrainingBackend,
@@ -59,13 +64,16 @@ if TYPE_CHECKING:
     from rlcore.contracts.snapshots import Bucket, Probe, Snapshot, Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
     from rlcore.contracts.specs import (
         AdvantageSpec,
+        AggregationSpec,
         AlgorithmSpec,
         CommandSpec,
         ConversationSpec,
+        CorrectionSpec,
         DataSourceSpec,
         InferenceBackendSpec,
         InferenceCapabilities,
         InFlight,
+        KlSpec,
         LossSpec,
         PluginKind,
         RewardSpec,
@@ -92,6 +100,7 @@ if TYPE_CHECKING:
         Sampling,
         Score,
         Segment,
+        TokenDetails,
     )
 
 API_VERSION = "1.0"
@@ -101,6 +110,8 @@ __all__ = [
     "API_VERSION",
     "AdvantageEstimator",
     "AdvantageSpec",
+    "Aggregation",
+    "AggregationSpec",
     "AlgorithmSpec",
     "AsyncReward",
     "AuditCase",
@@ -109,6 +120,8 @@ __all__ = [
     "Completion",
     "ConfigError",
     "ConversationSpec",
+    "Correction",
+    "CorrectionSpec",
     "DataError",
     "DataSourceSpec",
     "Finish",
@@ -120,6 +133,8 @@ __all__ = [
     "InferenceContext",
     "InfrastructureError",
     "Kind",
+    "KlEstimator",
+    "KlSpec",
     "Lease",
     "Loss",
     "LossBatch",
@@ -137,6 +152,7 @@ __all__ = [
     "Request",
     "Reward",
     "RewardBatch",
+    "RewardDetail",
     "RewardInput",
     "RewardSpec",
     "RlcoreError",
@@ -147,11 +163,13 @@ __all__ = [
     "Sampling",
     "SandboxError",
     "SandboxSpec",
+    "Saving",
     "Score",
     "Segment",
     "Snapshot",
     "Tensor",
     "TensorInfo",
+    "TokenDetails",
     "Tokenizer",
     "Tracker",
     "TrackerSpec",
@@ -170,7 +188,7 @@ __all__ = [
     "hookimpl",
 ]
 
-_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces")
+_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces", "around_loss")
 """The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
 
 

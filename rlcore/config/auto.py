@@ -12,7 +12,7 @@ from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.threads import cores
 
-__all__ = ["USUAL_RANGES", "Resolved", "ratio_is_one", "resolve", "resolve_deadlines"]
+__all__ = ["Resolved", "ratio_is_one", "resolve", "resolve_declared"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +59,6 @@ def _old_logprobs(config: RunConfig) -> tuple[str, str]:
     return "rollout", "the policy that sampled may be older than the one that trains"
 
 
-USUAL_RANGES = {
-    "truncated": ((0.0, 2.0), "truncated importance sampling, Yao et al. 2025"),
-    "masked": ((0.5, 5.0), "IcePop, arXiv 2510.18855"),
-    "sequence_truncated": ((0.0, 2.0), "as for truncated"),
-    "sequence_masked": ((0.0, 2.0), "as for truncated"),
-}
-
-
-def _mismatch_range(config: RunConfig) -> tuple[tuple[float, float] | None, str]:
-    kind = config.algorithm.mismatch_correction
-    return USUAL_RANGES.get(kind, (None, f"mismatch_correction {kind} has no bounds"))
-
-
 _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("inference.inference_batch_size", lambda config: (config.training.train_batch_size, "train_batch_size")),
     ("inference.inference_microbatch_size", lambda config: (config.inference.inference_batch_size, "inference_batch_size")),
@@ -79,7 +66,6 @@ _AUTOS: tuple[tuple[str, Callable[[RunConfig], tuple[Any, str]]], ...] = (
     ("training.train_microbatch_size", _rollouts_per_forward),
     ("algorithm.cache_length", lambda config: (min(1024, config.sampling.max_new_tokens // 4), "min(1024, max_new_tokens / 4)")),
     ("algorithm.old_logprobs", _old_logprobs),
-    ("algorithm.mismatch_range", _mismatch_range),
     ("schedule.data_actor_buffer_size_limit", _buffer),
     ("schedule.reward_workers", lambda config: (max(1, cores() - 1), f"{cores()} cores - 1, at least 1")),
 )
@@ -101,9 +87,15 @@ def resolve(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolve
     return config, tuple(done)
 
 
-def resolve_deadlines(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
-    """The deadline of every reward that is installed, from its own declaration where nobody set one."""
+def resolve_declared(config: RunConfig, chosen: Chosen) -> tuple[RunConfig, tuple[Resolved, ...]]:
+    """What plugins that are installed declare, if nobody set it: the range of the correction, the deadline of every reward."""
     done: list[Resolved] = []
+    correction, kind = chosen.spec("algorithm.mismatch_correction"), config.algorithm.mismatch_correction
+    if config.algorithm.mismatch_range == "auto" and (kind == "none" or correction is not None):
+        bounds = correction.usual_range if correction and correction.usual_range else None
+        why = f"as mismatch_correction {kind} asks for: {correction.source}" if bounds else f"mismatch_correction {kind} has no bounds"
+        done.append(Resolved("algorithm.mismatch_range", bounds, why))
+        config = replaced(config, done[-1].path, bounds)
     for index, entry in enumerate(config.rewards):
         spec = chosen.spec(f"rewards.{index}.name")
         if entry.deadline == "auto" and isinstance(spec, RewardSpec):

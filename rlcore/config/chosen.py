@@ -30,7 +30,15 @@ from rlcore.host.catalogue import NotInstalledError, distribution_of, known_name
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 
-__all__ = ["Chosen", "Missing", "Part", "choose", "choose_recipe", "unoffered"]
+__all__ = ["AROUND_THE_LOSS", "Chosen", "Missing", "Part", "choose", "choose_recipe", "unoffered"]
+
+
+AROUND_THE_LOSS: Mapping[str, PluginKind] = {
+    "algorithm.loss_variation": PluginKind.AGGREGATION,
+    "algorithm.kl_kind": PluginKind.KL,
+    "algorithm.mismatch_correction": PluginKind.CORRECTION,
+}
+"""Settings that name what the core applies around a loss ("none": nothing), and its kind; options stand in a table of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +174,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     wanted.insert(1, (PluginKind.INFERENCE, "inference.name", config.inference.name))
     wanted.append((PluginKind.CONVERSATION, "sampling.conversation", config.sampling.conversation))
     wanted += [(PluginKind.REWARD, f"rewards.{index}.name", reward.name) for index, reward in enumerate(config.rewards)]
+    wanted += [(kind, path, str(get_path(config, path))) for path, kind in AROUND_THE_LOSS.items() if get_path(config, path) != "none"]
     data_sets = enumerate(config.data.sources)
     wanted += [(PluginKind.DATA, f"data.dataset.{index}.source", source_of(source, registry)) for index, source in data_sets]
     wanted += [(PluginKind.TRACKER, f"log.trackers.{index}", name) for index, name in enumerate(config.log.trackers)]
@@ -197,8 +206,8 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
-    head = path.rpartition(".")[0]  # options stand beside the name, or in a table named like the tracker
-    options_path = f"log.options.{spec.name}" if head == "log.trackers" else f"{head}.options"
+    table = f"{path}_options" if path in AROUND_THE_LOSS else f"{path.rpartition('.')[0]}.options"  # beside the name
+    options_path = f"log.options.{spec.name}" if kind is PluginKind.TRACKER else table
     return Part(kind=kind, path=path, name=name, options_path=options_path, spec=spec, owner=owner, model=model)
 
 
@@ -220,6 +229,8 @@ _LAYOUTS = (
     ("inference.producer_tensor_parallel_size", "tensor", "-ptp", 1),
     ("training.tensor_parallel_size", "tensor", "-tp", 1),
     ("training.pipeline_parallel_size", "pipeline", "-pp", 1),
+    ("training.context_parallel_size", "context", "--context-parallel-size", 1),
+    ("training.expert_parallel_size", "expert", "--expert-parallel-size", 1),
     ("training.zero_stage", "zero", "-zero", 0),
 )
 """A setting, the layout that values above the last column ask for, and its flag."""
@@ -237,6 +248,12 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     for path, layout, flag, most in _LAYOUTS:
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
+    for path in ["sampling.min_p"] * (config.sampling.min_p > 0) + [f"sampling.extra.{name}" for name in config.sampling.extra]:
+        asked = path.rpartition(".")[2]
+        if isinstance(offered, InferenceCapabilities) and asked not in offered.sampling:
+            known = f"capabilities.sampling: {', '.join(sorted(offered.sampling)) or 'nothing'}"
+            advice = "type --min-p 0" if path == "sampling.min_p" else "leave it out, or name another --backend"
+            return f"{cite(path)}: {backend} does not understand {asked} ({known}); {advice}"
     if isinstance(offered, InferenceCapabilities) and "host" not in offered.transfers:
         return f"{backend} takes weights by {', '.join(sorted(offered.transfers))}, and no weight transfer does so; name another --backend"
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:

@@ -150,15 +150,28 @@ class SamplingSection(Section):
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
     top_p: Fraction = setting(1.0, "-topp", help="keep the likeliest tokens up to this mass; 1: all")
+    min_p: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, help="keep tokens at least this times as likely as the likeliest; 0: all")
     max_new_tokens: Count = setting(512, "-mnt", help="longest response, all turns, in tokens")
     stop: Listed[Name] | None = setting(None, help="strings that end a response; none: the reward's own")
     conversation: PluginName = setting("single_turn", help="how a rollout is made of a prompt: one answer, or several turns")
+    extra: dict[str, Any] = Field(default={}, description="what else the inference backend understands of a request")
     options: dict[str, Any] = Field(default={}, description="options of the conversation")
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's."""
-        return self.top_p < 1.0 or self.top_k > 0
+        """True where the sampler's distribution is not the policy's, or may not be."""
+        return bool(self.cut[0])
+
+    @property
+    def cut(self) -> tuple[str, str]:
+        """The setting that truncates the sampler, or may do so, and what makes it whole again, as the beginning of what to type."""
+        cuts = (
+            ("top_p", self.top_p < 1.0, "-topp 1 or "),
+            ("top_k", self.top_k > 0, "-topk 0 or "),
+            ("min_p", self.min_p > 0, "--min-p 0 or "),
+            ("extra", bool(self.extra), ""),
+        )
+        return next(((name, whole) for name, acts, whole in cuts if acts), ("", ""))
 
 
 class InferenceSection(Section):
@@ -193,6 +206,8 @@ class TrainingSection(Section):
     tokens_per_forward: Count = setting(16384, help="upper bound of padded tokens in one forward")
     tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
+    context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
+    expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
     zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage")
     learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
@@ -206,8 +221,13 @@ class TrainingSection(Section):
 
     @property
     def data_parallel_size(self) -> int:
-        """Number of data-parallel ranks: trainers over tensor times pipeline parallelism."""
-        return max(1, self.num_trainers // (self.tensor_parallel_size * self.pipeline_parallel_size))
+        """Number of data-parallel ranks: trainers over tensor times pipeline times context parallelism."""
+        return max(1, self.num_trainers // self.replica_size)
+
+    @property
+    def replica_size(self) -> int:
+        """Trainers that hold one replica of the model and compute the same share of a batch."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size * self.context_parallel_size
 
 
 class AlgorithmSection(Section):
@@ -216,11 +236,9 @@ class AlgorithmSection(Section):
     name: PluginName = setting("grpo", "-a", "--algo", help="recipe: estimator, loss and defaults")
     estimator: PluginName = setting("auto", help="advantage estimator; auto: the recipe's")
     loss: PluginName = setting("auto", help="loss; auto: the recipe's")
-    loss_variation: Literal["sample_level", "token_level", "constant_length"] = setting(
-        "sample_level", help="how token losses are averaged"
-    )
+    loss_variation: PluginName = setting("sample_level", help="how token losses are averaged: an aggregation")
     kl_coeff: NonNegative = setting(0.0, "-kl", help="coefficient of the KL penalty; 0: no reference model")
-    kl_kind: Literal["k1", "k2", "k3", "absolute"] = setting("k3", help="estimator of the KL divergence")
+    kl_kind: PluginName = setting("k3", help="estimator of the KL divergence")
     kl_in: Literal["loss", "reward"] = setting("loss", help="where the KL penalty goes")
     filter_by: Name = setting("accuracy", help="what the group filter looks at: accuracy, or the name of one reward")
     filter_range: Annotated[tuple[Finite, Finite], Lax] | None = setting(
@@ -236,15 +254,18 @@ class AlgorithmSection(Section):
     epochs_per_batch: Count = setting(1, help="passes over one batch")
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
     old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
-    mismatch_correction: Literal["none", "decoupled", "truncated", "masked", "sequence_truncated", "sequence_masked"] = setting(
-        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ"
+    mismatch_correction: PluginName = setting(
+        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ; none: 1"
     )
     mismatch_range: Annotated[tuple[NonNegative, NonNegative], Lax] | Auto | None = setting(
-        "auto", help="where that weight is held, or kept; auto: 0 2, masked 0.5 5; none: unbounded"
+        "auto", help="where that weight is held, or kept; auto: what the correction asks for; none: unbounded"
     )
     options: dict[str, Any] = Field(default={}, description="options of the loss and of the estimator, by field name")
     loss_options: dict[str, Any] = Field(default={}, description="options of the loss alone: for a name that the estimator has too")
     estimator_options: dict[str, Any] = Field(default={}, description="options of the estimator alone: for a name that the loss has too")
+    loss_variation_options: dict[str, Any] = Field(default={}, description="options of the aggregation")
+    kl_kind_options: dict[str, Any] = Field(default={}, description="options of the KL estimator")
+    mismatch_correction_options: dict[str, Any] = Field(default={}, description="options of the correction")
 
 
 class RewardPolicy(Section):

@@ -7,14 +7,14 @@ network, loads no model, writes nothing. Data files are checked by the floors ab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.auto import Resolved, resolve, resolve_deadlines
-from rlcore.config.chosen import Chosen, Missing, choose, choose_recipe
+from rlcore.config.auto import Resolved, resolve, resolve_declared
+from rlcore.config.chosen import AROUND_THE_LOSS, Chosen, Missing, choose, choose_recipe
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
@@ -38,7 +38,7 @@ __all__ = ["Plan", "peek", "plan_run"]
 class Plan:
     """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
     it from running here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of
-    ``config.rewards``.
+    ``config.rewards``, ``algorithm_options`` (of what stands around the loss) by the key that names the plugin.
     """
 
     config: RunConfig
@@ -55,6 +55,7 @@ class Plan:
     training_options: BaseModel | None = None
     loss_options: BaseModel | None = None
     estimator_options: BaseModel | None = None
+    algorithm_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
     reward_options: tuple[BaseModel | None, ...] = ()
 
     def reward_specs(self) -> tuple[RewardSpec, ...]:
@@ -74,6 +75,7 @@ class Plan:
             (PluginKind.ALGORITHM, config.algorithm.name),
             (PluginKind.ESTIMATOR, config.algorithm.estimator),
             (PluginKind.LOSS, config.algorithm.loss),
+            *((kind, name) for path, kind in AROUND_THE_LOSS.items() if (name := get_path(config, path)) != "none"),
             (PluginKind.INFERENCE, config.inference.name),
             (PluginKind.TRAINING, config.training.name),
             (PluginKind.TRANSFER, config.weights.transport),
@@ -114,8 +116,8 @@ def plan_run(
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen)
-    config, deadlines = resolve_deadlines(_filled(config, options, chosen), chosen)
-    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *deadlines]))
+    config, declared = resolve_declared(_filled(config, options, chosen), chosen)
+    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *declared]))
     if require:
         check_required(facts)
     check_rules(facts)
@@ -130,7 +132,7 @@ def plan_run(
         *model_missing,
         *_data_missing(config, registry),
     ]
-    derived = [str(item) for item in (*resolved, *deadlines)]
+    derived = [str(item) for item in (*resolved, *declared)]
     notes = [*derived, *options.notes, *remarks(facts), *model_notes, *registry.notes]
     instances = options.instances
     return Plan(
@@ -148,6 +150,7 @@ def plan_run(
         training_options=instances.get("training.name"),
         loss_options=instances.get("algorithm.loss"),
         estimator_options=instances.get("algorithm.estimator"),
+        algorithm_options={path.partition(".")[2]: instances.get(path) for path in AROUND_THE_LOSS},
         reward_options=tuple(instances.get(f"rewards.{index}.name") for index in range(len(config.rewards))),
     )
 
@@ -255,8 +258,10 @@ def _origins(config: RunConfig, draft: Draft) -> dict[str, Origin]:
         "algorithm.options",
         "algorithm.estimator_options",
         "algorithm.loss_options",
+        *(f"{path}_options" for path in AROUND_THE_LOSS),
         "weights.options",
         "sampling.options",
+        "sampling.extra",
     ):
         paths += [f"{table}.{key}" for key in get_path(config, table)]
     paths += [f"log.options.{name}.{key}" for name, table in config.log.options.items() for key in table]

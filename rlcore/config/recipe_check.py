@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from rlcore.config.chosen import AROUND_THE_LOSS
 from rlcore.config.settings import core_settings
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.specs import AlgorithmSpec, PluginKind
+from rlcore.contracts.specs import LABELS, AlgorithmSpec, PluginKind
 from rlcore.host.blame import closest
 from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Registry
 
 __all__ = ["check_recipe"]
 
+_OWN_TABLES = tuple(f"{path}_options" for path in AROUND_THE_LOSS)
 _TABLES = ("algorithm.options", "algorithm.estimator_options", "algorithm.loss_options")
 
 
@@ -18,6 +20,9 @@ def check_recipe(registry: Registry, name: str) -> None:
     """Raise PluginError, naming the recipe's distribution, if the recipe names what does not exist. What is merely not installed may do."""
     recipe, label = registry.spec(PluginKind.ALGORITHM, name), f"algorithm {name!r} of {registry.owner(PluginKind.ALGORITHM, name)}"
     assert isinstance(recipe, AlgorithmSpec)  # the registry keeps kinds apart
+    for path, kind in AROUND_THE_LOSS.items():
+        if (value := recipe.defaults.get(path, ("none", ""))[0]) != "none" and not registry.has(kind, str(value)):
+            raise PluginError(f"{label} sets {path} to {value!r}, which is no {LABELS[kind]}{closest(str(value), registry.names(kind))}")
     options = _options(registry, recipe, label)
     sections = {setting.partition(".")[0] for setting in core_settings()}
     for path in recipe.defaults:
@@ -26,7 +31,7 @@ def check_recipe(registry: Registry, name: str) -> None:
             parts = f"its estimator {recipe.estimator} nor its loss {recipe.loss}"
             raise PluginError(f"{label} sets the option {key}, which neither {parts} has{closest(key, options)}")
         section = path.partition(".")[0]
-        if (table not in (*_TABLES, f"{section}.options") or section not in sections) and path not in core_settings():
+        if (table not in (*_TABLES, *_OWN_TABLES, f"{section}.options") or section not in sections) and path not in core_settings():
             raise PluginError(f"{label} sets {path}, which is no setting of rlcore{closest(path, core_settings())}")
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.auto import USUAL_RANGES, ratio_is_one
+from rlcore.config.auto import ratio_is_one
 from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_rules", "remarks"]
 
@@ -28,14 +28,21 @@ class Facts:
         return self.draft.cite(path, get_path(self.config, path))
 
     def cite_cut(self) -> str:
-        """The setting that truncates the sampler, where one does."""
-        return self.cite("sampling.top_p" if self.config.sampling.top_p < 1.0 else "sampling.top_k")
+        """The setting that truncates the sampler, if one does, and that it does."""
+        name = self.config.sampling.cut[0]
+        return f"{self.cite(f'sampling.{name}')} {'may truncate' if name == 'extra' else 'truncates'}"
 
     @property
     def estimator(self) -> AdvantageSpec | None:
         """The estimator's spec, None where it is not installed."""
         spec = self.chosen.spec("algorithm.estimator")
         return spec if isinstance(spec, AdvantageSpec) else None
+
+    @property
+    def correction(self) -> CorrectionSpec | None:
+        """The mismatch correction's spec, None if the run has none, or if it is not installed."""
+        spec = self.chosen.spec("algorithm.mismatch_correction")
+        return spec if isinstance(spec, CorrectionSpec) else None
 
     @property
     def runtime(self) -> RuntimeSpec | None:
@@ -167,26 +174,25 @@ def _backends_offer_it(facts: Facts) -> str | None:
 
 
 def _trainers_divisible(facts: Facts) -> str | None:
-    training = facts.config.training
-    shards = training.tensor_parallel_size * training.pipeline_parallel_size
+    training, shards = facts.config.training, facts.config.training.replica_size
     if training.num_trainers % shards == 0:
         return None
-    more = -(-training.num_trainers // shards) * shards
+    context = f" times {facts.cite('training.context_parallel_size')}" if training.context_parallel_size > 1 else ""
     return (
         f"{facts.cite('training.num_trainers')} is not divisible by {facts.cite('training.tensor_parallel_size')} times "
-        f"{facts.cite('training.pipeline_parallel_size')}: every model replica takes {shards} trainers; type -t {more}"
+        f"{facts.cite('training.pipeline_parallel_size')}{context}: every model replica takes {shards} trainers; type -t "
+        f"{-(-training.num_trainers // shards) * shards}"
     )
 
 
 def _correction_has_two_policies(facts: Facts) -> str | None:
-    algorithm, sampling = facts.config.algorithm, facts.config.sampling
+    algorithm, cut = facts.config.algorithm, facts.config.sampling.cut
     if algorithm.mismatch_correction == "none":
         return None
-    if sampling.truncates:
-        whole = "-topp 1" if sampling.top_p < 1.0 else "-topk 0"
+    if cut[0]:
         return (
-            f"{facts.cite_cut()} truncates the sampler, whose log probabilities are then not the policy's, and "
-            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {whole} or --mismatch-correction none"
+            f"{facts.cite_cut()} the sampler, whose log probabilities are then not the policy's, and "
+            f"{facts.cite('algorithm.mismatch_correction')} compares with them; type {cut[1]}--mismatch-correction none"
         )
     if algorithm.old_logprobs == "rollout":
         return (
@@ -197,14 +203,15 @@ def _correction_has_two_policies(facts: Facts) -> str | None:
 
 
 def _mismatch_range_acts(facts: Facts) -> str | None:
-    algorithm = facts.config.algorithm
-    kind, bounds = algorithm.mismatch_correction, algorithm.mismatch_range
+    algorithm, spec = facts.config.algorithm, facts.correction
+    bounds, usual = algorithm.mismatch_range, " ".join(f"{bound:g}" for bound in spec.usual_range) if spec else ""
     if not isinstance(bounds, tuple):
-        if kind in ("masked", "sequence_masked") and bounds is None:
-            usual = "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+        if spec is not None and spec.masks and bounds is None:
             return f"{facts.cite('algorithm.mismatch_correction')} masks what lies outside a range; type --mismatch-range {usual}"
         return None
-    if kind in ("none", "decoupled"):
+    if spec is None and algorithm.mismatch_correction != "none":
+        return None
+    if not usual:
         return (
             f"{facts.cite('algorithm.mismatch_range')} has nothing to bound with {facts.cite('algorithm.mismatch_correction')}; type "
             "--mismatch-correction truncated, or leave the range out"
@@ -212,7 +219,7 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
     if bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]:
         return None
     low, high = sorted(bounds)
-    example = f"{low:g} {high:g}" if low <= 1.0 <= high and low < high else "{:g} {:g}".format(*USUAL_RANGES[kind][0])
+    example = f"{low:g} {high:g}" if low <= 1.0 <= high and low < high else usual
     return (
         f"{facts.cite('algorithm.mismatch_range')} must reach from a low end to a high end with 1, the weight of fresh data, between them; "
         f"type --mismatch-range {example}"
@@ -220,12 +227,12 @@ def _mismatch_range_acts(facts: Facts) -> str | None:
 
 
 def _correction_of_a_sequence(facts: Facts) -> str | None:
-    spec, kind = facts.chosen.spec("algorithm.loss"), facts.config.algorithm.mismatch_correction
-    if not isinstance(spec, LossSpec) or not spec.sequence_ratio or kind == "none" or kind.startswith("sequence"):
+    spec, correction = facts.chosen.spec("algorithm.loss"), facts.correction
+    if not isinstance(spec, LossSpec) or not spec.sequence_ratio or correction is None or correction.per == "rollout":
         return None
     return (
         f"{facts.cite('algorithm.mismatch_correction')} weighs tokens, and the loss {spec.name} has one ratio for a whole response; type "
-        f"--mismatch-correction sequence_{'masked' if kind == 'masked' else 'truncated'}"
+        f"--mismatch-correction sequence_{'masked' if correction.masks else 'truncated'}"
     )
 
 
@@ -266,7 +273,7 @@ def _truncated_sampler(facts: Facts) -> str | None:
     if facts.config.algorithm.old_logprobs != "rollout" or not facts.config.sampling.truncates:
         return None
     return (
-        f"{facts.cite_cut()} truncates the sampler, so that its log probabilities are not the policy's and "
+        f"{facts.cite_cut()} the sampler, so that its log probabilities are not the policy's and "
         f"{facts.cite('algorithm.old_logprobs')} would be wrong; type --old-logprobs trainer"
     )
 

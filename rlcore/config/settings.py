@@ -74,12 +74,12 @@ def _spellings(shown: tuple[str, ...], path: str) -> tuple[str, ...]:
 
 @cache
 def core_settings() -> Mapping[str, Setting]:
-    """Every leaf of ``RunConfig`` that one flag can set, by path. ``options`` tables belong to plugins (``model_settings``)."""
+    """Every leaf of ``RunConfig`` that one flag can set, by path. ``options`` and ``extra`` belong to plugins (``model_settings``)."""
     keys = Counter(key for _, section in _sections() for key in section.model_fields)
     table = {}
     for section_name, section in _sections():
         for key, field in section.model_fields.items():
-            if key.endswith("options"):
+            if key.endswith("options") or key == "extra":
                 continue
             declared = _declared(field)
             own = [flag for flag in declared if flag.startswith("--")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlcore.contracts.types import Rollout
+from rlcore.contracts.types import Rollout, TokenDetails
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,12 @@ class RewardBatch:
     ``kl`` float64[N], the per-token KL estimate, and its coefficient ``kl_coeff``: only where the estimator declares it and the run asks
     for KL in the reward. ``greedy`` float64[G], the reward of each group's greedy rollout (NaN where it has none): only where the
     estimator declares that it needs one.
+
+    The rest is there only if the estimator declares it in ``needs``. ``parts``: float64[R] of each share of the reward that a score names:
+    every reward under its name, weighted, and its own parts as ``name/part`` (NaN: this rollout has none). ``token_rewards`` float64[N]:
+    what rewards gave to single tokens, weighted, 0 where none did; it is not in ``rewards``. ``prompt_ids``: G texts, by the number of the
+    group. ``turn_lengths`` int64[S]: policy tokens of each turn (an unbroken run of them), rollout after rollout; rollout ``r`` owns turns
+    ``turn_offsets[r]:turn_offsets[r + 1]``. ``rollout_logprobs`` float64[N]: the sampler's.
     """
 
     rewards: np.ndarray
@@ -42,6 +48,12 @@ class RewardBatch:
     kl: np.ndarray | None = None
     kl_coeff: float = 0.0
     greedy: np.ndarray | None = None
+    parts: Mapping[str, np.ndarray] | None = None
+    token_rewards: np.ndarray | None = None
+    prompt_ids: tuple[str, ...] | None = None
+    turn_lengths: np.ndarray | None = None
+    turn_offsets: np.ndarray | None = None
+    rollout_logprobs: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +107,13 @@ class TrainBatch:
     def temperatures(self) -> np.ndarray:
         """float64[R]: the temperature that each rollout was sampled at; its log probabilities and its gradient are taken at it."""
         return np.array([rollout.temperature for rollout in self.rollouts], np.float64)
+
+    @property
+    def details(self) -> TokenDetails | None:
+        """What the engine told of each of the ``N`` policy tokens, None if it told nothing; put together when it is asked for."""
+        segments = [segment for rollout in self.rollouts for segment in rollout.segments]
+        masks = [np.flatnonzero(segment.policy_mask) for segment in segments]
+        return TokenDetails.joined([(s.details and s.details.take(mask), len(mask)) for s, mask in zip(segments, masks, strict=True)])
 
     def take(self, rows: np.ndarray) -> TrainBatch:
         """The share of the given rollouts (int[R']); weights and normalisers stay those of the whole."""

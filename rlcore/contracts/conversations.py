@@ -14,7 +14,7 @@ import numpy as np
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import Tokenizer
-from rlcore.contracts.types import Completion, Finish, Message, Prompt, Sampling, Segment
+from rlcore.contracts.types import Completion, Finish, Message, Prompt, Sampling, Segment, TokenDetails
 
 __all__ = ["Conversation", "Dialogue", "Talk", "Transcript", "Turn"]
 
@@ -92,7 +92,7 @@ class Transcript:
         most = self.room if max_new_tokens is None else min(max_new_tokens, self.room)
         sampling = replace(self.sampling, max_new_tokens=most, stop=self.sampling.stop if stop is None else stop)
         said = yield Turn(np.concatenate([self.context_ids, *(part.token_ids for part in self._parts)]), sampling)
-        self._append(said.token_ids, said.logprobs, said.versions, True)
+        self._append(said.token_ids, said.logprobs, said.versions, True, said.details)
         try:
             text = self.tokenizer.decode(said.token_ids.tolist())
         except Exception as error:
@@ -116,13 +116,16 @@ class Transcript:
         """What the conversation returns."""
         names = ("token_ids", "logprobs", "versions", "policy_mask")
         arrays = {name: np.concatenate([getattr(part, name) for part in self._parts]) for name in names}
-        segments = (Segment(context_ids=self.context_ids, **arrays),)
+        details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in self._parts])
+        segments = (Segment(context_ids=self.context_ids, details=details, **arrays),)
         rewards = tuple(turn_rewards)
         return Dialogue(segments=segments, messages=tuple(self._messages), turn_rewards=rewards, extra=extra or {}, finish=self._finish)
 
-    def _append(self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, policy: bool) -> None:
-        mask = np.full(len(ids), policy)
-        self._parts.append(Segment(context_ids=ids[:0], token_ids=ids, logprobs=logprobs, versions=versions, policy_mask=mask))
+    def _append(
+        self, ids: np.ndarray, logprobs: np.ndarray, versions: np.ndarray, policy: bool, details: TokenDetails | None = None
+    ) -> None:
+        arrays: dict[str, Any] = {"token_ids": ids, "logprobs": logprobs, "versions": versions, "policy_mask": np.full(len(ids), policy)}
+        self._parts.append(Segment(context_ids=ids[:0], details=details, **arrays))
 
     def _following(self, messages: Sequence[Message]) -> np.ndarray:
         """int32: what two chats that differ in an answer have in common behind it. A stop token that was sampled is not repeated."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.contracts.interfaces import Tokenizer
+    from rlcore.contracts.interfaces import Saving, Tokenizer
     from rlcore.contracts.types import Group
     from rlcore.roles.evaluator import TaskReport
     from rlcore.runtime.interrupt import Interrupt
@@ -90,8 +90,8 @@ class Crew(ABC):
         """What of the whole run a person should read at its end, the filter aside."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write ``model/`` and ``trainer/`` below an existing folder."""
+    def save(self, folder: Path) -> Saving | None:
+        """Write ``model/`` and ``trainer/`` below an existing folder; what it returns is done when they are written, None: now."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:

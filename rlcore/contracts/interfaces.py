@@ -41,8 +41,10 @@ __all__ = [
     "Objective",
     "OptimizerSettings",
     "Reward",
+    "RewardDetail",
     "RowSource",
     "RunInfo",
+    "Saving",
     "Tokenizer",
     "Tracker",
     "TrainingBackend",
@@ -58,6 +60,17 @@ class Need(StrEnum):
     """Old log probabilities already in ``prepare``; ``per_token`` always has them."""
     REFERENCE = "reference"
     ENTROPY = "entropy"
+
+
+class RewardDetail(StrEnum):
+    """What an estimator needs in its ``RewardBatch`` beside the rewards; nothing else is gathered. The value is the field's name."""
+
+    PARTS = "parts"
+    TOKEN_REWARDS = "token_rewards"
+    PROMPT_IDS = "prompt_ids"
+    TURNS = "turn_lengths"
+    """``turn_offsets`` too."""
+    ROLLOUT_LOGPROBS = "rollout_logprobs"
 
 
 class Which(StrEnum):
@@ -152,13 +165,17 @@ class InferenceBackend(ABC):
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """The probe. int32[T] -> float32[T-1]: log probability of each token after the first, at temperature 1."""
 
-    def sleep(self) -> None:
-        """Release the device, keeping nothing that ``wake`` followed by an update does not restore."""
+    def sleep(self, level: int = 1) -> None:
+        """Release the device. Level 1: the weights may move to host memory, and an update over them (adapter, delta) may follow ``wake``;
+        level 2: nothing is kept, whole weights follow. An engine that takes whole weights alone is asked for level 2."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
     def wake(self) -> None:
-        """Take the device back; an update follows before the next ``submit``."""
+        """Take the device back, as much of it as the weights need; an update follows before the next ``submit``."""
         raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
+
+    def wake_cache(self) -> None:  # noqa: B027 - an engine may take all of it in ``wake``
+        """After ``wake`` and the update, before the next ``submit``: take the rest of the device back, for keys and values."""
 
     def close(self) -> None:  # noqa: B027 - an engine without resources needs no close
         """Free everything; called once, also after an error."""
@@ -201,6 +218,8 @@ class TrainingContext:
     """Where the ranks meet, ``tcp://host:port``; "" with one rank."""
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
+    context_parallel: int = 1
+    expert_parallel: int = 1
     zero_stage: int = 0
     seed: int = 0
     trust_remote_code: bool = False
@@ -217,6 +236,16 @@ class Objective(Protocol):
     def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         """[n] log probabilities -> scalar to call ``backward`` on, and metrics whose sum over micro-batches is the step's figure."""
         ...
+
+
+class Saving(Protocol):
+    """Something that is being written; a ``concurrent.futures.Future`` is one."""
+
+    def done(self) -> bool:
+        """True once it is written, or has failed."""
+
+    def result(self) -> object:
+        """Wait until it is written; raises what went wrong."""
 
 
 class TrainingBackend(ABC):
@@ -252,16 +281,27 @@ class TrainingBackend(ABC):
         """int32[T] -> float32[T-1]: the policy's log probability of each token after the first, at temperature 1."""
 
     @abstractmethod
-    def save_model(self, folder: Path) -> None:
-        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see."""
+    def save_model(self, folder: Path) -> Saving | None:
+        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see.
+        None: it is written. A ``Saving``: the weights are copied, so that the next update may change them, and are being written; ``save``
+        follows at once, and no other checkpoint before both are done. Either may be called while the backend sleeps."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write what exact resume needs beyond the model: optimizer, schedule, random state."""
+    def save(self, folder: Path) -> Saving | None:
+        """Write what exact resume needs beyond the model: optimizer, schedule, random state. What it returns: see ``save_model``."""
 
     @abstractmethod
     def load(self, folder: Path) -> None:
         """Read what ``save`` wrote; every value equal bit for bit."""
+
+    def sleep(self) -> None:
+        """Release the device; weights and optimizer move to host memory. Collective: returns once every rank has released its own, so that
+        an engine may take it. Called only if ``capabilities.sleeps``, after an update and the hand-out of its weights."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
+
+    def wake(self) -> None:
+        """Take the device back; collective. An update or ``weight_source`` follows."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep (capabilities.sleeps is False)")
 
     @property
     def data_parallel(self) -> tuple[int, int]:
@@ -277,7 +317,7 @@ class TrainingBackend(ABC):
         return {}
 
     def close(self) -> None:  # noqa: B027 - a backend without resources needs no close
-        """Free everything; called once, also after an error."""
+        """Free everything, give up what is still being saved; called once, also after an error."""
 
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
@@ -368,10 +408,20 @@ class AdvantageEstimator(ABC):
     """Can take the KL penalty in the reward."""
     per: Literal["rollout", "token"] = "rollout"
     """What it returns one advantage for."""
+    needs: frozenset[RewardDetail] = frozenset()
+    """What it reads of the batch beside rewards, masks and lengths."""
 
     @abstractmethod
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         """float64[R], one per rollout; float64[N], one per token, if the class says ``per = "token"``."""
+
+    def state(self) -> Mapping[str, np.ndarray | float]:
+        """What it keeps from one batch to the next (running baselines), by name; {} if it keeps nothing. Saved with the trainer."""
+        return {}
+
+    def restore(self, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from what ``state`` gave, numbers as float64[]; the next estimates are equal bit for bit. Called if there is a state."""
+        raise NotImplementedError(f"{type(self).__name__} gave a state and cannot restore one")
 
 
 class Loss(ABC):

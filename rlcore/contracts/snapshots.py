@@ -83,9 +83,9 @@ class WeightsKind(StrEnum):
     FULL = "full"
     """Every tensor of the model."""
     ADAPTER = "adapter"
-    """The matrices of a LoRA adapter alone, over a base that the engine has already."""
+    """The matrices of a LoRA adapter alone, over the whole weights that came last. ``extra``: its configuration."""
     DELTA = "delta"
-    """What is to be added to the tensors of the version before."""
+    """What is to be added to each tensor of version ``extra["base"]``; WeightsError from an engine that serves another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

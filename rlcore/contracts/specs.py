@@ -15,13 +15,16 @@ __all__ = [
     "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
+    "AggregationSpec",
     "AlgorithmSpec",
     "CommandSpec",
     "ConversationSpec",
+    "CorrectionSpec",
     "DataSourceSpec",
     "InFlight",
     "InferenceBackendSpec",
     "InferenceCapabilities",
+    "KlSpec",
     "LossSpec",
     "PluginKind",
     "RewardSpec",
@@ -59,6 +62,9 @@ class PluginKind(StrEnum):
     TRAINING = "training"
     ESTIMATOR = "estimator"
     LOSS = "loss"
+    AGGREGATION = "aggregation"
+    KL = "kl"
+    CORRECTION = "correction"
     ALGORITHM = "algo"
     TRACKER = "tracker"
     RUNTIME = "runtime"
@@ -82,18 +88,23 @@ class InferenceCapabilities:
     """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
 
     ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
-    function of ``Request.noise``, which bitwise reproducibility needs; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which
-    it takes weights: ``host``, buckets in host memory; or the names of engine transfers; ``reproducible``: see ``Reproducible``.
+    function of ``Request.noise``, which bitwise reproducibility needs; ``continues``: understands ``Request.continued``, so that what an
+    abort left is kept; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which it takes weights: ``host``, buckets in host
+    memory; or the names of engine transfers; ``kinds`` of ``WeightsKind`` that it takes; ``sampling``: what of a request it understands
+    beyond the base: "min_p", and names in ``Sampling.extra``; ``reproducible``: see ``Reproducible``.
     """
 
     in_flight: InFlight
     sleeps: bool = False
     scores: bool = True
     counter_noise: bool = False
+    continues: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
     transfers: frozenset[str] = frozenset({"host"})
+    kinds: frozenset[str] = frozenset({"full"})
+    sampling: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
 
     def __post_init__(self) -> None:
@@ -103,8 +114,9 @@ class InferenceCapabilities:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "zero"}; ``reproducible``: see ``Reproducible``."""
+    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``reproducible``: see ``Reproducible``."""
 
+    sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
@@ -169,8 +181,9 @@ class Spec:
         for name in (self.name, *self.aliases):
             if not _NAME.fullmatch(name):
                 raise ValueError(f"{type(self).__name__} name {name!r}: use lower-case letters, digits and _ + . -")
-            if name == "auto":
-                raise ValueError(f"{type(self).__name__} name 'auto' is taken: it means what the recipe or the core chooses")
+            if name in ("auto", "none"):
+                meaning = "what the recipe or the core chooses" if name == "auto" else "nothing of the kind"
+                raise ValueError(f"{type(self).__name__} name {name!r} is taken: it means {meaning}")
         if len(self.summary.splitlines()) > 1:
             raise ValueError(f"{type(self).__name__} {self.name!r}: summary has a line break, it must be one line")
         for label in ("target", "config", "audit", "tokenizer"):
@@ -185,7 +198,8 @@ class RewardSpec(Spec):
     """A reward. ``requires``: columns a row must have; ``gives_accuracy``: its scores carry ``accuracy`` (a group filter needs that);
     ``system_prompt`` and ``stop``: defaults where the user sets none; ``full_value_option``: the option that holds the value of a right
     answer, by which the punishment of overlong responses is scaled ("": a right answer is worth 1). ``deadline``: seconds that it has for
-    one response where the user sets none. ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
+    one response where the user sets none. ``reads_tokens``: its ``RewardInput`` comes with the ids of the sampled tokens.
+    ``audit``: ``"package.module:function"`` returning the ``AuditCase`` list that ``rlcore audit``
     runs it on; imported by that command only."""
 
     requires: tuple[str, ...] = ()
@@ -194,6 +208,7 @@ class RewardSpec(Spec):
     stop: tuple[str, ...] = ()
     full_value_option: str = ""
     deadline: float = 10.0
+    reads_tokens: bool = False
     audit: str = ""
 
     def __post_init__(self) -> None:
@@ -245,6 +260,38 @@ class LossSpec(Spec):
     on_policy: bool = False
     sequence_ratio: bool = False
     one_advantage: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationSpec(Spec):
+    """A way from losses per token to one number: the value of ``algorithm.loss_variation``. Its options stand in
+    ``[algorithm.loss_variation_options]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlSpec(Spec):
+    """An estimate of the KL divergence from the reference: the value of ``algorithm.kl_kind``. Its options stand in
+    ``[algorithm.kl_kind_options]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionSpec(Spec):
+    """A weight for data of another policy: the value of ``algorithm.mismatch_correction``. Its options stand in
+    ``[algorithm.mismatch_correction_options]``.
+
+    ``per``: whether each token has a weight of its own, or a whole rollout has one. ``usual_range``: (low, high) that
+    ``mismatch_range = "auto"`` means, with 1 in it; () if it has no bounds. ``masks``: it drops what lies outside, so it needs bounds.
+    """
+
+    per: Per = "token"
+    usual_range: tuple[float, ...] = ()
+    masks: bool = False
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        bounds = self.usual_range
+        if (bounds or self.masks) and not (len(bounds) == 2 and bounds[0] <= 1.0 <= bounds[1] and bounds[0] < bounds[1]):
+            raise ValueError(f"CorrectionSpec {self.name!r}: usual_range is {bounds}, it must be (low, high) with 1 between them")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,6 +427,9 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.TRAINING: (TrainingBackendSpec, "training backend", "training_backends"),
     PluginKind.ESTIMATOR: (AdvantageSpec, "advantage estimator", "advantage_estimators"),
     PluginKind.LOSS: (LossSpec, "loss", "losses"),
+    PluginKind.AGGREGATION: (AggregationSpec, "aggregation", "aggregations"),
+    PluginKind.KL: (KlSpec, "KL estimator", "kl_estimators"),
+    PluginKind.CORRECTION: (CorrectionSpec, "mismatch correction", "corrections"),
     PluginKind.ALGORITHM: (AlgorithmSpec, "algorithm", "algorithms"),
     PluginKind.TRACKER: (TrackerSpec, "tracker", "trackers"),
     PluginKind.RUNTIME: (RuntimeSpec, "runtime", "runtimes"),

@@ -6,7 +6,7 @@ Nothing here knows torch, a tokenizer, or how a record travels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,7 @@ __all__ = [
     "Sampling",
     "Score",
     "Segment",
+    "TokenDetails",
 ]
 
 
@@ -95,18 +96,23 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1 and ``top_k`` 0 leave the vocabulary whole."""
+    """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1, ``top_k`` 0 and ``min_p`` 0 leave the vocabulary whole.
+
+    ``min_p``: tokens at least this times as likely as the likeliest are kept; ``extra``: settings of one engine, as its users know them.
+    An engine is asked for ``min_p`` and for a name in ``extra`` only if its ``capabilities.sampling`` has it."""
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     max_new_tokens: int = 256
     stop: tuple[str, ...] = ()
+    min_p: float = 0.0
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def truncates(self) -> bool:
-        """True where the sampler's distribution is not the policy's."""
-        return self.top_p < 1.0 or self.top_k > 0
+        """True where the sampler's distribution is not the policy's, or may be another: nobody but the engine knows what ``extra`` does."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0 or bool(self.extra)
 
 
 def _frozen(value: Any, dtype: Any) -> np.ndarray:
@@ -134,15 +140,88 @@ class Request(_Rebuilt):
 
     ``token_ids`` int32[C] is the context. ``noise`` names the random stream, (seed, episode, prompt, rollout + 2**32 * turn): token ``t``
     is drawn with the stream's ``t``-th uniform number, so the draw depends neither on batching nor on timing.
+
+    ``continued``: so many tokens at the end of ``token_ids`` are of an answer that was aborted, and this one goes on with it: its token
+    ``t`` is drawn with number ``continued + t``, a stop string may begin in them, and ``max_new_tokens`` counts the new ones. 0 unless the
+    engine's capabilities say ``continues``. ``group``: the same text for all rollouts of a group, and for all their turns, so that a router
+    can send them to where their prompt is cached.
     """
 
     request_id: str
     token_ids: np.ndarray
     sampling: Sampling
     noise: tuple[int, int, int, int] = (0, 0, 0, 0)
+    continued: int = 0
+    group: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", _frozen(self.token_ids, np.int32))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenDetails(_Rebuilt):
+    """What an engine may tell of each of ``T`` tokens, for a trainer that computes with it.
+
+    ``kept_ids`` int32[K] and ``kept_offsets`` int64[T + 1]: token ``t`` was drawn from ``kept_ids[kept_offsets[t]:kept_offsets[t + 1]]``,
+    all that top-k, top-p or min-p left, and its log probability is over these; none: from the whole vocabulary. ``experts``
+    int16[T, layers, k]: the experts that the routers chose where the token was predicted; -1: not known. None: the engine does not tell.
+    """
+
+    kept_ids: np.ndarray | None = None
+    kept_offsets: np.ndarray | None = None
+    experts: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("kept_ids", np.int32), ("kept_offsets", np.int64), ("experts", np.int16)):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _frozen(getattr(self, name), dtype))
+        if (self.kept_ids is None) != (self.kept_offsets is None):
+            raise ValueError("token details have kept_ids and kept_offsets, or neither")
+        if self.kept_ids is not None and self.kept_offsets is not None:
+            first, last = self.kept_offsets[:1].tolist(), self.kept_offsets[-1:].tolist()
+            if first != [0] or last != [len(self.kept_ids)] or (np.diff(self.kept_offsets) < 0).any():
+                raise ValueError(f"kept_offsets must rise from 0 to {len(self.kept_ids)}, the number of kept_ids")
+        if self.experts is not None and self.experts.ndim != 3:
+            raise ValueError(f"experts has shape {list(self.experts.shape)}; it must be [tokens, layers, experts of a token]")
+
+    def check(self, tokens: int, owner: str) -> None:
+        """ValueError, naming the ``owner``, if this is not of so many tokens."""
+        found = {"kept_offsets": None if self.kept_offsets is None else len(self.kept_offsets) - 1}
+        found["experts"] = None if self.experts is None else len(self.experts)
+        if strange := [name for name, number in found.items() if number not in (None, tokens)]:
+            raise ValueError(f"{owner} has {tokens} tokens, and details ({strange[0]}) of {found[strange[0]]}; they must be equally many")
+
+    def take(self, places: np.ndarray) -> TokenDetails:
+        """Those of the tokens at ``places`` int64[T'], in their order."""
+        ids, offsets, lengths = self.kept_ids, self.kept_offsets, np.zeros(0, np.int64)
+        if ids is not None and offsets is not None:
+            ids = np.concatenate([ids[:0], *(ids[offsets[place] : offsets[place + 1]] for place in places)])
+            lengths = np.diff(offsets)[places]
+        return TokenDetails(
+            kept_ids=ids,
+            kept_offsets=None if offsets is None else np.concatenate([[0], np.cumsum(lengths)]),
+            experts=None if self.experts is None else self.experts[places],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[tuple[TokenDetails | None, int]]) -> TokenDetails | None:
+        """(details, number of tokens) of stretches, one behind the other; what a stretch does not have counts as not known."""
+        given = [part for part, _ in parts if part is not None]
+        kept, routed = any(part.kept_ids is not None for part in given), next((p.experts for p in given if p.experts is not None), None)
+        if not kept and routed is None:
+            return None
+        lengths, ids, experts = [np.zeros(1, np.int64)], [np.zeros(0, np.int32)], []
+        for part, tokens in parts:
+            known = part or TokenDetails()
+            lengths.append(np.zeros(tokens, np.int64) if known.kept_offsets is None else np.diff(known.kept_offsets))
+            ids.append(ids[0] if known.kept_ids is None else known.kept_ids)
+            if routed is not None:
+                experts.append(np.full((tokens, *routed.shape[1:]), -1) if known.experts is None else known.experts)
+        return TokenDetails(
+            kept_ids=np.concatenate(ids) if kept else None,
+            kept_offsets=np.cumsum(np.concatenate(lengths)) if kept else None,
+            experts=None if routed is None else np.concatenate(experts),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +230,7 @@ class Completion(_Rebuilt):
 
     ``token_ids`` int32[T] includes the end-of-sequence token where one was sampled; ``logprobs`` float32[T] are those of the
     sampled tokens at the sampling temperature, over the full vocabulary (over the kept set where top-p or top-k cut it);
-    ``versions`` int32[T] is the policy version that produced each token.
+    ``versions`` int32[T] is the policy version that produced each token; ``details``: see ``TokenDetails``, None for none.
     """
 
     request_id: str
@@ -159,6 +238,7 @@ class Completion(_Rebuilt):
     logprobs: np.ndarray
     versions: np.ndarray
     finish: Finish
+    details: TokenDetails | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", _frozen(self.token_ids, np.int32))
@@ -169,6 +249,8 @@ class Completion(_Rebuilt):
                 f"completion {self.request_id}: token_ids, logprobs and versions have {len(self.token_ids)}, "
                 f"{len(self.logprobs)} and {len(self.versions)} entries; they must be equal"
             )
+        if self.details is not None:
+            self.details.check(len(self.token_ids), f"completion {self.request_id}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +258,7 @@ class Segment(_Rebuilt):
     """A stretch of tokens that the policy produced after one context; a single-turn answer is one segment.
 
     ``context_ids`` int32[C]; ``token_ids`` int32[T]; ``logprobs`` float32[T] of the rollout policy; ``versions`` int32[T];
-    ``policy_mask`` bool[T], False where a token was forced rather than sampled.
+    ``policy_mask`` bool[T], False where a token was forced rather than sampled; ``details`` of all ``T``: see ``TokenDetails``.
 
     >>> Segment(context_ids=[1, 2], token_ids=[5, 6], logprobs=[-0.1, -0.2], versions=[0, 0], policy_mask=[True, True])
     """
@@ -186,6 +268,7 @@ class Segment(_Rebuilt):
     logprobs: np.ndarray
     versions: np.ndarray
     policy_mask: np.ndarray
+    details: TokenDetails | None = None
 
     def __post_init__(self) -> None:
         for name, dtype in _SEGMENT_DTYPES.items():
@@ -193,6 +276,8 @@ class Segment(_Rebuilt):
         lengths = {name: len(getattr(self, name)) for name in _SEGMENT_DTYPES if name != "context_ids"}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"a segment's per-token arrays must have one length, got {lengths}")
+        if self.details is not None:
+            self.details.check(len(self.token_ids), "a segment")
 
 
 _SEGMENT_DTYPES = {
@@ -231,6 +316,11 @@ class Rollout:
         return int(sum(int(segment.policy_mask.sum()) for segment in self.segments))
 
     @property
+    def token_ids(self) -> np.ndarray:
+        """int32[T]: the tokens that the policy sampled."""
+        return np.concatenate([segment.token_ids[segment.policy_mask] for segment in self.segments])
+
+    @property
     def version(self) -> int | None:
         """The smallest policy version of the tokens that the policy sampled; None where it has no such token."""
         versions = [int(segment.versions[segment.policy_mask].min()) for segment in self.segments if segment.policy_mask.any()]
@@ -243,6 +333,7 @@ class RewardInput:
 
     ``turns``: all that was said behind the prompt, in order, the policy's messages with ``policy=True``; the answer alone if nothing is
     given. ``turn_rewards``: what the conversation gave for each of these, () for nothing; ``extra``: what else it told the reward.
+    ``token_ids`` int32[T]: the tokens that the policy sampled, only if the reward's spec says ``reads_tokens``.
     """
 
     messages: tuple[Message, ...]
@@ -252,6 +343,7 @@ class RewardInput:
     turns: tuple[Message, ...] = ()
     turn_rewards: tuple[float, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    token_ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if not self.turns:
@@ -265,7 +357,8 @@ class Score:
     ``value`` trains; ``accuracy`` (0 to 1) and ``format_ok`` are reported and filtered on where the reward gives them; ``parts``
     are named shares of the value; ``parsed`` is the answer that was judged, as extracted from the text. ``in_statistics``: counts for
     baselines and group accuracy. ``in_loss``: its tokens train. ``turn_rewards``: (), or ``value`` split over the messages of the policy;
-    what they do not add up to belongs to the rollout as a whole.
+    what they do not add up to belongs to the rollout as a whole. ``token_rewards``: one number for each of ``RewardInput.token_ids``,
+    which an estimator that needs them finds beside the value; None: none.
 
     >>> Score(value=10.0, accuracy=1.0, format_ok=True)
     >>> Score.failed(Outcome.TIMEOUT, "no verdict within 5 s")
@@ -281,6 +374,7 @@ class Score:
     in_statistics: bool = True
     in_loss: bool = True
     turn_rewards: tuple[float, ...] = ()
+    token_rewards: tuple[float, ...] | None = None
 
     @classmethod
     def failed(cls, outcome: Outcome, reason: str) -> Score:

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from rlcore.contracts.hookspecs import hookimpl
-from rlcore.contracts.specs import AdvantageSpec, CommandSpec, ConversationSpec, DataSourceSpec, LossSpec, RuntimeSpec, WeightTransferSpec
+from rlcore.contracts.specs import (
+    AdvantageSpec,
+    AggregationSpec,
+    CommandSpec,
+    ConversationSpec,
+    CorrectionSpec,
+    DataSourceSpec,
+    KlSpec,
+    LossSpec,
+    RuntimeSpec,
+    WeightTransferSpec,
+)
 
 rlcore_api = "1.0"
 
@@ -37,6 +48,61 @@ def rlcore_register_losses() -> list[LossSpec]:
             config="rlcore.learning.losses:ClippedOptions",
             summary="Probability ratio times advantage, clipped to [1 - clip_eps_low, 1 + clip_eps_high]",
             source="PPO (arXiv 1707.06347), equation 7; separate bounds: DAPO (arXiv 2503.14476), section 3.1",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_aggregations() -> list[AggregationSpec]:
+    """Means over tokens, rollouts, and a constant length."""
+    return [
+        AggregationSpec(name=name, target=f"rlcore.learning.aggregation:{target}", summary=summary, source=source)
+        for name, target, summary, source in (
+            ("sample_level", "SampleLevel", "Mean over the tokens of a rollout, then over rollouts", "GRPO (arXiv 2402.03300), equation 3"),
+            ("token_level", "TokenLevel", "Mean over all tokens of the step", "DAPO (arXiv 2503.14476), section 3.3"),
+            (
+                "constant_length",
+                "ConstantLength",
+                "Sum over a rollout / max_new_tokens, then mean",
+                "Dr. GRPO (arXiv 2503.20783), appendix A",
+            ),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_kl_estimators() -> list[KlSpec]:
+    """Schulman's three, and the absolute log ratio."""
+    return [
+        KlSpec(name=name, target=f"rlcore.learning.kl:{target}", summary=f"{summary}, with d = reference - policy", source=source)
+        for name, target, summary, source in (
+            ("k1", "K1", "-d", "Schulman, Approximating KL divergence (2020); as a penalty with the gradient of k2"),
+            ("k2", "K2", "d^2 / 2", "Schulman, Approximating KL divergence (2020)"),
+            ("k3", "K3", "exp(d) - 1 - d", "Schulman, Approximating KL divergence (2020); GRPO (arXiv 2402.03300), equation 4"),
+            ("absolute", "AbsoluteKl", "|d|", ""),
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_corrections() -> list[CorrectionSpec]:
+    """The ratio old / sampler of a token (w) or of a rollout (W): as it is, held, or masked."""
+    return [
+        CorrectionSpec(
+            name=name,
+            target=f"rlcore.learning.correction:{target}",
+            summary=summary,
+            source=source,
+            per="rollout" if summary.startswith("W") else "token",
+            usual_range=usual,
+            masks=summary.endswith("outside"),
+        )
+        for name, target, summary, source, usual in (
+            ("decoupled", "Decoupled", "w as it is", "Hilton et al., arXiv 2110.00641; AReaL, arXiv 2505.24298", ()),
+            ("truncated", "Truncated", "w, held within the range", "truncated importance sampling, Yao et al. 2025", (0.0, 2.0)),
+            ("masked", "Masked", "w within the range, 0 outside", "IcePop, arXiv 2510.18855", (0.5, 5.0)),
+            ("sequence_truncated", "SequenceTruncated", "W, held within the range", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
+            ("sequence_masked", "SequenceMasked", "W within the range, 0 outside", "Liu et al. 2025; range as for truncated", (0.0, 2.0)),
         )
     ]
 

@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
+from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
@@ -28,6 +29,9 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.TRAINING: TrainingBackend,
     PluginKind.ESTIMATOR: AdvantageEstimator,
     PluginKind.LOSS: Loss,
+    PluginKind.AGGREGATION: Aggregation,
+    PluginKind.KL: KlEstimator,
+    PluginKind.CORRECTION: Correction,
     PluginKind.TRACKER: Tracker,
     PluginKind.RUNTIME: Crew,
     PluginKind.TRANSFER: WeightTransfer,
@@ -39,10 +43,11 @@ BASES: Mapping[PluginKind, type] = {
 """What the target of each kind makes; a recipe has no target."""
 
 DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
-    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy"),
+    PluginKind.REWARD: ("requires", "stop", "system_prompt", "gives_accuracy", "reads_tokens"),
     PluginKind.INFERENCE: ("capabilities",),
     PluginKind.TRAINING: ("capabilities",),
     PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
+    PluginKind.CORRECTION: ("per", "usual_range", "masks"),
     PluginKind.RUNTIME: ("reach", "settings"),
 }
 """Attributes of a class that its spec repeats, so that a run is checked without importing the class."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlcore.learning.advantages import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
-    from rlcore.learning.aggregation import Variation, count, token_weights
+    from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel, count, token_weights
     from rlcore.learning.assemble import (
         BatchSettings,
         assemble_batch,
@@ -22,61 +22,40 @@ if TYPE_CHECKING:
         split,
     )
     from rlcore.learning.collation import MicroBatch, collate
-    from rlcore.learning.correction import Correction, Mismatch
-    from rlcore.learning.kl import Kl, bounded_exp, kl_estimate, kl_penalty
+    from rlcore.learning.correction import Decoupled, Masked, SequenceMasked, SequenceTruncated, Truncated
+    from rlcore.learning.kl import K1, K2, K3, AbsoluteKl, bounded_exp
     from rlcore.learning.losses import ClippedOptions, ClippedSurrogate, policy_ratio
     from rlcore.learning.lr_schedule import learning_rate
     from rlcore.learning.micro_batches import plan_micro_batches
     from rlcore.learning.objective import PolicyObjective
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
-_HOME = {
-    "BatchSettings": "assemble",
-    "ClippedOptions": "losses",
-    "ClippedSurrogate": "losses",
-    "Correction": "correction",
-    "GroupMean": "advantages",
-    "GroupNorm": "advantages",
-    "Kl": "kl",
-    "MicroBatch": "collation",
-    "Mismatch": "correction",
-    "PolicyObjective": "objective",
-    "SoftOverlong": "shaping",
-    "Variation": "aggregation",
-    "assemble_batch": "assemble",
-    "assemble_rewards": "assemble",
-    "bounded_exp": "kl",
-    "collate": "collation",
-    "count": "aggregation",
-    "group_mean": "advantages",
-    "group_size": "advantages",
-    "group_std": "advantages",
-    "group_sum": "advantages",
-    "kl_estimate": "kl",
-    "kl_penalty": "kl",
-    "learning_rate": "lr_schedule",
-    "plan_micro_batches": "micro_batches",
-    "policy_ratio": "losses",
-    "prepare_loss": "assemble",
-    "run_estimator": "assemble",
-    "soft_overlong": "shaping",
-    "split": "assemble",
-    "token_weights": "aggregation",
-}
+_HOMES = (
+    *("advantages", "aggregation", "assemble", "correction", "kl", "losses", "lr_schedule", "micro_batches", "objective", "shaping"),
+    "collation",  # last, for it loads torch
+)
 
 __all__ = [
+    "K1",
+    "K2",
+    "K3",
+    "AbsoluteKl",
     "BatchSettings",
     "ClippedOptions",
     "ClippedSurrogate",
-    "Correction",
+    "ConstantLength",
+    "Decoupled",
     "GroupMean",
     "GroupNorm",
-    "Kl",
+    "Masked",
     "MicroBatch",
-    "Mismatch",
     "PolicyObjective",
+    "SampleLevel",
+    "SequenceMasked",
+    "SequenceTruncated",
     "SoftOverlong",
-    "Variation",
+    "TokenLevel",
+    "Truncated",
     "assemble_batch",
     "assemble_rewards",
     "bounded_exp",
@@ -86,8 +65,6 @@ __all__ = [
     "group_size",
     "group_std",
     "group_sum",
-    "kl_estimate",
-    "kl_penalty",
     "learning_rate",
     "plan_micro_batches",
     "policy_ratio",
@@ -100,9 +77,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    if name in __all__:
+        for home in _HOMES:
+            module = import_module(f"{__name__}.{home}")
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

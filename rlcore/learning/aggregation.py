@@ -5,24 +5,39 @@ The weights are fixed before the first forward, so the loss of any share of the 
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import numpy as np
 
+from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import Normalisers
+from rlcore.contracts.errors import RunError
+from rlcore.host.blame import blaming
 
-__all__ = ["Variation", "count", "token_weights"]
+__all__ = ["ConstantLength", "SampleLevel", "TokenLevel", "count", "token_weights"]
 
 
-class Variation(StrEnum):
-    """How losses per token become one number; the value is what users type as ``loss_variation``."""
+class TokenLevel(Aggregation):
+    """1 / tokens: the mean over all tokens of the step, so long rollouts weigh more (DAPO, arXiv 2503.14476, section 3.3)."""
 
-    TOKEN_LEVEL = "token_level"
-    """Mean over all tokens of the step: long rollouts weigh more (DAPO, arXiv 2503.14476, section 3.3)."""
-    SAMPLE_LEVEL = "sample_level"
-    """Mean over the tokens of a rollout, then over rollouts (GRPO, arXiv 2402.03300, equation 3)."""
-    CONSTANT_LENGTH = "constant_length"
-    """Sum over the tokens of a rollout / ``max_new_tokens``, then mean over rollouts (Dr. GRPO, arXiv 2503.20783, appendix A)."""
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        return np.full(int(lengths.sum()), 1.0 / max(normalisers.tokens, 1))
+
+
+class SampleLevel(Aggregation):
+    """1 / (rollouts x tokens of its rollout): mean over the tokens of a rollout, then over rollouts.
+
+    Source: GRPO (arXiv 2402.03300), equation 3.
+    """
+
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        return np.repeat(1.0 / (max(normalisers.rollouts, 1) * np.maximum(lengths, 1)), lengths)
+
+
+class ConstantLength(Aggregation):
+    """1 / (rollouts x ``max_new_tokens``): sum over the tokens of a rollout / that length, then mean over rollouts (Dr. GRPO, arXiv
+    2503.20783, appendix A)."""
+
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        return np.full(int(lengths.sum()), 1.0 / (max(normalisers.rollouts, 1) * normalisers.length))
 
 
 def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
@@ -34,19 +49,21 @@ def count(lengths: np.ndarray, in_loss: np.ndarray, length: int) -> Normalisers:
     return Normalisers(tokens=int(np.asarray(lengths)[trained].sum()), rollouts=int(trained.sum()), length=length)
 
 
-def token_weights(lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Variation | str) -> np.ndarray:
+def token_weights(
+    lengths: np.ndarray, in_loss: np.ndarray, normalisers: Normalisers, variation: Aggregation, group: np.ndarray | None = None
+) -> np.ndarray:
     """float32[N]: the weight of each policy token, 0 outside the loss.
 
-    ``lengths`` int64[R] policy tokens (their sum is N), ``in_loss`` bool[R]. Token level: 1 / tokens. Sample level:
-    1 / (rollouts x tokens of its rollout). Constant length: 1 / (rollouts x length). Raises ValueError for another ``variation``.
+    ``lengths`` int64[R] policy tokens (their sum is N), ``in_loss`` bool[R], ``group`` int64[R] (None: each rollout is one). Raises
+    RunError, naming the aggregation, if what it returns has another shape, or is not finite.
     """
-    lengths = np.asarray(lengths, np.int64)
-    rollouts = max(normalisers.rollouts, 1)
-    match Variation(variation):
-        case Variation.TOKEN_LEVEL:
-            per_rollout = np.full(len(lengths), 1.0 / max(normalisers.tokens, 1))
-        case Variation.SAMPLE_LEVEL:
-            per_rollout = 1.0 / (rollouts * np.maximum(lengths, 1))
-        case Variation.CONSTANT_LENGTH:
-            per_rollout = np.full(len(lengths), 1.0 / (rollouts * normalisers.length))
-    return np.repeat(np.where(in_loss, per_rollout, 0.0), lengths).astype(np.float32)
+    lengths, who = np.asarray(lengths, np.int64), f"aggregation {type(variation).__name__}"
+    groups = np.arange(len(lengths)) if group is None else group
+    with blaming(who, "weighing tokens"):
+        values = np.asarray(variation.weights(lengths, np.asarray(in_loss, np.bool_), groups, normalisers), np.float64)
+    if values.shape != (lengths.sum(),):
+        raise RunError(f"{who} returned weights of shape {list(values.shape)}; it must return one per token, [{lengths.sum()}]")
+    values = np.where(np.repeat(in_loss, lengths), values, 0.0)
+    if not np.isfinite(values).all():
+        raise RunError(f"{who} returned weights that are not finite")
+    return values.astype(np.float32)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.around_loss import Aggregation
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need
-from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
-from rlcore.learning.aggregation import Variation, count, token_weights
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, RewardDetail
+from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
+from rlcore.learning.aggregation import SampleLevel, count, token_weights
 from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 __all__ = ["BatchSettings", "assemble_batch", "assemble_rewards", "prepare_loss", "run_estimator", "split", "undeclared"]
@@ -28,7 +31,7 @@ class BatchSettings:
     leaves the loss. ``overlong``: the soft punishment, None where it is off."""
 
     max_new_tokens: int
-    variation: Variation = Variation.SAMPLE_LEVEL
+    variation: Aggregation = field(default_factory=SampleLevel)
     filter_truncated: bool = False
     overlong: SoftOverlong | None = None
 
@@ -41,12 +44,13 @@ def assemble_rewards(
     kl: np.ndarray | None = None,
     kl_coeff: float = 0.0,
     with_greedy: bool = False,
+    needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
     """What an estimator sees of the groups.
 
     ``masked``: places in ``groups`` of those that the group filter took out (statistics yes, loss no). ``kl`` float64[N] and its
-    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward.
-    Raises RunError where a score is not finite.
+    coefficient where the run asks for KL in the reward; ``with_greedy`` where the estimator needs the greedy rollout's reward; ``needs``:
+    what else it declares. Raises RunError if a score is not finite, or has another number of token rewards than the rollout has tokens.
     """
     flat = _flatten(groups, settings, masked)
     rewards = np.array([_value(rollout, score) for rollout, score in zip(flat.rollouts, flat.scores, strict=True)], np.float64)
@@ -62,6 +66,7 @@ def assemble_rewards(
         kl=None if kl is None else _read_only(np.array(kl, np.float64)),
         kl_coeff=kl_coeff,
         greedy=_read_only(_greedy(groups, settings)) if with_greedy else None,
+        **_details(groups, flat, needs),
     )
 
 
@@ -92,7 +97,7 @@ def assemble_batch(
         offsets=flat.offsets,
         advantages=(np.repeat(values, flat.lengths) if len(values) == len(flat.rollouts) else values).astype(np.float32),
         rollout_logprobs=_rollout_logprobs(flat.rollouts),
-        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation),
+        weights=token_weights(flat.lengths, flat.in_loss, normalisers, settings.variation, flat.group),
         normalisers=normalisers,
         version=version,
         seed=seed,
@@ -104,7 +109,12 @@ def run_estimator(name: str, estimator: AdvantageEstimator, batch: RewardBatch) 
 
     Raises RunError, naming the estimator, if the result has another shape than ``estimator.per`` says, or is not finite in float32.
     """
-    values = np.asarray(estimator.estimate(batch), np.float64)
+    try:
+        values = np.asarray(estimator.estimate(batch), np.float64)
+    except (TypeError, AttributeError) as error:
+        if not (hint := undeclared(error, "an estimator", RewardDetail)):
+            raise
+        raise RunError(f"estimator {name!r} failed: {type(error).__name__}: {error}{hint}") from error
     shapes = {"rollout": (len(batch.rewards),), "token": (int(batch.offsets[-1]),)}
     if values.shape != shapes.get(estimator.per):
         raise RunError(
@@ -128,7 +138,7 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
 
     Raises RunError, naming the loss, for another shape than [N] or a value that is not finite.
     """
-    for array in (getattr(batch, field.name) for field in fields(batch)):
+    for array in (getattr(batch, known.name) for known in fields(batch)):
         if isinstance(array, np.ndarray):
             array.setflags(write=False)  # a loss that writes into what it was lent would change the update without a word
     extras = {}
@@ -150,11 +160,11 @@ def prepare_loss(name: str, loss: Loss, batch: TrainBatch) -> TrainBatch:
     return replace(batch, extras=extras)
 
 
-def undeclared(error: BaseException) -> str:
-    """The end of the sentence about a loss's own error where it met a None: "" for any other error."""
+def undeclared(error: BaseException, who: str = "a loss", known: type[StrEnum] = Need) -> str:
+    """The end of the sentence about a plugin's own error if it met a None: "" for any other error."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in str(error):
         return ""
-    return f"; what is None in a batch was not asked for: a loss declares what it reads in `needs` ({', '.join(Need)})"
+    return f"; what is None in a batch was not asked for: {who} declares what it reads in `needs` ({', '.join(known)})"
 
 
 def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: int = 0) -> list[TrainBatch]:
@@ -174,7 +184,7 @@ def split(batch: TrainBatch, settings: BatchSettings, *, updates: int, epoch: in
 
 def _renormalised(batch: TrainBatch, settings: BatchSettings) -> TrainBatch:
     normalisers = count(batch.lengths, batch.in_loss, settings.max_new_tokens)
-    weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation)
+    weights = token_weights(batch.lengths, batch.in_loss, normalisers, settings.variation, batch.group)
     return replace(batch, normalisers=normalisers, weights=weights)
 
 
@@ -236,6 +246,41 @@ def _greedy(groups: Sequence[Group], settings: BatchSettings) -> np.ndarray:
                 if settings.overlong is not None:
                     cut = np.array([rollout.finish == Finish.LENGTH])
                     values[number] += soft_overlong(np.array([rollout.length]), cut, settings.overlong)[0]
+    return values
+
+
+def _details(groups: Sequence[Group], flat: _Flat, needs: Collection[RewardDetail]) -> dict[str, Any]:
+    """The fields of a ``RewardBatch`` that an estimator declares."""
+    found: dict[str, Any] = {}
+    if RewardDetail.PROMPT_IDS in needs:
+        found["prompt_ids"] = tuple(group.prompt_id for group in groups)
+    if RewardDetail.PARTS in needs:
+        parts = [score.parts for score in flat.scores]
+        found["parts"] = {name: _read_only(np.array([part.get(name, np.nan) for part in parts])) for name in sorted(set().union(*parts))}
+    if RewardDetail.TOKEN_REWARDS in needs:
+        found["token_rewards"] = np.concatenate([np.zeros(0), *map(_token_rewards, flat.rollouts, flat.scores)])
+    if RewardDetail.TURNS in needs:
+        turns = [[turn for segment in rollout.segments for turn in _turns(segment)] for rollout in flat.rollouts]
+        found["turn_lengths"] = np.array([length for of_rollout in turns for length in of_rollout], np.int64)
+        found["turn_offsets"] = np.cumsum([0, *map(len, turns)])
+    if RewardDetail.ROLLOUT_LOGPROBS in needs:
+        found["rollout_logprobs"] = _rollout_logprobs(flat.rollouts).astype(np.float64)
+    return {name: _read_only(value) if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+
+def _turns(segment: Segment) -> list[int]:
+    """The number of policy tokens in each unbroken run of them."""
+    ends = np.flatnonzero(np.diff(segment.policy_mask.astype(np.int8), prepend=0, append=0))
+    return [int(turn) for turn in ends[1::2] - ends[::2]]
+
+
+def _token_rewards(rollout: Rollout, score: Score) -> np.ndarray:
+    values = np.zeros(rollout.length) if score.token_rewards is None else np.array(score.token_rewards, np.float64)
+    if len(values) != rollout.length:
+        raise RunError(
+            f"the score of rollout {rollout.index} of prompt {rollout.prompt_id!r} has {len(values)} token rewards, and the policy sampled "
+            f"{rollout.length} tokens; a reward must give one for each of RewardInput.token_ids"
+        )
     return values
 
 

@@ -13,50 +13,55 @@ Yao et al., "Your Efficient RL Framework Secretly Brings You Off-Policy RL Train
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING
 
+from rlcore.contracts.around_loss import Correction
 from rlcore.contracts.batches import LossBatch
 from rlcore.learning.kl import RATIO_TANGENT, bounded_exp
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Correction", "Mismatch"]
+__all__ = ["Decoupled", "Masked", "SequenceMasked", "SequenceTruncated", "Truncated"]
 
 
-class Mismatch(StrEnum):
-    """Which weight, as users type it for ``mismatch_correction``: w = old / sampler of a token, W their product over its rollout."""
+@dataclass(frozen=True)
+class _Ratio(Correction):
+    """w = old / sampler of a token, or W, their product over its rollout, at each of its tokens; bounds are inclusive."""
 
-    NONE = "none"
-    DECOUPLED = "decoupled"
-    """w as it is."""
-    TRUNCATED = "truncated"
-    """w, held within the range."""
-    MASKED = "masked"
-    """w within the range, 0 outside."""
-    SEQUENCE_TRUNCATED = "sequence_truncated"
-    """W at every token of the rollout, held within the range."""
-    SEQUENCE_MASKED = "sequence_masked"
-    """W at every token of the rollout where it lies within the range, 0 outside."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Correction:
-    """A correction with its bounds, inclusive."""
-
-    kind: Mismatch
-    low: float = 0.0
-    high: float = inf
+    bounds: tuple[float, float] = (0.0, inf)
 
     def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """[n] weight of each token, without gradient; bool[n], where the range acted. Raises nothing: every weight is finite."""
-        gap = (batch.old_logprobs - batch.rollout_logprobs).detach()
-        if self.kind in (Mismatch.SEQUENCE_TRUNCATED, Mismatch.SEQUENCE_MASKED):
-            gap = batch.row_sum(gap)
-        free = bounded_exp(gap, RATIO_TANGENT)  # finite, whatever an engine reports
-        cut = (free < self.low) | (free > self.high)
-        if self.kind in (Mismatch.MASKED, Mismatch.SEQUENCE_MASKED):
-            return free.masked_fill(cut, 0.0), cut
-        return free.clamp(self.low, self.high), cut
+        gap, (low, high) = (batch.old_logprobs - batch.rollout_logprobs).detach(), self.bounds
+        free = bounded_exp(batch.row_sum(gap) if self.per == "rollout" else gap, RATIO_TANGENT)  # finite, whatever an engine reports
+        cut = (free < low) | (free > high)
+        return free.masked_fill(cut, 0.0) if self.masks else free.clamp(low, high), cut
+
+
+class Decoupled(_Ratio):
+    """w as it is."""
+
+
+class Truncated(_Ratio):
+    """w, held within the range."""
+
+    usual_range = (0.0, 2.0)
+
+
+class Masked(_Ratio):
+    """w within the range, 0 outside."""
+
+    usual_range, masks = (0.5, 5.0), True
+
+
+class SequenceTruncated(_Ratio):
+    """W, held within the range."""
+
+    per, usual_range = "rollout", (0.0, 2.0)
+
+
+class SequenceMasked(_Ratio):
+    """W within the range, 0 outside."""
+
+    per, usual_range, masks = "rollout", (0.0, 2.0), True

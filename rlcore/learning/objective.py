@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rlcore.contracts.around_loss import Correction, KlEstimator
 from rlcore.contracts.batches import LossBatch, full_precision
 from rlcore.contracts.errors import RlcoreError, RunError
 from rlcore.contracts.interfaces import Loss, Need
 from rlcore.learning.assemble import undeclared
-from rlcore.learning.correction import Correction
-from rlcore.learning.kl import Kl, kl_estimate, kl_penalty
+from rlcore.learning.kl import K3
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ class PolicyObjective:
     loss: Loss
     name: str = "loss"
     kl_coeff: float = 0.0
-    kl_kind: Kl = Kl.K3
+    kl_kind: KlEstimator = field(default_factory=K3)
     entropy_coeff: float = 0.0
     skip_threshold: float | None = None
     correction: Correction | None = None
@@ -67,7 +67,14 @@ class PolicyObjective:
         safe = batch.old_logprobs.where(skipped, logprobs)
         per_token, reported = self._per_token(safe, batch)
         if self.correction is not None:
-            weights, cut = self.correction.weights(batch)
+            who = f"mismatch correction {type(self.correction).__name__}"
+            result = _asked(who, self.correction, "weights", _lend(batch)[0])
+            if not (isinstance(result, tuple) and len(result) == 2):
+                raise RunError(f"{who} returned a {type(result).__name__}; it must return its weights, and where it acted")
+            _check_shapes(who, {"its weights": result[0], "where it acted": result[1]}, logprobs)
+            weights, cut = (values.detach() for values in result)
+            if not weights.isfinite().all():
+                raise RunError(f"{who} returned weights that are not finite")
             per_token = per_token * weights
             reported = {**reported, "mismatch_weight": weights, "mismatch_cut": cut}
         policy = _weighted(per_token, skipped, batch.weights)
@@ -77,7 +84,11 @@ class PolicyObjective:
     def _penalties(self, logprobs: torch.Tensor, batch: LossBatch, skipped: torch.Tensor) -> torch.Tensor:
         total = logprobs.new_zeros(())
         if self.kl_coeff and batch.reference_logprobs is not None:
-            penalty = kl_penalty(logprobs, batch.reference_logprobs, self.kl_kind)
+            who = f"KL estimator {type(self.kl_kind).__name__}"
+            penalty = _asked(who, self.kl_kind, "penalty", logprobs, batch.reference_logprobs)
+            _check_shapes(who, {"its penalty": penalty}, logprobs)
+            if not penalty.detach().isfinite().all():
+                raise RunError(f"{who} returned a penalty that is not finite")
             total = total + self.kl_coeff * _weighted(penalty, skipped, batch.weights)
         if self.entropy_coeff and batch.entropy is not None:
             total = total - self.entropy_coeff * _weighted(batch.entropy, skipped, batch.weights)
@@ -85,22 +96,13 @@ class PolicyObjective:
 
     def _per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
         lent, tensors = _lend(batch)
-        try:
-            result = self.loss.per_token(logprobs, lent)
-        except RlcoreError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise RunError(f"loss {self.name!r} failed in per_token: {type(error).__name__}: {error}{undeclared(error)}") from error
+        result = _asked(f"loss {self.name!r}", self.loss, "per_token", logprobs, lent)
         if written := [name for name, tensor in tensors.items() if tensor._version]:
             raise RunError(
                 f"loss {self.name!r} wrote into {', '.join(written)} of its batch, which is only lent to it; compute with copies"
             )
         values, reported = result if isinstance(result, tuple) else (result, {})
-        for label, tensor in {"its loss": values, **reported}.items():
-            if getattr(tensor, "shape", None) != logprobs.shape:
-                shape = f"shape {list(tensor.shape)}" if hasattr(tensor, "shape") else f"a {type(tensor).__name__}"
-                expected = f"one value per token, a tensor of shape {list(logprobs.shape)}"
-                raise RunError(f"loss {self.name!r} returned {label} as {shape}; it must be {expected}")
+        _check_shapes(f"loss {self.name!r}", {"its loss": values, **reported}, logprobs)
         if logprobs.requires_grad and not values.requires_grad:
             raise RunError(f"loss {self.name!r} is detached from the policy's log probabilities: it would train nothing")
         finite = values.detach().isfinite()
@@ -133,6 +135,24 @@ class PolicyObjective:
                 )
 
 
+def _asked(who: str, plugin: Any, method: str, *given: Any) -> Any:
+    """What a plugin's method returns; RunError, naming the plugin and the method, for what it raises."""
+    try:
+        return getattr(plugin, method)(*given)
+    except RlcoreError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise RunError(f"{who} failed in {method}: {type(error).__name__}: {error}{undeclared(error)}") from error
+
+
+def _check_shapes(who: str, returned: Mapping[str, Any], like: torch.Tensor) -> None:
+    for label, tensor in returned.items():
+        if getattr(tensor, "shape", None) != like.shape:
+            shape = f"shape {list(tensor.shape)}" if hasattr(tensor, "shape") else f"a {type(tensor).__name__}"
+            expected = f"one value per token, a tensor of shape {list(like.shape)}"
+            raise RunError(f"{who} returned {label} as {shape}; it must be {expected}")
+
+
 def _lend(batch: LossBatch) -> tuple[LossBatch, dict[str, torch.Tensor]]:
     """A copy for the loss to see, and its tensors by name: what is done to them cannot reach the sum, and shows in their versions."""
     tensors = {item.name: value.clone() for item in fields(batch) if hasattr(value := getattr(batch, item.name), "clone")}
@@ -160,12 +180,12 @@ def _diagnose(
     rows = logprobs.new_zeros(batch.rows).bool().index_fill(0, batch.row[skipped], True)
     means = {
         "ratio_mean": moved.clamp(max=20.0).exp(),
-        "kl_old": kl_estimate(batch.old_logprobs, logprobs.detach(), Kl.K3),
+        "kl_old": K3().estimate(batch.old_logprobs, logprobs.detach()),
         "sampler_gap": (logprobs.detach() - batch.rollout_logprobs).abs(),
         **{name: values.detach() for name, values in reported.items()},
     }
     if batch.reference_logprobs is not None:
-        means["kl_reference"] = kl_estimate(logprobs.detach(), batch.reference_logprobs, Kl.K3)
+        means["kl_reference"] = K3().estimate(logprobs.detach(), batch.reference_logprobs)
     if batch.entropy is not None:
         means["entropy"] = batch.entropy.detach()
     sums = {name: values.to(logprobs.dtype).sum() / max(tokens, 1) for name, values in means.items()}

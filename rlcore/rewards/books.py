@@ -114,8 +114,9 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
 
     value: the sum of weight x value. accuracy, format_ok and parsed: of the first reward that gives one. parts: weight x value under
     each reward's name, its own parts as ``name/part``, unweighted, its accuracy as ``name/accuracy``. turn_rewards: as value, of the
-    rewards that give them. outcome: ``ok`` where all are, else that of the first that is not. One reward that failed (timeout, error,
-    infra, invalid) fails the whole: half a sum is not a score. Masks: all must agree.
+    rewards that give them. token_rewards: the weighted sum of those that give some, which must be equally many. outcome: ``ok`` where
+    all are, else that of the first that is not. One reward that failed (timeout, error, infra, invalid) fails the whole: half a sum is
+    not a score. Masks: all must agree.
     """
     for name, _, score in verdicts:
         if not score.outcome.judged:
@@ -128,6 +129,9 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
             parts[f"{name}/accuracy"] = score.accuracy
     scores = [score for _, _, score in verdicts]
     by_turn = [[weight * value for value in score.turn_rewards] for _, weight, score in verdicts if score.turn_rewards]
+    by_token = [[weight * value for value in score.token_rewards] for _, weight, score in verdicts if score.token_rewards is not None]
+    if len(set(map(len, by_token))) > 1:
+        return Score.failed(Outcome.ERROR, f"the rewards gave {' and '.join(str(len(given)) for given in by_token)} token rewards")
     spoken = next((score for score in scores if score.outcome is not Outcome.OK), scores[0])
     return Score(
         value=sum(weight * score.value for _, weight, score in verdicts),
@@ -140,4 +144,5 @@ def mix(verdicts: Sequence[tuple[str, float, Score]]) -> Score:
         in_statistics=all(score.in_statistics for score in scores),
         in_loss=all(score.in_loss for score in scores),
         turn_rewards=tuple(sum(of_turn) for of_turn in zip(*by_turn, strict=True)),
+        token_rewards=tuple(map(sum, zip(*by_token, strict=True))) if by_token else None,
     )

@@ -82,7 +82,7 @@ class Judge(RewardBooks[GroupCase]):
         )
         tasks = []
         for r in group.rewards:
-            columns, items = self.declared_columns(r, prompt.columns), {}
+            columns, items, reads_tokens = self.declared_columns(r, prompt.columns), {}, self.entries[r].spec.reads_tokens
             for place, rollout in enumerate(rollouts):
                 if rollout.finish is Finish.ABORTED:
                     group.scores[r, place] = _ABORTED
@@ -95,6 +95,7 @@ class Judge(RewardBooks[GroupCase]):
                         turns=rollout.turns,
                         turn_rewards=rollout.turn_rewards,
                         extra=rollout.extra,
+                        token_ids=rollout.token_ids if reads_tokens else None,
                     )
             tasks += self.score_tasks(group, r, items)
         with self._lock:

@@ -32,6 +32,7 @@ def checked(verdict: Any, item: RewardInput) -> Score:
     turns = sum(message.policy for message in item.turns)
     if verdict.turn_rewards and len(verdict.turn_rewards) != turns:
         raise ValueError(f"turn_rewards has {len(verdict.turn_rewards)} numbers; the policy has {turns} turns, one for each is the rule")
+    tokens = verdict.token_rewards
     return Score(
         value=_finite("value", verdict.value),
         accuracy=accuracy,
@@ -43,6 +44,7 @@ def checked(verdict: Any, item: RewardInput) -> Score:
         in_statistics=bool(verdict.in_statistics) and outcome.judged,
         in_loss=bool(verdict.in_loss) and outcome.judged,
         turn_rewards=tuple(_finite("a turn reward", value) for value in verdict.turn_rewards),
+        token_rewards=None if tokens is None else tuple(_finite("a token reward", value) for value in tokens),
     )
 
 

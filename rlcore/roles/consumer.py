@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, TrainingBackend, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, Saving, TrainingBackend, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
-from rlcore.learning.kl import reward_kl
+from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.schedule.accounting import TimeAccount
 
@@ -31,6 +33,9 @@ __all__ = ["Algorithm", "Consumer"]
 
 _COUNTS = ("skipped_rollouts",)
 """Metrics that add up over the optimizer steps of an update; all others are means."""
+
+_ESTIMATOR = "estimator.npz"
+"""The estimator's state in the folder of the trainer's, if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +54,7 @@ class Algorithm:
     epochs_per_batch: int = 1
     old_from_trainer: bool = True
     kl_in_reward: float = 0.0
-    kl_kind: str = "k1"
+    kl_kind: KlEstimator = field(default_factory=K1)
 
     @property
     def optimizer_steps(self) -> int:
@@ -65,9 +70,21 @@ class Algorithm:
 class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
-    def __init__(self, backend: TrainingBackend, algorithm: Algorithm, account: TimeAccount, bucket_bytes: int = BUCKET_BYTES) -> None:
-        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank."""
+    def __init__(
+        self,
+        backend: TrainingBackend,
+        algorithm: Algorithm,
+        account: TimeAccount,
+        bucket_bytes: int = BUCKET_BYTES,
+        rank: int = 0,
+        *,
+        sleeps: bool = False,
+    ) -> None:
+        """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
+        back once its weights are handed out, and takes it back for the next update."""
         self._bucket_bytes = bucket_bytes
+        self._rank = rank
+        self._sleeps, self._asleep = sleeps, False
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -80,6 +97,7 @@ class Consumer:
         ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
         step, and the learning rate stays where it is.
         """
+        self._wake()
         algorithm = self._algorithm
         assembled = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
         batch = self._with_logprobs(assembled)
@@ -92,13 +110,15 @@ class Consumer:
 
     def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
         """Hand the policy as it stands to ``publisher`` under ``version``, with the trainer's log probabilities of the probe if one is
-        asked for. Collective: ranks without a publisher (None) make the same calls of the backend, and keep nothing."""
+        asked for. Collective: ranks without a publisher (None) make the same calls of the backend, and keep nothing. A backend that sleeps
+        does so once its last bucket was read, before any engine hears of the version."""
+        self._wake()
         with self._account.span("weights"):
             with self._blaming("handing out weights"):
                 probe = None
                 if probe_ids is not None:
                     probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-                source = _NamedSource(self._backend.weight_source(), self._blaming)
+                source = _NamedSource(self._backend.weight_source(), self._blaming, self._sleep)
                 if publisher is None:
                     source.manifest()
                     for _ in source.buckets(self._bucket_bytes):
@@ -107,12 +127,42 @@ class Consumer:
             with blaming(publisher.who, f"publishing version {version}"):
                 publisher.publish(version, source, probe)
 
-    def save(self, folder: Path) -> None:
-        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see."""
+    def save(self, folder: Path) -> Saving:
+        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see. The weights may
+        change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises RunError."""
+        begun: list[Saving] = []
         for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
             (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
             with self._blaming(f"saving into {folder / name}"):
-                write(folder / name)
+                if (saving := write(folder / name)) is not None:
+                    begun.append(saving)
+        with self._blaming_estimator("giving its state"):
+            state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
+            if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
+                raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
+        if state and self._rank == 0:  # it has seen the same batches on every rank
+            np.savez(folder / "trainer" / _ESTIMATOR, **state)
+        return _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
+
+    def load(self, folder: Path) -> None:
+        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup."""
+        with self._blaming(f"loading {folder / 'trainer'}"):
+            self._backend.load(folder / "trainer")
+        if (folder / "trainer" / _ESTIMATOR).exists():
+            with np.load(folder / "trainer" / _ESTIMATOR) as state, self._blaming_estimator("restoring its state"):
+                self._algorithm.estimator.restore(dict(state))
+
+    def _wake(self) -> None:
+        if self._asleep:
+            with self._account.span("weights"), self._blaming("waking"):
+                self._backend.wake()
+            self._asleep = False
+
+    def _sleep(self) -> None:
+        if self._sleeps and not self._asleep:
+            with self._blaming("going to sleep"):
+                self._backend.sleep()
+            self._asleep = True
 
     def _probed(self, version: int, probe_ids: np.ndarray) -> np.ndarray:
         logprobs = self._backend.probe(probe_ids)
@@ -154,7 +204,8 @@ class Consumer:
         algorithm = self._algorithm
         kl = None
         if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
+            with blaming("the KL estimator", "estimating the KL in the reward"):
+                kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
         rewards = assemble_rewards(
             groups,
             algorithm.batch,
@@ -162,9 +213,13 @@ class Consumer:
             kl=kl,
             kl_coeff=algorithm.kl_in_reward,
             with_greedy=algorithm.estimator.needs_greedy,
+            needs=algorithm.estimator.needs,
         )
-        with blaming(f"estimator {algorithm.estimator_name!r}", "estimating advantages"):
+        with self._blaming_estimator("estimating advantages"):
             return run_estimator(algorithm.estimator_name, algorithm.estimator, rewards)
+
+    def _blaming_estimator(self, doing: str) -> AbstractContextManager[None]:
+        return blaming(f"estimator {self._algorithm.estimator_name!r}", doing)
 
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
@@ -191,6 +246,8 @@ class _NamedSource(WeightSource):
 
     source: WeightSource
     blaming: Callable[[str], AbstractContextManager[None]]
+    read: Callable[[], None]
+    """Called when the last bucket was read."""
 
     def manifest(self) -> WeightsManifest:
         with self.blaming("saying which weights it has"):
@@ -202,8 +259,25 @@ class _NamedSource(WeightSource):
             with self.blaming("handing out weights"):
                 bucket = next(buckets, None)
             if bucket is None:
+                self.read()
                 return
             yield bucket
+
+
+@dataclass(frozen=True, slots=True)
+class _NamedSaving:
+    """All that a backend writes at a time; what goes wrong names the backend."""
+
+    begun: Sequence[Saving]
+    blaming: Callable[[], AbstractContextManager[None]]
+
+    def done(self) -> bool:
+        return all(saving.done() for saving in self.begun)
+
+    def result(self) -> None:
+        with self.blaming(), ExitStack() as waited:  # for all of them, whichever fails
+            for saving in self.begun:
+                waited.callback(saving.result)
 
 
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:

@@ -17,7 +17,12 @@ def update_engine(
     """Begin, receive every bucket of at most ``max_bytes``, finish; return the version that the engine says it serves.
 
     ``begun`` is called after ``begin_update``: an error raised later may leave the engine torn. Raises WeightsError, naming the bucket, for
-    one that is missing, repeated, or of another version."""
+    one that is missing, repeated, or of another version, and for a kind of weights that the engine does not take."""
+    if snapshot.kind not in engine.capabilities.kinds:
+        raise WeightsError(
+            f"version {snapshot.version} is of kind {snapshot.kind}, and {type(engine).__name__} takes "
+            f"{', '.join(sorted(engine.capabilities.kinds))} (capabilities.kinds)"
+        )
     engine.begin_update(snapshot.version, snapshot.manifest(), engine.capabilities.in_flight)
     begun()
     for index, bucket in enumerate(snapshot.buckets(max_bytes)):

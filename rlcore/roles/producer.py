@@ -8,16 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from rlcore.contracts.conversations import Conversation, Dialogue, Transcript
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend, Tokenizer
-from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
-from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score
+from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot, WeightsKind
+from rlcore.contracts.types import Completion, Finish, Kind, Prompt, Request, Rollout, Sampling, Score, TokenDetails
 from rlcore.host.blame import blaming
 from rlcore.roles.engine_update import update_engine
 from rlcore.roles.single_turn import OpenTalk
@@ -78,6 +78,8 @@ class _Live:
     index: int
     talk: OpenTalk
     aborts: int = 0
+    kept: Completion | None = None
+    """The tokens of this turn that aborts left, for an engine that continues."""
 
 
 class Producer:
@@ -130,7 +132,7 @@ class Producer:
         if not self.idle:
             raise RunError(f"producer {self.name} was put to sleep with {len(self._live)} conversations and {len(self._judging)} jobs open")
         with self._account.span("weights"), self._blaming("going to sleep"):
-            self._engine.sleep()
+            self._engine.sleep(2 if self._engine.capabilities.kinds == {WeightsKind.FULL} else 1)
         self.asleep = True
 
     def load(self, snapshot: Snapshot) -> None:
@@ -142,6 +144,8 @@ class Producer:
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
+            if self.asleep:
+                self._engine.wake_cache()
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
         self.asleep = self.torn = False
@@ -211,20 +215,28 @@ class Producer:
         self._requests += 1
         request_id = f"{self.name}-{self._requests}"
         self._live[request_id] = live
-        return Request(
-            request_id=request_id,
-            token_ids=live.talk.turn.context_ids,
-            sampling=live.talk.turn.sampling,
-            noise=(*live.open.job.noise, live.index + (len(live.talk.sampled) << 32)),
-        )
+        turn, continued = live.talk.turn, 0
+        ids, sampling = turn.context_ids, turn.sampling
+        if live.kept is not None:
+            ids, continued = np.concatenate([ids, live.kept.token_ids]), len(live.kept.token_ids)
+            sampling = replace(sampling, max_new_tokens=sampling.max_new_tokens - continued)
+        noise = (*live.open.job.noise, live.index + (len(live.talk.sampled) << 32))
+        group = f"{self.name}-{live.open.job.key}"
+        return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued, group=group)
 
     def _advance(self, completion: Completion) -> None:
         live = self._live.pop(completion.request_id, None)
         if live is None:
             raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
+        if live.kept is not None:
+            names = ("token_ids", "logprobs", "versions")
+            joined: dict[str, Any] = {name: np.concatenate([getattr(live.kept, name), getattr(completion, name)]) for name in names}
+            details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in (live.kept, completion)])
+            completion = replace(completion, details=details, **joined)
         if completion.finish is Finish.ABORTED:
-            self._ask_again(live)
+            self._ask_again(live, completion)
             return
+        live.kept = None
         self._check(completion, live.talk.turn.sampling)
         live.talk.go_on(completion)
         if live.talk.said is not None:
@@ -244,8 +256,12 @@ class Producer:
             return
         raise RunError(f"the inference backend {type(self._engine).__name__} of producer {self.name} returned {wrong}")
 
-    def _ask_again(self, live: _Live) -> None:
-        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights."""
+    def _ask_again(self, live: _Live, left: Completion) -> None:
+        """A weight update may abort what is in flight; the same noise key asks for the same draw under the new weights, for all tokens, or,
+        of an engine that continues, for those after the ``left`` ones."""
+        before, kept = len(live.kept.token_ids) if live.kept else 0, len(left.token_ids)
+        if self._engine.capabilities.continues and before < kept < live.talk.turn.sampling.max_new_tokens:
+            live.kept, live.aborts = left, 0
         live.aborts += 1
         if live.aborts > _MOST_ABORTS:
             raise RunError(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.model import AlgorithmSection
+from rlcore.contracts.around_loss import Correction, KlEstimator
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need
 from rlcore.contracts.specs import PluginKind, RewardSpec
-from rlcore.learning.aggregation import Variation
 from rlcore.learning.assemble import BatchSettings
-from rlcore.learning.correction import Correction, Mismatch
-from rlcore.learning.kl import Kl
 from rlcore.learning.objective import PolicyObjective
 from rlcore.learning.shaping import SoftOverlong
 from rlcore.roles.consumer import Algorithm
@@ -27,6 +25,8 @@ def build_algorithm(plan: Plan) -> Algorithm:
     estimator: AdvantageEstimator = plan.registry.make(PluginKind.ESTIMATOR, settings.estimator, options=plan.estimator_options)
     if not (isinstance(loss.needs, frozenset | set) and loss.needs <= set(Need)):
         raise PluginError(f"loss {settings.loss!r} needs {loss.needs!r}; needs must be a frozenset of {', '.join(Need)}")
+    made = plan.algorithm_options
+    kl: KlEstimator = plan.registry.make(PluginKind.KL, settings.kl_kind, options=made.get("kl_kind"))
     in_loss = settings.kl_in == "loss"
     return Algorithm(
         estimator_name=settings.estimator,
@@ -37,14 +37,14 @@ def build_algorithm(plan: Plan) -> Algorithm:
             loss=loss,
             name=settings.loss,
             kl_coeff=settings.kl_coeff if in_loss else 0.0,
-            kl_kind=Kl(settings.kl_kind),
+            kl_kind=kl,
             entropy_coeff=settings.entropy_coeff,
             skip_threshold=settings.skip_threshold,
-            correction=_correction(settings),
+            correction=_correction(plan),
         ),
         batch=BatchSettings(
             max_new_tokens=config.sampling.max_new_tokens,
-            variation=Variation(settings.loss_variation),
+            variation=plan.registry.make(PluginKind.AGGREGATION, settings.loss_variation, options=made.get("loss_variation")),
             filter_truncated=settings.filter_truncated_response,
             overlong=_overlong(plan),
         ),
@@ -53,15 +53,17 @@ def build_algorithm(plan: Plan) -> Algorithm:
         epochs_per_batch=settings.epochs_per_batch,
         old_from_trainer=settings.old_logprobs == "trainer",
         kl_in_reward=0.0 if in_loss else settings.kl_coeff,
-        kl_kind=settings.kl_kind,
+        kl_kind=kl,
     )
 
 
-def _correction(settings: AlgorithmSection) -> Correction | None:
-    kind, bounds = Mismatch(settings.mismatch_correction), settings.mismatch_range
-    if kind is Mismatch.NONE:
+def _correction(plan: Plan) -> Correction | None:
+    name, bounds = plan.config.algorithm.mismatch_correction, plan.config.algorithm.mismatch_range
+    if name == "none":
         return None
-    return Correction(kind=kind, low=bounds[0], high=bounds[1]) if isinstance(bounds, tuple) else Correction(kind=kind)
+    held, options = bounds if isinstance(bounds, tuple) else (0.0, inf), plan.algorithm_options.get("mismatch_correction")
+    made: Correction = plan.registry.make(PluginKind.CORRECTION, name, held, options=options)
+    return made
 
 
 def _full_value(spec: RewardSpec, options: Any) -> float:

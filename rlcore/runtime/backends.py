@@ -59,6 +59,8 @@ def make_consumer(
         rendezvous=rendezvous,
         tensor_parallel=training.tensor_parallel_size,
         pipeline_parallel=training.pipeline_parallel_size,
+        context_parallel=training.context_parallel_size,
+        expert_parallel=training.expert_parallel_size,
         zero_stage=training.zero_stage,
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
@@ -72,7 +74,8 @@ def make_consumer(
     closing.callback(close_part, backend, f"backend {training.name}")
     with loading(what):
         backend.setup(context)
-    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20)
+    sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
+    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps)
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

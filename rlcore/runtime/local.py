@@ -25,7 +25,7 @@ import numpy as np
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.interfaces import InferenceBackend, Saving
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
@@ -213,8 +213,8 @@ class LocalCrew(Crew):
     def remarks(self) -> list[str]:
         return []
 
-    def save(self, folder: Path) -> None:
-        self._consumer.save(folder)
+    def save(self, folder: Path) -> Saving:
+        return self._consumer.save(folder)
 
     def state(self) -> dict[str, Any]:
         return self._ask(self._schedule.state(self._version))

@@ -173,6 +173,8 @@ def _sampling(plan: Plan) -> Sampling:
         temperature=config.sampling.temperature,
         top_p=config.sampling.top_p,
         top_k=config.sampling.top_k,
+        min_p=config.sampling.min_p,
+        extra=config.sampling.extra,
         max_new_tokens=config.sampling.max_new_tokens,
         stop=tuple(stop),
     )

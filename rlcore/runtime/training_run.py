@@ -6,19 +6,20 @@ import resource
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from math import ceil
 from pathlib import Path
 
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
+from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runlog.checkpoint import save_checkpoint
+from rlcore.runlog.checkpoint import Checkpoint
 from rlcore.runlog.folder import write_text
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
@@ -42,6 +43,7 @@ class TrainingRun:
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
         self._asked: set[int] = set()
+        self._saving: Checkpoint | None = None
         self._checkpoint: Path | None = None
         self._tokens = 0
         self._reward_last: float | None = None
@@ -55,6 +57,7 @@ class TrainingRun:
         for tracker in self._config.log.trackers:  # one that is broken is refused before anything starts
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
+            closing.callback(self._drop_save)
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
@@ -113,8 +116,11 @@ class TrainingRun:
             if not status.trained:
                 raise
             self._save(status.version)
+            self._end_save()
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
         except (RunError, OSError) as error:
+            with suppress(RunError):  # what ended the run comes first
+                self._end_save()
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
@@ -133,6 +139,7 @@ class TrainingRun:
             update = crew.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
             self._record(update)
+            self._end_save(wait=False)
             if _due(version, self._config.eval.eval_interval):
                 self._evaluate(version, wait=False)
             if _due(version, self._config.log.save_interval):
@@ -147,6 +154,7 @@ class TrainingRun:
             self._evaluate(version, wait=True)
         crew.stop()
         self._save(version)
+        self._end_save()
         return timing
 
     def _logs_rollouts(self, step: int) -> bool:
@@ -230,16 +238,31 @@ class TrainingRun:
                 self._folder.write_evaluation(report.task, step, report.rows)
 
     def _save(self, step: int) -> None:
+        """Begin a checkpoint; a backend that writes while it trains ends it later."""
+        self._end_save()
         if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
             return
 
-        def fill(folder: Path) -> None:
-            self._crew.save(folder)
+        def fill(folder: Path) -> Saving | None:
+            saving = self._crew.save(folder)
             with blaming("the tokenizer", f"saving into {folder / 'model'}"):
                 self._crew.tokenizer.save(folder / "model")
+            return saving
 
-        self._checkpoint = save_checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
-        self._listeners.observers.checkpoint_saved(step, self._checkpoint)
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
+        self._end_save(wait=False)
+
+    def _end_save(self, *, wait: bool = True) -> None:
+        """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
+        saving = self._saving
+        if saving is not None and (wait or saving.done()):
+            self._saving = None
+            self._checkpoint = saving.finish()
+            self._listeners.observers.checkpoint_saved(saving.step, self._checkpoint)
+
+    def _drop_save(self) -> None:
+        if self._saving is not None:
+            self._saving.drop()
 
     def _summarise(self, timing: Timing) -> Summary:
         status, watch = self._crew.status(), self._crew.watch()

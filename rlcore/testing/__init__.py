@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlcore.testing.algorithms import FakeEstimator, FakeLoss
+    from rlcore.testing.algorithms import FakeAggregation, FakeBaseline, FakeCorrection, FakeCredit, FakeEstimator, FakeKl, FakeLoss
     from rlcore.testing.command_check import check_command
     from rlcore.testing.fake_conversation import FakeConversation, FakeConversationOptions, FaultyConversation
     from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
     from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
-    from rlcore.testing.judging import FakeReward
+    from rlcore.testing.judging import FakeReward, FakeTokenReward
     from rlcore.testing.lengths import LengthKind, Lengths
     from rlcore.testing.pipeline import FakePipeline
     from rlcore.testing.plugin_folder import PluginFolder
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from rlcore.testing.records import make_request, make_reward_batch, make_rollout, make_train_batch
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
+    from rlcore.testing.suites.correcting import CorrectionSuite
     from rlcore.testing.suites.data import DataSourceSuite
+    from rlcore.testing.suites.divergence import KlSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
     from rlcore.testing.suites.loss import LossSuite
     from rlcore.testing.suites.reward import RewardSuite
@@ -37,20 +39,28 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.tracker import TrackerSuite
     from rlcore.testing.suites.training import TrainingBackendSuite
     from rlcore.testing.suites.transfer import WeightTransferSuite
+    from rlcore.testing.suites.weighing import AggregationSuite
     from rlcore.testing.tokens import FakeTokenizer, load_fake_tokenizer, write_fake_model
     from rlcore.testing.tracking import FakeTracker, FakeTrackerOptions
     from rlcore.testing.weights import HostSource, publish, snapshot_of, weights_of
 
 __all__ = [
     "AdvantageSuite",
+    "AggregationSuite",
     "ChatTokenizer",
     "ConversationSuite",
+    "CorrectionSuite",
     "DataSourceSuite",
+    "FakeAggregation",
+    "FakeBaseline",
     "FakeConversation",
     "FakeConversationOptions",
+    "FakeCorrection",
+    "FakeCredit",
     "FakeEstimator",
     "FakeInference",
     "FakeInferenceOptions",
+    "FakeKl",
     "FakeLoss",
     "FakePipeline",
     "FakePolicy",
@@ -58,6 +68,7 @@ __all__ = [
     "FakeRows",
     "FakeSandbox",
     "FakeSandboxOptions",
+    "FakeTokenReward",
     "FakeTokenizer",
     "FakeTracker",
     "FakeTrackerOptions",
@@ -70,6 +81,7 @@ __all__ = [
     "HostSource",
     "InferenceBackendSuite",
     "Judge",
+    "KlSuite",
     "LengthKind",
     "Lengths",
     "LossSuite",
@@ -104,14 +116,21 @@ __all__ = [
 
 _HOME = {
     "AdvantageSuite": "suites.advantage",
+    "AggregationSuite": "suites.weighing",
     "ChatTokenizer": "real",
     "ConversationSuite": "suites.talking",
+    "CorrectionSuite": "suites.correcting",
     "DataSourceSuite": "suites.data",
+    "FakeAggregation": "algorithms",
+    "FakeBaseline": "algorithms",
     "FakeConversation": "fake_conversation",
     "FakeConversationOptions": "fake_conversation",
+    "FakeCorrection": "algorithms",
+    "FakeCredit": "algorithms",
     "FakeEstimator": "algorithms",
     "FakeInference": "fake_inference",
     "FakeInferenceOptions": "fake_inference",
+    "FakeKl": "algorithms",
     "FakeLoss": "algorithms",
     "FakePipeline": "pipeline",
     "FakePolicy": "policy",
@@ -119,6 +138,7 @@ _HOME = {
     "FakeRows": "fake_rows",
     "FakeSandbox": "fake_sandbox",
     "FakeSandboxOptions": "fake_sandbox",
+    "FakeTokenReward": "judging",
     "FakeTokenizer": "tokens",
     "FakeTracker": "tracking",
     "FakeTrackerOptions": "tracking",
@@ -131,6 +151,7 @@ _HOME = {
     "HostSource": "weights",
     "InferenceBackendSuite": "suites.inference",
     "Judge": "real",
+    "KlSuite": "suites.divergence",
     "LengthKind": "lengths",
     "Lengths": "lengths",
     "LossSuite": "suites.loss",

@@ -16,14 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
-from rlcore.contracts.snapshots import Bucket, WeightsManifest
+from rlcore.contracts.snapshots import Bucket, WeightsKind, WeightsManifest
 from rlcore.contracts.specs import InFlight
-from rlcore.contracts.types import Completion, Finish, Request
+from rlcore.contracts.types import Completion, Finish, Request, TokenDetails
 from rlcore.testing.fake_plugin import FAKE_INFERENCE
+from rlcore.testing.phases import note_phase
 from rlcore.testing.policy import ComingPolicy, FakePolicy
-from rlcore.testing.sampling import draw, noise_stream
+from rlcore.testing.sampling import draw, kept_tokens, noise_stream
 
-__all__ = ["FakeInference", "FakeInferenceOptions"]
+__all__ = ["FakeInference", "FakeInferenceOptions", "fake_experts"]
 
 
 class FakeInferenceOptions(BaseModel):
@@ -33,6 +34,9 @@ class FakeInferenceOptions(BaseModel):
 
     steps_per_poll: int = Field(default=4, ge=1, description="Decode steps of every running request in one poll.")
     in_flight: InFlight = Field(default=InFlight.FINISH, description="What becomes of running requests when the weights change.")
+    tells: bool = Field(default=False, description="Whether each token comes with the ids that it was drawn from, and with experts.")
+    phases: str = Field(default="", description="File that gets a line when the engine sleeps, wakes, takes weights or generates.")
+    continues: bool = Field(default=False, description="Whether an answer that was aborted can be gone on with.")
 
 
 @dataclass
@@ -47,6 +51,8 @@ class Running:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    kept: list[np.ndarray] = field(default_factory=list)
+    experts: list[np.ndarray] = field(default_factory=list)
 
     def completion(self, finish: Finish) -> Completion:
         """What it has, as a record."""
@@ -56,7 +62,19 @@ class Running:
             logprobs=np.array(self.logprobs, np.float32),
             versions=np.array(self.versions, np.int32),
             finish=finish,
+            details=self._details(),
         )
+
+    def _details(self) -> TokenDetails | None:
+        if not self.kept:
+            return None
+        offsets = np.cumsum([0, *map(len, self.kept)])
+        return TokenDetails(kept_ids=np.concatenate(self.kept), kept_offsets=offsets, experts=np.stack(self.experts))
+
+
+def fake_experts(before: int, token: int) -> np.ndarray:
+    """int16[2, 2]: the experts, of eight, that two layers without weights would choose for a token behind another one."""
+    return np.array([[before % 8, token % 8], [(before + token) % 8, (before * 3 + 1) % 8]], np.int16)
 
 
 class FakeInference(InferenceBackend):
@@ -67,8 +85,9 @@ class FakeInference(InferenceBackend):
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions | None = None) -> None:
         self.context = context
         self.options = options if options is not None else FakeInferenceOptions()
-        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight)
+        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight, continues=self.options.continues)
         self._policy = FakePolicy.load(context.model)
+        self._base: FakePolicy | None = self._policy
         self._version = 0
         self._coming: ComingPolicy | None = None
         self._awake = True
@@ -94,6 +113,8 @@ class FakeInference(InferenceBackend):
     def poll(self, timeout: float) -> list[Completion]:
         """Decode ``steps_per_poll`` steps, and on until something has finished or ``timeout`` seconds have passed."""
         self._require_weights()
+        if self._waiting:
+            note_phase(self.options.phases, "engine generates")
         deadline = time.monotonic() + timeout
         while self._waiting or self._running:
             for _ in range(self.options.steps_per_poll):
@@ -117,7 +138,8 @@ class FakeInference(InferenceBackend):
         """Collect a version beside the one that is served; one that broke off before is forgotten. RunError while it sleeps."""
         if not self._awake:
             raise RunError("the fake engine sleeps and takes no weights: call wake() first")
-        self._coming = ComingPolicy(self._policy, version, manifest)
+        self._coming = ComingPolicy(self._policy, version, manifest, self._base, self._version)
+        note_phase(self.options.phases, "engine takes weights")
 
     def receive(self, bucket: Bucket) -> None:
         """Copy the bucket's tensors."""
@@ -127,6 +149,8 @@ class FakeInference(InferenceBackend):
         """Swap the weights; WeightsError, the old ones still served, if a tensor did not come."""
         coming, self._coming = self._update_under_way(), None
         self._policy = coming.whole()
+        if coming.kind is not WeightsKind.ADAPTER:
+            self._base = self._policy
         self._version = coming.version
         self._fresh = True
         self._on_new_weights()
@@ -137,15 +161,22 @@ class FakeInference(InferenceBackend):
         self._require_weights()
         return self._policy.logprobs(token_ids).astype(np.float32)
 
-    def sleep(self) -> None:
-        """Refuse work until ``wake`` and an update; RunError with requests in flight."""
+    def sleep(self, level: int = 1) -> None:
+        """Refuse work until ``wake`` and an update, at level 2 of whole weights; RunError with requests in flight."""
         if self._waiting or self._running:
             raise RunError(f"the fake engine was put to sleep with {len(self._waiting) + len(self._running)} requests in flight")
         self._awake = self._fresh = False
+        self._base = self._base if level == 1 else None
+        note_phase(self.options.phases, f"engine sleeps at level {level}")
 
     def wake(self) -> None:
         """Take weights again."""
         self._awake = True
+        note_phase(self.options.phases, "engine wakes for weights")
+
+    def wake_cache(self) -> None:
+        """Nothing to take."""
+        note_phase(self.options.phases, "engine wakes for its cache")
 
     def close(self) -> None:
         """Forget every request."""
@@ -172,7 +203,9 @@ class FakeInference(InferenceBackend):
 
     def _start(self, request: Request) -> Running:
         limit = min(request.sampling.max_new_tokens, self.context.max_tokens - len(request.token_ids))
-        return Running(request, self._policy, self._version, limit, noise_stream(request.noise))
+        stream = noise_stream(request.noise)
+        stream.random(request.continued)  # the numbers of the tokens that it goes on from
+        return Running(request, self._policy, self._version, limit, stream)
 
     def _admit(self) -> None:
         """Start waiting requests in order while no more than ``prompts_per_forward`` different prompts run."""
@@ -189,7 +222,11 @@ class FakeInference(InferenceBackend):
         for request_id, running in list(self._running.items()):
             sampling = running.request.sampling
             context = np.concatenate([running.request.token_ids[-2:], np.array(running.tokens[-2:], np.int32)])[-2:]
-            token, logprob = draw(running.policy.logits(context)[-1], sampling, running.stream.random())
+            logits = running.policy.logits(context)[-1]
+            token, logprob = draw(logits, sampling, running.stream.random())
+            if self.options.tells:
+                running.kept.append(kept_tokens(logits, sampling))
+                running.experts.append(fake_experts(int(context[-1]), token))
             running.tokens.append(token)
             running.logprobs.append(logprob)
             running.versions.append(running.version)
@@ -200,7 +237,8 @@ class FakeInference(InferenceBackend):
     def _ended(self, running: Running) -> Finish | None:
         if running.tokens[-1] in self.context.tokenizer.stop_ids:
             return Finish.STOP
-        stop = running.request.sampling.stop
-        if stop and any(string in self.context.tokenizer.decode(running.tokens) for string in stop):
+        stop, request = running.request.sampling.stop, running.request
+        kept = request.token_ids[len(request.token_ids) - request.continued :].tolist()
+        if stop and any(string in self.context.tokenizer.decode(kept + running.tokens) for string in stop):
             return Finish.STOP
         return Finish.LENGTH if len(running.tokens) >= running.limit else None

@@ -8,12 +8,15 @@ from __future__ import annotations
 from rlcore.contracts.hookspecs import hookimpl
 from rlcore.contracts.specs import (
     AdvantageSpec,
+    AggregationSpec,
     AlgorithmSpec,
     ConversationSpec,
+    CorrectionSpec,
     DataSourceSpec,
     InferenceBackendSpec,
     InferenceCapabilities,
     InFlight,
+    KlSpec,
     LossSpec,
     RewardSpec,
     SandboxSpec,
@@ -26,9 +29,15 @@ from rlcore.contracts.specs import (
 rlcore_api = "1.0"
 
 FAKE_INFERENCE = InferenceCapabilities(
-    in_flight=InFlight.FINISH, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
+    in_flight=InFlight.FINISH,
+    sleeps=True,
+    counter_noise=True,
+    layouts=frozenset({"single", "tensor"}),
+    kinds=frozenset({"full", "adapter", "delta"}),
+    sampling=frozenset({"min_p", "banned"}),
+    reproducible="bitwise",
 )
-FAKE_TRAINING = TrainingCapabilities(layouts=frozenset({"single", "data"}), reproducible="bitwise")
+FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise")
 FAKE_TENSOR_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.RESUME, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
 )
@@ -40,7 +49,7 @@ PIPELINE_TRAINING = TrainingCapabilities(
 
 @hookimpl
 def rlcore_register_rewards() -> list[RewardSpec]:
-    """One reward."""
+    """One reward, and one that judges tokens too."""
     return [
         RewardSpec(
             name="fake",
@@ -48,7 +57,15 @@ def rlcore_register_rewards() -> list[RewardSpec]:
             config="rlcore.testing.judging:FakeRewardOptions",
             summary="Right where the text equals gt_answer; a text that starts with ! is a script.",
             requires=("gt_answer",),
-        )
+        ),
+        RewardSpec(
+            name="fake_tokens",
+            target="rlcore.testing.judging:FakeTokenReward",
+            config="rlcore.testing.judging:FakeRewardOptions",
+            summary="As fake, and a reward for each token: 1 if its id is even.",
+            requires=("gt_answer",),
+            reads_tokens=True,
+        ),
     ]
 
 
@@ -124,14 +141,61 @@ def rlcore_register_training_backends() -> list[TrainingBackendSpec]:
 
 @hookimpl
 def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
-    """One estimator."""
-    return [AdvantageSpec(name="fake", target="rlcore.testing.algorithms:FakeEstimator", summary="Reward minus the group's mean.")]
+    """The plainest estimator, one that keeps a state, and one that reads all there is."""
+    return [
+        AdvantageSpec(name="fake", target="rlcore.testing.algorithms:FakeEstimator", summary="Reward minus the group's mean."),
+        AdvantageSpec(
+            name="fake_baseline",
+            target="rlcore.testing.algorithms:FakeBaseline",
+            summary="Reward minus a running mean of its prompt.",
+            group_baseline=False,
+        ),
+        AdvantageSpec(
+            name="fake_credit",
+            target="rlcore.testing.algorithms:FakeCredit",
+            summary="Token rewards within a turn, reward parts and the sampler's surprise.",
+            per="token",
+        ),
+    ]
 
 
 @hookimpl
 def rlcore_register_losses() -> list[LossSpec]:
     """One loss."""
     return [LossSpec(name="fake", target="rlcore.testing.algorithms:FakeLoss", summary="-advantage * ratio, not clipped.")]
+
+
+@hookimpl
+def rlcore_register_aggregations() -> list[AggregationSpec]:
+    """One aggregation."""
+    return [AggregationSpec(name="fake", target="rlcore.testing.algorithms:FakeAggregation", summary="Mean over groups.")]
+
+
+@hookimpl
+def rlcore_register_kl_estimators() -> list[KlSpec]:
+    """One KL estimator, with an option."""
+    return [
+        KlSpec(
+            name="fake",
+            target="rlcore.testing.algorithms:FakeKl",
+            config="rlcore.testing.algorithms:FakeKlOptions",
+            summary="Huber's: a parabola, then a straight line.",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_corrections() -> list[CorrectionSpec]:
+    """One correction."""
+    return [
+        CorrectionSpec(
+            name="fake",
+            target="rlcore.testing.algorithms:FakeCorrection",
+            summary="The geometric mean of the ratios over a rollout, held within the range.",
+            per="rollout",
+            usual_range=(0.5, 2.0),
+        )
+    ]
 
 
 @hookimpl

@@ -7,9 +7,12 @@ Several ranks add their gradients up over sockets (``StarRanks``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -20,6 +23,7 @@ from rlcore.contracts.interfaces import Need, Objective, TrainingBackend, Traini
 from rlcore.contracts.types import Rollout
 from rlcore.testing.fake_plugin import FAKE_TRAINING
 from rlcore.testing.optimizer import NumpyOptimizer
+from rlcore.testing.phases import note_phase
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.ranks import StarRanks
 from rlcore.testing.weights import HostSource
@@ -35,6 +39,8 @@ class FakeTrainingOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     optimizer: Literal["adam", "sgd"] = Field(default="adam", description="AdamW, or gradient descent with the same schedule.")
+    save_seconds: float = Field(default=0.0, ge=0, description="Seconds that a save takes, beside the training; 0: it is made at once.")
+    phases: str = Field(default="", description="File that gets a line when the trainer sleeps, wakes or trains.")
     ranks_deadline: float = Field(default=60.0, gt=0, description="Seconds that one trainer rank waits for another.")
 
 
@@ -43,6 +49,7 @@ class FakeTraining(TrainingBackend):
 
     capabilities = FAKE_TRAINING
     ranks = StarRanks(0, 1, "")
+    awake = True
 
     def __init__(self, context: TrainingContext | None = None, options: FakeTrainingOptions | None = None) -> None:
         self.options = options if options is not None else FakeTrainingOptions()
@@ -50,6 +57,8 @@ class FakeTraining(TrainingBackend):
     def setup(self, context: TrainingContext) -> None:
         """Load the policy, and again as the reference where the objective needs one; with several ranks, wait for the others."""
         self.context = context
+        self._closed = threading.Event()
+        self._writer = ThreadPoolExecutor(1, "fake-trainer-saves")
         self.ranks = StarRanks(context.rank, context.world_size, context.rendezvous, self.options.ranks_deadline)
         self.policy = FakePolicy.load(context.model)
         self.reference = self.policy if Need.REFERENCE in context.needs else None
@@ -57,6 +66,7 @@ class FakeTraining(TrainingBackend):
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
+        self._require_device()
         policy = self.policy if which is Which.POLICY else self.reference
         if policy is None:
             raise RunError("the fake trainer holds no reference model: Need.REFERENCE was not declared")
@@ -65,6 +75,8 @@ class FakeTraining(TrainingBackend):
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One optimizer step; metrics ``loss``, ``grad_norm``, ``learning_rate``. The objective is not called."""
+        self._require_device()
+        note_phase(self.options.phases, "trainer trains")
         gradient = {name: np.zeros(array.shape) for name, array in self.policy.arrays().items()}
         trains = np.flatnonzero(batch.in_loss)
         loss = 0.0
@@ -113,24 +125,47 @@ class FakeTraining(TrainingBackend):
 
     def weight_source(self) -> HostSource:
         """The weights as they stand; the arrays never change afterwards."""
+        self._require_device()
         return HostSource(dict(self.policy.tensors()))
 
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T - 1], at temperature 1."""
         return self.policy.logprobs(token_ids).astype(np.float32)
 
-    def save_model(self, folder: Path) -> None:
-        """Write the policy in the form that ``setup`` loads; rank 0 writes, and no rank returns before it is whole."""
-        if self.ranks.rank == 0:
-            self.policy.save(folder)
+    def sleep(self) -> None:
+        """Refuse to compute until ``wake``; no rank returns before all of them sleep."""
+        self.awake = False
         self.gather(np.zeros(0))
+        note_phase(self.options.phases, "trainer sleeps")
 
-    def save(self, folder: Path) -> None:
+    def wake(self) -> None:
+        """Compute again."""
+        self.awake = True
+        note_phase(self.options.phases, "trainer wakes")
+
+    def _require_device(self) -> None:
+        if not self.awake:
+            raise RunError("the fake trainer sleeps: call wake() first")
+
+    def save_model(self, folder: Path) -> Future[None] | None:
+        """Write the policy in the form that ``setup`` loads; rank 0 writes, and no rank returns before it is whole, or begun."""
+        return self._written(partial(self.policy.save, folder))
+
+    def save(self, folder: Path) -> Future[None] | None:
         """Write the optimizer's state, as ``save_model`` does."""
-        if self.ranks.rank == 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            np.savez(folder / STATE, **self.optimizer.state())  # type: ignore[arg-type]
+        folder.mkdir(parents=True, exist_ok=True)
+        state: dict[str, Any] = {name: np.array(value) for name, value in self.optimizer.state().items()}
+        return self._written(partial(np.savez, folder / STATE, **state))
+
+    def _written(self, write: Callable[[], None]) -> Future[None] | None:
+        """``write``, at once or later in a thread, by rank 0."""
+        seconds, writing = self.options.save_seconds, None
+        if self.ranks.rank == 0 and seconds:
+            writing = self._writer.submit(_later, seconds, write, self._closed)
+        elif self.ranks.rank == 0:
+            write()
         self.gather(np.zeros(0))
+        return writing
 
     def load(self, folder: Path) -> None:
         """Read the optimizer's state; the policy comes from ``context.model``."""
@@ -138,8 +173,15 @@ class FakeTraining(TrainingBackend):
             self.optimizer.restore(stored)
 
     def close(self) -> None:
-        """Hang up to the other ranks."""
+        """Hang up to the other ranks; what is not written yet is given up."""
+        self._closed.set()
+        self._writer.shutdown()
         self.ranks.close()
+
+
+def _later(seconds: float, write: Callable[[], None], closed: threading.Event) -> None:
+    if not closed.wait(seconds):
+        write()
 
 
 def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:

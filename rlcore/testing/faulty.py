@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -92,10 +96,10 @@ class FaultyInference(FakeInference):
 class FaultyTrainingOptions(FakeTrainingOptions):
     """Options of the ``faulty`` training backend."""
 
-    fault: Literal["drops", "nan", "dies", "memory"] = Field(
+    fault: Literal["drops", "nan", "dies", "memory", "save"] = Field(
         ...,
         description="drops: weight_source leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
-        "dies: the second update raises; memory: it runs out of memory.",
+        "dies: the second update raises; memory: it runs out of memory; save: the disk is full when it writes beside the training.",
     )
 
 
@@ -111,6 +115,10 @@ class FaultyTraining(FakeTraining):
         weights = list(self.policy.tensors())
         return HostSource(dict(weights[:-1] if self.fault == "drops" else weights))
 
+    def save(self, folder: Path) -> Future[None] | None:
+        """Written, or found too late not to be."""
+        return self._written(_fill_up) if self.fault == "save" else super().save(folder)
+
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One step; the second goes wrong."""
         second = self.optimizer.steps == 1
@@ -123,3 +131,7 @@ class FaultyTraining(FakeTraining):
             self.policy = type(self.policy)(self.policy.last * np.nan, self.policy.pair)
             return {**metrics, "loss": float("nan"), "grad_norm": float("nan")}
         return metrics
+
+
+def _fill_up() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

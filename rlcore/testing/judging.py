@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -13,7 +14,7 @@ from rlcore.contracts.errors import InfrastructureError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
 
-__all__ = ["FakeReward", "FakeRewardOptions"]
+__all__ = ["FakeReward", "FakeRewardOptions", "FakeTokenReward"]
 
 
 class FakeRewardOptions(BaseModel):
@@ -74,3 +75,14 @@ class FakeReward(Reward):
             case "type":
                 return "not a score"  # type: ignore[return-value]
         return self._verdict(False)
+
+
+class FakeTokenReward(FakeReward):
+    """FakeReward with a reward for each token: 1 if its id is even."""
+
+    reads_tokens = True
+
+    def score(self, item: RewardInput) -> Score:
+        """FakeReward's verdict, and one number a token."""
+        assert item.token_ids is not None, "its spec says reads_tokens"
+        return replace(super().score(item), token_rewards=tuple(float(token % 2 == 0) for token in item.token_ids))

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rlcore.contracts.errors import ConfigError, WeightsError
-from rlcore.contracts.snapshots import Bucket, Tensor, TensorInfo, WeightsManifest
+from rlcore.contracts.snapshots import Bucket, Tensor, TensorInfo, WeightsKind, WeightsManifest
 
 __all__ = ["ComingPolicy", "FakePolicy", "log_softmax"]
 
@@ -92,14 +92,20 @@ class FakePolicy:
         for name, array in self.arrays().items():
             yield name, Tensor(dtype="float32", shape=array.shape, data=array)
 
-    def check(self, tensors: Sequence[TensorInfo]) -> None:
-        """Raise WeightsError, naming the tensor, if one is missing, or of another shape, or no array of float32."""
+    def check(self, tensors: Sequence[TensorInfo], manifest: WeightsManifest | None = None) -> None:
+        """Raise WeightsError, naming the tensor, if one is missing, or of another shape, or no array of float32. ``manifest``: what else it
+        says of them; None for whole weights."""
         sent = {info.name: info for info in tensors}
-        for name, own in self.arrays().items():
+        shapes = {name: own.shape for name, own in self.arrays().items()}
+        if manifest is not None and manifest.kind is WeightsKind.ADAPTER:
+            rank = int(manifest.extra["rank"])
+            pairs = {name: {"lora_A": (rank, columns), "lora_B": (rows, rank)} for name, (rows, columns) in shapes.items()}
+            shapes = {f"{name}.{part}": shape for name, pair in pairs.items() for part, shape in pair.items()}
+        for name, shape in shapes.items():
             if name not in sent:
                 raise WeightsError(f"the snapshot lacks tensor {name!r}, which the model has")
-            if tuple(sent[name].shape) != own.shape:
-                raise WeightsError(f"tensor {name!r} has shape {tuple(sent[name].shape)}, the model's is {own.shape}")
+            if tuple(sent[name].shape) != shape:
+                raise WeightsError(f"tensor {name!r} has shape {tuple(sent[name].shape)}, the model's is {shape}")
             if sent[name].dtype != "float32":
                 raise WeightsError(f"tensor {name!r} is {sent[name].dtype}, the model takes float32")
 
@@ -127,10 +133,18 @@ class FakePolicy:
 class ComingPolicy:
     """A version on its way into an engine that swaps: tensors are copied as they come, and are a policy once all have come."""
 
-    def __init__(self, served: FakePolicy, version: int, manifest: WeightsManifest) -> None:
-        served.check(manifest.tensors)
-        self.version = version
-        self._served = served
+    def __init__(
+        self, served: FakePolicy, version: int, manifest: WeightsManifest, base: FakePolicy | None = None, serves: int = -1
+    ) -> None:
+        """``base``: the whole weights that came last, for an adapter; ``serves``: the version of ``served``, for a delta. An engine that
+        takes whole weights alone leaves both out."""
+        if manifest.kind is not WeightsKind.FULL and base is None:
+            raise WeightsError(f"version {version} is of kind {manifest.kind}, and the engine holds no whole weights")
+        if manifest.kind is WeightsKind.DELTA and manifest.extra.get("base") != str(serves):
+            raise WeightsError(f"version {version} is a delta of version {manifest.extra.get('base')}, and the engine serves {serves}")
+        served.check(manifest.tensors, manifest)
+        self.version, self.kind = version, manifest.kind
+        self._served, self._base = served, base or served
         self._due = [info.name for info in manifest.tensors]
         self._tensors: dict[str, Tensor] = {}
 
@@ -144,4 +158,9 @@ class ComingPolicy:
 
     def whole(self) -> FakePolicy:
         """The policy; WeightsError, naming the tensor, if one has not come."""
-        return self._served.replaced(self._tensors)
+        if self.kind is WeightsKind.FULL or self._due:
+            return self._served.replaced(self._tensors)
+        came = {name: tensor.data.reshape(tensor.shape) for name, tensor in self._tensors.items()}
+        if self.kind is WeightsKind.DELTA:
+            return FakePolicy(*(own + came[name] for name, own in self._served.arrays().items()))
+        return FakePolicy(*(own + came[f"{name}.lora_B"] @ came[f"{name}.lora_A"] for name, own in self._base.arrays().items()))

@@ -5,11 +5,13 @@ Axes: ``R`` rollouts, ``N`` policy tokens, ``C`` context tokens, ``T`` tokens of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
 from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
+from rlcore.contracts.interfaces import RewardDetail
 from rlcore.contracts.types import Finish, Request, Rollout, Sampling, Segment
 
 __all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch"]
@@ -23,9 +25,10 @@ def make_request(
     max_new_tokens: int = 16,
     temperature: float = 1.0,
     stop: tuple[str, ...] = (),
+    min_p: float = 0.0,
 ) -> Request:
     """A request whose stream is ``(0, 0, 0, noise)``."""
-    sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens, stop=stop)
+    sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens, stop=stop, min_p=min_p)
     return Request(request_id=request_id, token_ids=np.asarray(token_ids), sampling=sampling, noise=(0, 0, 0, noise))
 
 
@@ -62,10 +65,23 @@ def make_reward_batch(
     kl: Sequence[float] | None = None,
     kl_coeff: float = 0.0,
     greedy: Sequence[float] | None = None,
+    needs: Collection[RewardDetail] = (),
 ) -> RewardBatch:
-    """Every rollout in statistics and three tokens long unless told otherwise; what is in them is in the loss; ``kl`` per token."""
+    """Every rollout in statistics and three tokens long unless told otherwise; what is in them is in the loss; ``kl`` per token. ``needs``:
+    what an estimator declares: one part, which is the reward, token rewards of 0, two turns a rollout, a prompt a group."""
     counts = np.array(lengths if lengths is not None else [3] * len(rewards), np.int64)
     counted = np.array(in_statistics if in_statistics is not None else [True] * len(rewards), np.bool_)
+    tokens, first = int(counts.sum()), counts // 2
+    extras: dict[RewardDetail, dict[str, Any]] = {
+        RewardDetail.PARTS: {"parts": {"reward": np.array(rewards, np.float64)}},
+        RewardDetail.TOKEN_REWARDS: {"token_rewards": np.zeros(tokens)},
+        RewardDetail.PROMPT_IDS: {"prompt_ids": tuple(f"p{number}" for number in range(max(group, default=-1) + 1))},
+        RewardDetail.TURNS: {
+            "turn_lengths": np.stack([first, counts - first], 1).reshape(-1),
+            "turn_offsets": 2 * np.arange(len(rewards) + 1),
+        },
+        RewardDetail.ROLLOUT_LOGPROBS: {"rollout_logprobs": np.full(tokens, -1.0)},
+    }
     return RewardBatch(
         rewards=np.array(rewards, np.float64),
         group=np.array(group, np.int64),
@@ -76,6 +92,7 @@ def make_reward_batch(
         kl=None if kl is None else np.array(kl, np.float64),
         kl_coeff=kl_coeff,
         greedy=None if greedy is None else np.array(greedy, np.float64),
+        **{name: value for need in needs for name, value in extras[need].items()},
     )
 
 

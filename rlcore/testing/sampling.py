@@ -7,7 +7,10 @@ import numpy as np
 from rlcore.contracts.types import Sampling
 from rlcore.testing.policy import log_softmax
 
-__all__ = ["draw", "noise_stream"]
+__all__ = ["BANNED", "draw", "kept_tokens", "noise_stream"]
+
+BANNED = "banned"
+"""The setting of the fake engine in ``Sampling.extra``: ids that it never draws."""
 
 
 def noise_stream(noise: tuple[int, int, int, int]) -> np.random.Generator:
@@ -16,7 +19,12 @@ def noise_stream(noise: tuple[int, int, int, int]) -> np.random.Generator:
 
 
 def _kept(logprobs: np.ndarray, sampling: Sampling) -> np.ndarray:
-    """bool[V]: the most likely ``top_k`` tokens, of these the fewest whose probability reaches ``top_p``."""
+    """bool[V]: of the tokens that are not banned the most likely ``top_k``, of these the fewest whose probability reaches ``top_p``, of
+    these the ones at least ``min_p`` times as likely as the likeliest."""
+    if banned := list(sampling.extra.get(BANNED, ())):
+        logprobs = logprobs.copy()
+        logprobs[banned] = -np.inf
+        logprobs = log_softmax(logprobs)
     order = np.argsort(-logprobs, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
@@ -24,7 +32,17 @@ def _kept(logprobs: np.ndarray, sampling: Sampling) -> np.ndarray:
     if sampling.top_p < 1.0:
         before = np.concatenate([[0.0], np.cumsum(np.exp(logprobs[order]))[:-1]])
         kept &= (before < sampling.top_p)[rank]
+    if sampling.min_p > 0:
+        kept &= logprobs >= logprobs.max() + np.log(sampling.min_p)
+    kept[banned] = False
     return kept
+
+
+def kept_tokens(logits: np.ndarray, sampling: Sampling) -> np.ndarray:
+    """int32: what float64[V] logits and the sampling leave to be drawn; none for all."""
+    if not sampling.truncates or sampling.temperature == 0.0:
+        return np.zeros(0, np.int32)
+    return np.flatnonzero(_kept(log_softmax(logits / sampling.temperature), sampling)).astype(np.int32)
 
 
 def draw(logits: np.ndarray, sampling: Sampling, uniform: float) -> tuple[int, float]:

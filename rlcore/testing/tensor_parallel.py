@@ -53,7 +53,7 @@ class FakeTensorParallel(FakeInference):
         super().__init__(context, options if options is not None else FakeTensorParallelOptions())
         self._memory = os.memfd_create("rlcore-fake-bucket")
         whole, size = self._policy, context.tensor_parallel
-        self.workers = [_Worker(rank, size, self._memory, context.model) for rank in range(size)]
+        self.workers = [_ColumnsWorker(rank, size, self._memory, context.model) for rank in range(size)]
         self._policy = _GatheredPolicy(whole, self.workers)
         self._version_coming = -1
         self._due: set[str] = set()
@@ -129,7 +129,7 @@ class FakeTensorParallel(FakeInference):
             self.workers[-1].kill()
 
 
-class _Worker:
+class _ColumnsWorker:
     """A process that holds a share of the columns of every weight."""
 
     def __init__(self, rank: int, size: int, memory: int, model: str) -> None:
@@ -173,14 +173,14 @@ class _Worker:
 class _GatheredPolicy(FakePolicy):
     """A policy whose weights are with the workers; it knows their shapes alone."""
 
-    def __init__(self, whole: FakePolicy, workers: Sequence[_Worker]) -> None:
+    def __init__(self, whole: FakePolicy, workers: Sequence[_ColumnsWorker]) -> None:
         for name in ("last", "pair"):  # read-only views of one zero, shaped as the weights: no memory
             object.__setattr__(self, name, np.broadcast_to(np.float32(0), getattr(whole, name).shape))
         object.__setattr__(self, "_workers", workers)
 
     def logits(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float64[T, V]: the workers' columns beside each other."""
-        workers: Sequence[_Worker] = object.__getattribute__(self, "_workers")
+        workers: Sequence[_ColumnsWorker] = object.__getattribute__(self, "_workers")
         for worker in workers:
             worker.tell("logits", np.asarray(token_ids, np.int64))
         return np.concatenate([worker.answer() for worker in workers], axis=-1)

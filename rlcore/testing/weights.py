@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -22,7 +23,7 @@ from rlcore.contracts.snapshots import (
 from rlcore.contracts.transport import Publisher
 from rlcore.weights.host_layout import HostLayout
 
-__all__ = ["HostSource", "handed_out", "mis_sealing", "publish", "snapshot_of", "weights_of"]
+__all__ = ["HostSource", "adapter_source", "delta_source", "handed_out", "mis_sealing", "publish", "snapshot_of", "weights_of"]
 
 
 class HostSource(WeightSource):
@@ -42,6 +43,22 @@ class HostSource(WeightSource):
         names = list(self.tensors)
         for places in grouped([tensor.data.nbytes for tensor in self.tensors.values()], max_bytes):
             yield {names[place]: self.tensors[names[place]] for place in places}
+
+
+def delta_source(before: Mapping[str, Tensor], after: Mapping[str, Tensor], version: int) -> HostSource:
+    """What leads from the tensors of ``version`` to those after it, float32 each, as a trainer of deltas hands it out."""
+    tensors = {name: replace(tensor, data=tensor.data - before[name].data) for name, tensor in after.items()}
+    return HostSource(tensors, WeightsKind.DELTA, {"base": str(version)})
+
+
+def adapter_source(shapes: Mapping[str, tuple[int, int]], rank: int, seed: int = 0) -> HostSource:
+    """A LoRA adapter of random matrices for weights of these shapes [rows, columns]: ``NAME.lora_B`` [rows, rank] times ``NAME.lora_A``
+    [rank, columns] is added to the weight."""
+    draw, tensors = np.random.default_rng(seed), {}
+    for name, (rows, columns) in shapes.items():
+        for part, shape in (("lora_A", (rank, columns)), ("lora_B", (rows, rank))):
+            tensors[f"{name}.{part}"] = Tensor(dtype="float32", shape=shape, data=draw.normal(0, 0.3, shape).astype(np.float32))
+    return HostSource(tensors, WeightsKind.ADAPTER, {"rank": str(rank)})
 
 
 def weights_of(backend: TrainingBackend, bucket_bytes: int = BUCKET_BYTES) -> dict[str, Tensor]:

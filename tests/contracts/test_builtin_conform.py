@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss
-from rlcore.learning import ClippedOptions, ClippedSurrogate, GroupMean, GroupNorm
-from rlcore.testing import AdvantageSuite, LossSuite
+from rlcore.learning import (
+    K1,
+    K2,
+    K3,
+    AbsoluteKl,
+    ClippedOptions,
+    ClippedSurrogate,
+    ConstantLength,
+    Decoupled,
+    GroupMean,
+    GroupNorm,
+    Masked,
+    SampleLevel,
+    SequenceMasked,
+    SequenceTruncated,
+    TokenLevel,
+    Truncated,
+)
+from rlcore.testing import AdvantageSuite, AggregationSuite, CorrectionSuite, KlSuite, LossSuite
 
 
 class TestGroupNorm(AdvantageSuite):
@@ -20,3 +38,69 @@ class TestGroupMean(AdvantageSuite):
 class TestClipped(LossSuite):
     def make(self) -> Loss:
         return ClippedSurrogate(ClippedOptions())
+
+
+class TestTokenLevel(AggregationSuite):
+    def make(self) -> Aggregation:
+        return TokenLevel()
+
+
+class TestSampleLevel(AggregationSuite):
+    def make(self) -> Aggregation:
+        return SampleLevel()
+
+
+class TestConstantLength(AggregationSuite):
+    sums_to_one = False
+
+    def make(self) -> Aggregation:
+        return ConstantLength()
+
+
+class TestK1(KlSuite):
+    def make(self) -> KlEstimator:
+        return K1()
+
+
+class TestK2(KlSuite):
+    def make(self) -> KlEstimator:
+        return K2()
+
+
+class TestK3(KlSuite):
+    gradient = "reference"
+
+    def make(self) -> KlEstimator:
+        return K3()
+
+
+class TestAbsoluteKl(KlSuite):
+    gradient = ""
+
+    def make(self) -> KlEstimator:
+        return AbsoluteKl()
+
+
+class TestDecoupled(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> Correction:
+        return Decoupled(bounds)
+
+
+class TestTruncated(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> Correction:
+        return Truncated(bounds)
+
+
+class TestMasked(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> Correction:
+        return Masked(bounds)
+
+
+class TestSequenceTruncated(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> Correction:
+        return SequenceTruncated(bounds)
+
+
+class TestSequenceMasked(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> Correction:
+        return SequenceMasked(bounds)

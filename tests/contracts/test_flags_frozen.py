@@ -63,7 +63,8 @@ REFERENCE = {
 
 OURS = """
 run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong sampling.stop
-sampling.temperature_end sampling.conversation inference.dtype inference.device training.name
+sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device training.name
+training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
@@ -93,7 +94,12 @@ def values_of(path: str) -> list[str]:
     if path == "algorithm.filter_range":
         return ["0.1", "0.9"]
     return {"algorithm.name": ["grpo"], "inference.name": ["vllm"], "rewards": ["boxed"], "algorithm.loss": ["clipped"]}.get(
-        path, {"algorithm.estimator": ["group_norm"], "training.pipeline_parallel_size": ["2"]}.get(path, ["true"])
+        path,
+        {
+            "algorithm.estimator": ["group_norm"],
+            "algorithm.loss_variation": ["token_level"],
+            "training.pipeline_parallel_size": ["2"],
+        }.get(path, ["true"]),
     )
 
 

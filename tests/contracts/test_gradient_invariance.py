@@ -13,7 +13,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from rlcore.api import Finish, Group, Loss, PluginKind, Rollout, Score, Segment, TrainBatch
 from rlcore.host.registry import Registry
-from rlcore.learning import BatchSettings, PolicyObjective, Variation, assemble_batch, prepare_loss, split
+from rlcore.learning import BatchSettings, PolicyObjective, assemble_batch, prepare_loss, split
+from rlcore.testing.algorithms import AGGREGATIONS
 
 VOCABULARY = 100
 REGISTRY = Registry.discover()
@@ -136,10 +137,10 @@ def assert_same(result: tuple[torch.Tensor, dict[str, float]], whole: tuple[torc
     assert result[1] == pytest.approx(whole[1], rel=1e-10, abs=1e-12)
 
 
-@pytest.mark.parametrize("variation", list(Variation))
+@pytest.mark.parametrize("variation", list(AGGREGATIONS))
 @pytest.mark.parametrize("name", LOSSES)
-def test_gradient_and_metrics_do_not_depend_on_the_cut(policy: CausalPolicy, name: str, variation: Variation) -> None:
-    settings = BatchSettings(max_new_tokens=16, variation=variation)
+def test_gradient_and_metrics_do_not_depend_on_the_cut(policy: CausalPolicy, name: str, variation: str) -> None:
+    settings = BatchSettings(max_new_tokens=16, variation=AGGREGATIONS[variation])
     objective = make_objective(name)
     batch = make_batch(policy, settings, objective.loss)
     steps = split(batch, settings, updates=2)
@@ -198,7 +199,7 @@ def test_forced_tokens_and_rollouts_outside_the_loss_carry_no_gradient(policy: C
 
 def test_two_updates_on_one_batch_end_in_the_same_weights() -> None:
     """Two optimizer steps, ratios away from 1 in the second, in one piece and in the smallest pieces."""
-    settings = BatchSettings(max_new_tokens=16, variation=Variation.TOKEN_LEVEL)
+    settings = BatchSettings(max_new_tokens=16, variation=AGGREGATIONS["token_level"])
     objective = PolicyObjective(loss=make_loss("clipped"), kl_coeff=0.05)
     ends = []
     for cut in (WHOLE, CUTS["one"], CUTS["shared_pieces"]):

@@ -49,6 +49,21 @@ def rlcore_register_losses():
     return (LossSpec(name="all", target="a.b:C", summary="All"),)
 
 @hookimpl
+def rlcore_register_aggregations():
+    calls["rlcore_register_aggregations"] = ()
+    return [AggregationSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_kl_estimators():
+    calls["rlcore_register_kl_estimators"] = ()
+    return [KlSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
+def rlcore_register_corrections():
+    calls["rlcore_register_corrections"] = ()
+    return [CorrectionSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_register_algorithms():
     calls["rlcore_register_algorithms"] = ()
     return [AlgorithmSpec(name="all", estimator="all", loss="all", summary="All")]

@@ -31,7 +31,6 @@ from rlcore.learning import (
     BatchSettings,
     PolicyObjective,
     SoftOverlong,
-    Variation,
     assemble_batch,
     assemble_rewards,
     collate,
@@ -39,6 +38,7 @@ from rlcore.learning import (
 )
 from rlcore.learning.losses import ClippedOptions, ClippedSurrogate
 from rlcore.runtime.figures import Batch, batch_figures
+from rlcore.testing.algorithms import AGGREGATIONS
 
 VOCABULARY, LIMIT = 40, 16
 REGISTRY = Registry.discover()
@@ -101,9 +101,9 @@ def in_two_segments(rollout: Rollout, told: int) -> Rollout:
     return replace(rollout, segments=tuple(parts))
 
 
-def make_batch(rollouts: Sequence[Rollout], variation: Variation = Variation.TOKEN_LEVEL) -> TrainBatch:
+def make_batch(rollouts: Sequence[Rollout], variation: str = "token_level") -> TrainBatch:
     group = Group(prompt_id="p", episode=0, prompt_index=0, rollouts=tuple(rollouts), scores=(Score(value=0.0),) * len(rollouts))
-    settings = BatchSettings(max_new_tokens=LIMIT, variation=variation)
+    settings = BatchSettings(max_new_tokens=LIMIT, variation=AGGREGATIONS[variation])
     return assemble_batch([group], np.linspace(-1.0, 1.5, len(rollouts)), settings)
 
 
@@ -190,9 +190,9 @@ def spread(number: int, index: int, length: int, told: int) -> Rollout:
 OVERLONG = SoftOverlong(max_new_tokens=LIMIT, cache_length=6)
 
 
-@pytest.mark.parametrize("variation", list(Variation))
-def test_weights_and_normalisers_count_what_the_policy_wrote(variation: Variation) -> None:
-    settings = BatchSettings(max_new_tokens=LIMIT, variation=variation)
+@pytest.mark.parametrize("variation", list(AGGREGATIONS))
+def test_weights_and_normalisers_count_what_the_policy_wrote(variation: str) -> None:
+    settings = BatchSettings(max_new_tokens=LIMIT, variation=AGGREGATIONS[variation])
     bare, told = (assemble_batch(groups(count), None, settings) for count in (0, 9))
     assert told.normalisers == bare.normalisers
     assert told.normalisers.tokens == sum([4, 6, 15, 8, 2, 12, 5])

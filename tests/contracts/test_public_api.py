@@ -12,13 +12,13 @@ import pytest
 import rlcore.api
 
 FROZEN = """
-API_VERSION AdvantageEstimator AdvantageSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec Completion ConfigError
-ConversationSpec DataError DataSourceSpec Finish Group InFlight InferenceBackend InferenceBackendSpec InferenceCapabilities
-InferenceContext InfrastructureError Kind Lease Loss LossBatch LossSpec Message Need Normalisers Objective OptimizerSettings Outcome
-PluginError PluginKind Probe Prompt Request Reward RewardBatch RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec
-Sampling SandboxError SandboxSpec Score Segment Snapshot Tensor TensorInfo Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend
-TrainingBackendSpec TrainingCapabilities TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind
-WeightsManifest Which hookimpl
+API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
+Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Finish Group InFlight InferenceBackend
+InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind KlEstimator KlSpec Lease Loss LossBatch LossSpec
+Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch
+RewardDetail RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Saving Score Segment
+Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities
+TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind WeightsManifest Which hookimpl
 """
 
 

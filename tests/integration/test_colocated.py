@@ -16,6 +16,9 @@ from rlcore.contracts.snapshots import WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.runtime import Summary
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
+from rlcore.testing.phases import phases_in
+
+TRAINING = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1}
 
 SLEEPLESS = """
 from rlcore.api import InferenceBackendSpec, hookimpl
@@ -49,7 +52,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, replaced)
 
-    noted(FakeInference, "sleep", lambda: "sleep")
+    noted(FakeInference, "sleep", lambda level: "sleep")
     noted(FakeInference, "wake", lambda: "wake")
     noted(FakeInference, "begin_update", lambda version, *_: f"take {version}")
     noted(FakeInference, "submit", lambda requests: "generate")
@@ -83,6 +86,33 @@ def test_engine_and_trainer_take_turns(tmp_path: Path, turns: list[str]) -> None
     ]
 
 
+def test_on_one_device_the_trainer_sleeps_first_and_weights_wake_before_the_cache(tmp_path: Path) -> None:
+    phases = {"options": {"phases": str(tmp_path / "phases.txt")}}
+    run(
+        tmp_path,
+        "--placement",
+        "colocated",
+        inference={"name": "fake", **phases},
+        training={**TRAINING, **phases},
+        log={"save_interval": 1},
+    )
+    trained = ["engine sleeps at level 1", "trainer wakes", "trainer trains", "trainer sleeps"]
+    served = ["engine wakes for weights", "engine takes weights", "engine wakes for its cache"]
+    assert phases_in(tmp_path / "phases.txt") == [
+        *["trainer sleeps", "engine takes weights"],  # the engine was made after the trainer, and has slept never
+        *["engine generates", *trained, *served],
+        *["engine generates", *trained, *served],
+        *["engine generates", *trained],
+        *served,
+    ]
+
+
+def test_where_devices_are_apart_nobody_sleeps(tmp_path: Path) -> None:
+    phases = {"options": {"phases": str(tmp_path / "phases.txt")}}
+    run(tmp_path, inference={"name": "fake", **phases}, training={**TRAINING, **phases})
+    assert set(phases_in(tmp_path / "phases.txt")) == {"engine takes weights", "engine generates", "trainer trains"}
+
+
 def test_an_evaluation_wakes_the_engine_before_the_next_batch(tmp_path: Path, turns: list[str]) -> None:
     held_out = {"eval_dataset": {"say": str(tmp_path / "train.jsonl")}, "eval_interval": 1}
     run(tmp_path, "--placement", "colocated", "--max-steps", "2", eval=held_out)
@@ -112,7 +142,7 @@ def test_dynamic_batching_sleeps_once_an_update(tmp_path: Path, turns: list[str]
 def test_the_seconds_of_sleep_and_wake_are_booked_to_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sleep", "wake"):
         original = getattr(FakeInference, name)
-        monkeypatch.setattr(FakeInference, name, lambda self, original=original: (time.sleep(0.02), original(self)))
+        monkeypatch.setattr(FakeInference, name, lambda self, *level, original=original: (time.sleep(0.02), original(self, *level)))
     _, done = run(tmp_path, "--placement", "colocated")
     assert done.json["time"]["producer/weights"] >= 0.02 * (2 * done.json["steps"] - 1)  # it is not woken after the last update
 
@@ -156,8 +186,8 @@ def test_the_transformers_engine_gives_its_weights_back_and_the_run_is_the_same_
     sleep, update = TransformersBackend.sleep, TransformersBackend.begin_update
     versions: list[int] = []
 
-    def measured(self: TransformersBackend) -> None:
-        sleep(self)
+    def measured(self: TransformersBackend, level: int) -> None:
+        sleep(self, level)
         bytes_asleep.append(sum(parameter.untyped_storage().nbytes() for parameter in self._model.parameters()))
 
     def noted(self: TransformersBackend, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:

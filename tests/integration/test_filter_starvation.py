@@ -79,9 +79,15 @@ def test_a_run_that_starves_warns_and_ends_with_the_range_and_the_accuracy(
 
 
 @STALENESS
-def test_what_was_learnt_before_it_starved_is_saved(tmp_path: Path, staleness: int) -> None:
+@pytest.mark.parametrize("seconds", [0.0, 0.3], ids=["saved at once", "saved beside the training"])
+def test_what_was_learnt_before_it_starved_is_saved(tmp_path: Path, staleness: int, seconds: float) -> None:
     tester, config = project(
-        tmp_path, "aaaaaaaaa" + "bcdef" * 10, run=ENDLESS, schedule={"max_staleness": staleness}, data={"shuffle": False}
+        tmp_path,
+        "aaaaaaaaa" + "bcdef" * 10,
+        run=ENDLESS,
+        schedule={"max_staleness": staleness},
+        data={"shuffle": False},
+        training={"options": {"save_seconds": seconds}},
     )
     done = tester.run("train", config, *filtered_by("first"), "--dynamic-batching", "--filter-limit", "5")
     assert done.exit_code == 1

@@ -19,6 +19,7 @@ CONTRACTS = (
     "errors",
     "types",
     "batches",
+    "around_loss",
     "snapshots",
     "transport",
     "sandboxing",

@@ -26,7 +26,12 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "transformers": "a default",
         "grpo": "a default",
         "single_turn": "a default",
+        "k3": "a default",
+        "sample_level": "a default",
     },
+    "rlcore/config/rules.py": dict.fromkeys(
+        ("decoupled", "masked", "truncated", "sequence_truncated"), "advice in a sentence: what the core offers"
+    ),
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
@@ -36,7 +41,9 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/figures.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
+    "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.api import RunError
-from rlcore.runlog.checkpoint import save_checkpoint
+from rlcore.runlog.checkpoint import Checkpoint
 
 
 def fill(folder: Path) -> None:
@@ -20,7 +20,7 @@ def fill(folder: Path) -> None:
 
 
 def test_files_state_inventory_and_pointer(tmp_path: Path) -> None:
-    saved = save_checkpoint(tmp_path, 7, fill, {"version": 7})
+    saved = Checkpoint(tmp_path, 7, fill, {"version": 7}).finish()
     assert saved == tmp_path / "step-7"
     assert json.loads((saved / "state.json").read_text()) == {"version": 7}
     inventory = json.loads((saved / "checkpoint.json").read_text())["files"]
@@ -34,13 +34,13 @@ def test_a_failure_leaves_neither_a_folder_nor_a_pointer(tmp_path: Path) -> None
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        save_checkpoint(tmp_path, 7, fails, {})
+        Checkpoint(tmp_path, 7, fails, {}).finish()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_step_that_was_saved_is_left_alone(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path, 7, fill, {"first": True})
-    save_checkpoint(tmp_path, 7, fill, {"first": False})
+    Checkpoint(tmp_path, 7, fill, {"first": True}).finish()
+    Checkpoint(tmp_path, 7, fill, {"first": False}).finish()
     assert json.loads((tmp_path / "step-7" / "state.json").read_text()) == {"first": True}
 
 
@@ -50,7 +50,7 @@ def test_every_byte_of_a_large_file_enters_its_digest(tmp_path: Path) -> None:
     def write(folder: Path) -> None:
         (folder / "large").write_bytes(content)
 
-    saved = save_checkpoint(tmp_path, 7, write, {})
+    saved = Checkpoint(tmp_path, 7, write, {}).finish()
     entry = json.loads((saved / "checkpoint.json").read_text())["files"]["large"]
     assert entry == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -58,7 +58,7 @@ def test_every_byte_of_a_large_file_enters_its_digest(tmp_path: Path) -> None:
 def test_what_a_killed_attempt_left_is_not_in_the_next_one(tmp_path: Path) -> None:
     (tmp_path / ".step-7.partial" / "model").mkdir(parents=True)
     (tmp_path / ".step-7.partial" / "old").write_text("half")
-    saved = save_checkpoint(tmp_path, 7, fill, {})
+    saved = Checkpoint(tmp_path, 7, fill, {}).finish()
     assert not (saved / "old").exists()
     assert (saved / "model" / "weights").exists()
 
@@ -71,7 +71,7 @@ def test_every_file_has_the_permissions_of_the_umask(umask: int, mode: int, tmp_
 
     before = os.umask(umask)
     try:
-        saved = save_checkpoint(tmp_path, 7, write, {})
+        saved = Checkpoint(tmp_path, 7, write, {}).finish()
     finally:
         os.umask(before)
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in saved.rglob("*") if path.is_file()} == {
@@ -84,4 +84,4 @@ def test_every_file_has_the_permissions_of_the_umask(umask: int, mode: int, tmp_
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file/\.step-1\.partial: cannot be written \(Not a directory\)$"):
-        save_checkpoint(tmp_path / "file", 1, fill, {})
+        Checkpoint(tmp_path / "file", 1, fill, {}).finish()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from rlcore.contracts.batches import RewardBatch, token_index
-from rlcore.contracts.interfaces import AdvantageEstimator
+from rlcore.contracts.interfaces import AdvantageEstimator, RewardDetail
 from rlcore.testing.records import make_reward_batch
 
 __all__ = ["AdvantageSuite"]
@@ -36,7 +37,9 @@ class AdvantageSuite(ABC):
         batch = make_reward_batch(
             rewards, [0, 0, 0, 0, 1, 1, 1, 2, 2], in_statistics=[row != masked for row in range(len(rewards))], lengths=lengths
         )
-        return self.declared(batch)
+        batch, tokens = self.declared(batch), sum(lengths)
+        varied: dict[str, Any] = {"token_rewards": np.sin(np.arange(tokens)), "rollout_logprobs": -np.arange(1.0, tokens + 1.0)}
+        return replace(batch, **{name: values for name, values in varied.items() if getattr(batch, name) is not None})
 
     def declared(self, batch: RewardBatch) -> RewardBatch:
         """The batch with what the estimator declares that it takes."""
@@ -46,7 +49,9 @@ class AdvantageSuite(ABC):
             batch = replace(batch, kl=np.linspace(0.0, 0.3, tokens), kl_coeff=0.1)
         if estimator.needs_greedy:
             batch = replace(batch, greedy=np.linspace(-0.5, 0.5, int(batch.group.max()) + 1))
-        return batch
+        made = make_reward_batch(batch.rewards.tolist(), batch.group.tolist(), lengths=batch.lengths.tolist(), needs=estimator.needs)
+        names = [need.value for need in estimator.needs] + ["turn_offsets"] * (RewardDetail.TURNS in estimator.needs)
+        return replace(batch, **{name: getattr(made, name) for name in names})
 
     def per_token(self, batch: RewardBatch) -> np.ndarray:
         """float64[N]: the estimate, spread over tokens if it is one a rollout."""
@@ -96,13 +101,45 @@ class AdvantageSuite(ABC):
                 "finite: give such rollouts 0"
             )
 
-    def test_deterministic(self) -> None:
-        """Every rank runs it on the same batch and must get the same bits."""
-        assert np.array_equal(self.make().estimate(self.batch()), self.make().estimate(self.batch())), "two estimates of one batch differ"
+    def seen(self) -> AdvantageEstimator:
+        """An estimator that has seen three batches; only one with a state may remember them."""
         estimator = self.make()
-        first = estimator.estimate(self.batch())
-        estimator.estimate(self.declared(make_reward_batch([5.0, 1.0], [0, 0])))
-        assert np.array_equal(estimator.estimate(self.batch()), first), "an estimate depends on the batches seen before"
+        for batch in (self.batch(), self.declared(make_reward_batch([5.0, 1.0], [0, 0])), self.batch()):
+            estimator.estimate(batch)
+        return estimator
+
+    def test_deterministic(self) -> None:
+        """Every rank runs it on the same batches and must get the same bits; one without a state, whatever batches it saw before."""
+        first = self.make().estimate(self.batch())
+        assert np.array_equal(first, self.make().estimate(self.batch())), "two estimates of one batch differ"
+        estimator = self.seen()
+        later = estimator.estimate(self.batch())
+        assert np.array_equal(later, self.seen().estimate(self.batch())), "two estimators that saw the same batches differ"
+        if not estimator.state():
+            assert np.array_equal(later, first), "an estimate depends on the batches seen before, and state() gives nothing to save"
+
+    def test_state_is_saved_and_restored(self) -> None:
+        """What ``state`` gives is numbers and texts; another estimator that restores it gives the same bits, and leaves the first alone."""
+        estimator = self.seen()
+        state = {name: np.array(value) for name, value in estimator.state().items()}
+        if not state:
+            return
+        strange = [name for name, value in state.items() if value.dtype.kind not in "biufU"]
+        assert not strange, f"{strange} of the state cannot be saved: numbers, texts and arrays of them can"
+        other = self.make()
+        other.restore({name: value.copy() for name, value in state.items()})
+        again = other.state()
+        for name, value in state.items():
+            assert np.array_equal(np.asarray(again[name]), value), f"{name} of the restored state is another"
+        assert np.array_equal(other.estimate(self.batch()), estimator.estimate(self.batch())), "a restored estimator goes on differently"
+        fresh = self.make().estimate(self.batch())
+        assert np.array_equal(fresh, self.make().estimate(self.batch())), "estimators share what they keep"
+
+    def test_needs_are_known(self) -> None:
+        """``needs`` is a frozenset of RewardDetail; a batch without the others is enough."""
+        needs = self.make().needs
+        assert isinstance(needs, frozenset), f"needs is a {type(needs).__name__}"
+        assert needs <= set(RewardDetail), f"needs holds {sorted(set(needs) - set(RewardDetail))}, which is no RewardDetail"
 
     def test_inputs_are_not_changed(self) -> None:
         """The batch is shared: it stays as it was."""
@@ -127,6 +164,7 @@ class AdvantageSuite(ABC):
             lengths=lengths,
             offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
             kl=None if batch.kl is None else batch.kl[tokens],
+            **_moved(batch, order, tokens),
         )
         self._assert_close(self.per_token(moved), self.per_token(batch)[tokens], "a permutation of the rollouts changed advantages")
 
@@ -135,7 +173,8 @@ class AdvantageSuite(ABC):
         batch = self.batch()
         names = int(batch.group.max()) - batch.group
         greedy = None if batch.greedy is None else batch.greedy[::-1].copy()
-        renamed = replace(batch, group=names, greedy=greedy)
+        prompts = None if batch.prompt_ids is None else batch.prompt_ids[::-1]
+        renamed = replace(batch, group=names, greedy=greedy, prompt_ids=prompts)
         self._assert_close(self.per_token(renamed), self.per_token(batch), "renumbering the groups changed advantages")
 
     def test_masked_rollouts_have_no_influence(self) -> None:
@@ -143,7 +182,7 @@ class AdvantageSuite(ABC):
         batch = self.batch()
         rewards = np.where(batch.in_statistics, batch.rewards, 1e6)
         counted = np.repeat(batch.in_statistics, batch.lengths)
-        changed = self.per_token(replace(batch, rewards=rewards))
+        changed = self.per_token(replace(batch, rewards=rewards, parts=_parts_of(batch, rewards)))
         self._assert_close(changed[counted], self.per_token(batch)[counted], "the reward of a masked rollout moved the others")
 
     def test_equal_rewards_give_zero(self) -> None:
@@ -166,7 +205,8 @@ class AdvantageSuite(ABC):
         batch = self.batch()
         shift = np.array([5.0, -3.0, 0.5])
         greedy = None if batch.greedy is None else batch.greedy + shift
-        moved = replace(batch, rewards=batch.rewards + shift[batch.group], greedy=greedy)
+        rewards = batch.rewards + shift[batch.group]
+        moved = replace(batch, rewards=rewards, parts=_parts_of(batch, rewards), greedy=greedy)
         assert np.allclose(self.per_token(moved), self.per_token(batch), atol=1e-6), (
             "a constant added to a group's rewards changed advantages"
         )
@@ -189,3 +229,22 @@ class AdvantageSuite(ABC):
 
     def _assert_close(self, got: np.ndarray, expected: np.ndarray, message: str) -> None:
         assert np.allclose(got, expected, rtol=self.tolerance, atol=self.tolerance), f"{message}: {got} against {expected}"
+
+
+def _parts_of(batch: RewardBatch, rewards: np.ndarray) -> dict[str, np.ndarray] | None:
+    return None if batch.parts is None else dict.fromkeys(batch.parts, rewards)
+
+
+def _moved(batch: RewardBatch, order: Sequence[int] | np.ndarray, tokens: np.ndarray) -> dict[str, Any]:
+    """What an estimator declared, for the rollouts in another order."""
+    found: dict[str, Any] = {}
+    if batch.parts is not None:
+        found["parts"] = {name: values[order] for name, values in batch.parts.items()}
+    for name in ("token_rewards", "rollout_logprobs"):
+        if (values := getattr(batch, name)) is not None:
+            found[name] = values[tokens]
+    if batch.turn_lengths is not None and batch.turn_offsets is not None:
+        turns = np.diff(batch.turn_offsets)[order]
+        found["turn_lengths"] = batch.turn_lengths[token_index(batch.turn_offsets, np.asarray(order))]
+        found["turn_offsets"] = np.concatenate([[0], np.cumsum(turns)])
+    return found

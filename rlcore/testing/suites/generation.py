@@ -84,6 +84,26 @@ class GenerationRules(EngineSuite):
         off = abs(float(completion.logprobs[0]) - expected)
         assert off <= 2 * self.tolerance, f"log probability at temperature 0.5 is off by {off:.2g} nats"
 
+    def test_min_p_cuts_what_is_too_unlikely(self) -> None:
+        """If ``capabilities.sampling`` has it: only tokens at least ``min_p`` times as likely as the likeliest are drawn, and
+        their log probabilities are over these."""
+        engine, cut = self.make(), 0.9
+        if not self.vocabulary or "min_p" not in engine.capabilities.sampling:
+            return
+        prompt = self.prompts()[0]
+        scores = np.array([engine.score(np.append(np.array(prompt, np.int32), token))[-1] for token in range(self.vocabulary)], np.float64)
+        ratios = np.exp(scores - scores.max())
+        margin = np.exp(2 * self.tolerance)
+        mass = [np.log(np.exp(scores[ratios >= cut * side]).sum()) for side in (margin, 1 / margin)]
+        requests = [make_request(f"r{n}", prompt, noise=n, max_new_tokens=1, min_p=cut) for n in range(16)]
+        for name, answer in self.run(engine, requests).items():
+            token = answer.token_ids[0]
+            assert ratios[token] * margin >= cut, f"{name}: min_p is {cut}, and token {token} is {ratios[token]:.3g} times as likely"
+            low, high = (scores[token] - one for one in mass[::-1])
+            assert low - 2 * self.tolerance <= answer.logprobs[0] <= high + 2 * self.tolerance, (
+                f"{name}: log probability {answer.logprobs[0]:.4g} is not over the tokens that min_p keeps ({low:.4g} to {high:.4g})"
+            )
+
     def test_greedy_takes_the_likeliest_token(self) -> None:
         """Temperature 0: the same answer whatever the noise, and no sampled first token scores above its first."""
         engine = self.make()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.interfaces import Which
+from rlcore.contracts.interfaces import Saving, Which
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import snapshot_of, weights_of
 
@@ -51,7 +51,7 @@ class PersistenceRules(TrainerSuite):
         backend.update(self.batch(), self.objective())
         folder = self.scratch / "model"
         folder.mkdir()
-        backend.save_model(folder)
+        _written(backend.save_model(folder))
         other = self.ready(model=str(folder))
         mine, theirs = weights_of(backend), weights_of(other)
         assert set(mine) == set(theirs), f"tensors in only one of saved and live model: {sorted(set(mine) ^ set(theirs))}"
@@ -72,8 +72,9 @@ class PersistenceRules(TrainerSuite):
         model, state = self.scratch / "continued-model", self.scratch / "continued-state"
         for folder in (model, state):
             folder.mkdir()
-        straight.save_model(model)
-        straight.save(state)
+        begun = [straight.save_model(model), straight.save(state)]
+        for saving in begun:
+            _written(saving)
         resumed = self.ready(model=str(model))
         resumed.load(state)
         for number, batch in enumerate(batches[2:], start=3):
@@ -85,6 +86,57 @@ class PersistenceRules(TrainerSuite):
             for name, tensor in mine.items():
                 assert tensor.checksum == theirs[name].checksum, f"update {number} after loading: tensor {name!r} differs"
 
+    def test_a_save_is_of_the_moment_that_it_began(self) -> None:
+        """A backend that returns a ``Saving`` may be updated before it is done; what is written is what was there before."""
+        backend = self.ready()
+        backend.update(self.batch(seed=0), self.objective())
+        model, state = self.scratch / "moment-model", self.scratch / "moment-state"
+        for folder in (model, state):
+            folder.mkdir()
+        saved = weights_of(backend)
+        begun = [backend.save_model(model), backend.save(state)]
+        backend.update(self.batch(seed=1), self.objective())
+        for saving in begun:
+            _written(saving)
+        other = self.ready(model=str(model))
+        other.load(state)
+        for name, tensor in weights_of(other).items():
+            assert tensor.checksum == saved[name].checksum, f"tensor {name!r} was saved with what an update made of it meanwhile"
+        other.update(self.batch(seed=1), self.objective())
+        mine, theirs = weights_of(backend), weights_of(other)
+        differing = [name for name in mine if mine[name].checksum != theirs[name].checksum]
+        assert not differing, f"the state was saved with what an update made of it meanwhile: tensor {differing[:1]} differs after the next"
+
+    def test_sleeps_and_wakes(self) -> None:
+        """If declared: after ``sleep`` and ``wake`` it goes on as if it had not slept, and may be saved meanwhile; else ``sleep`` says that
+        it does not."""
+        backend, straight = self.ready(), self.ready()
+        if not backend.capabilities.sleeps:
+            try:
+                backend.sleep()
+            except NotImplementedError:
+                return
+            raise AssertionError("capabilities.sleeps is False and sleep() did nothing")
+        model, state = self.scratch / "slept-model", self.scratch / "slept-state"
+        for folder in (model, state):
+            folder.mkdir()
+        for seed in range(2):
+            straight.update(self.batch(seed=seed), self.objective())
+            backend.update(self.batch(seed=seed), self.objective())
+            backend.sleep()
+            if seed == 0:
+                for saving in (backend.save_model(model), backend.save(state)):
+                    _written(saving)
+            backend.wake()
+        expected = {name: tensor.checksum for name, tensor in weights_of(straight).items()}
+        found = {name: tensor.checksum for name, tensor in weights_of(backend).items()}
+        assert found == expected, "the weights differ after sleep and wake"
+        resumed = self.ready(model=str(model))
+        resumed.load(state)
+        resumed.update(self.batch(seed=1), self.objective())
+        differing = [name for name, tensor in weights_of(resumed).items() if tensor.checksum != expected[name]]
+        assert not differing, f"what was saved during the sleep goes on with another {differing[:1]}"
+
     def test_two_runs_are_equal(self) -> None:
         """The same updates from the same start give the same bits (staleness 0)."""
         results = []
@@ -94,3 +146,8 @@ class PersistenceRules(TrainerSuite):
                 backend.update(self.batch(seed=seed), self.objective())
             results.append({name: tensor.checksum for name, tensor in weights_of(backend).items()})
         assert results[0] == results[1], "two runs with one seed have different weights"
+
+
+def _written(saving: Saving | None) -> None:
+    if saving is not None:
+        saving.result()

@@ -55,7 +55,12 @@ def train_share(
         logprobs = [backend.logprobs(share, Which.POLICY) for share in shares]
         metrics = [backend.update(share, goal) for share in shares]
         gathered = backend.gather(np.arange(3 * rank, dtype=np.float32))
-        backend.save_model(Path(folder))
+        saving, saved = backend.save_model(Path(folder)), _listed(folder)
+        if any(flag.any() for flag in backend.gather(np.array([saving is not None], np.float32))):
+            if saving is not None:
+                saving.result()
+            backend.gather(np.zeros(0, np.float32))
+            saved = _listed(folder)
         return RankOutcome(
             place=backend.data_parallel,
             metrics=metrics,
@@ -64,10 +69,14 @@ def train_share(
             after=_weights(backend),
             probed=backend.probe(np.concatenate([segment.context_ids, segment.token_ids])),
             gathered=gathered,
-            saved={path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())},
+            saved=saved,
         )
     finally:
         backend.close()
+
+
+def _listed(folder: str) -> dict[str, int]:
+    return {path.name: path.stat().st_size for path in sorted(Path(folder).iterdir())}
 
 
 def _weights(backend: TrainingBackend) -> dict[str, np.ndarray]:

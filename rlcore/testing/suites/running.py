@@ -124,7 +124,8 @@ class RuntimeSuite:
         played.state, played.status = crew.state(), crew.status()
         crew.stop()
         (folder / "saved").mkdir()
-        crew.save(folder / "saved")
+        if (saving := crew.save(folder / "saved")) is not None:
+            saving.result()
         played.faults = crew.take_reward_faults(last=True)
         return played
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from rlcore.contracts.types import Completion, Finish
@@ -66,6 +68,28 @@ class StreamingRules(EngineSuite):
                 assert np.allclose(other[name].logprobs, completion.logprobs, atol=self.tolerance), (
                     f"{name!r} has other log probabilities {label}"
                 )
+
+    def test_a_continued_request_goes_on_as_if_nothing_had_been_aborted(self) -> None:
+        """After any of its tokens: the same tokens follow, with the same log probabilities, up to the same end."""
+        if not self.make().capabilities.continues:
+            return
+        engine = self.make()
+        for request in self.requests(4, max_new_tokens=8):
+            whole = self.run(engine, [request])[request.request_id]
+            for cut in range(1, len(whole.token_ids)):
+                rest = replace(
+                    request,
+                    token_ids=np.concatenate([request.token_ids, whole.token_ids[:cut]]),
+                    sampling=replace(request.sampling, max_new_tokens=8 - cut),
+                    continued=cut,
+                )
+                later = self.run(engine, [rest])[request.request_id]
+                label = f"{request.request_id!r} continued after {cut} tokens"
+                if self.draws_alike(engine):
+                    assert np.array_equal(later.token_ids, whole.token_ids[cut:]), f"{label} drew other tokens"
+                    assert later.finish is whole.finish, f"{label} ended by {later.finish}, and by {whole.finish} in one piece"
+                    assert np.allclose(later.logprobs, whole.logprobs[cut:], atol=self.tolerance), f"{label} has other log probabilities"
+                assert cut + len(later.token_ids) <= 8, f"{label}: {len(later.token_ids)} tokens more, 8 in all are the limit"
 
     def test_noise_differs_between_rollouts(self) -> None:
         """Samples of one prompt are different draws."""

@@ -235,7 +235,7 @@ class WeightRules(EngineSuite):
         return {completion.request_id for completion in answers}
 
     def test_sleeps_and_wakes(self) -> None:
-        """Where declared: after sleep, wake and update it serves as before; elsewhere ``sleep`` says that it does not."""
+        """Where declared: after sleep at either level, wake and update it serves as before; elsewhere ``sleep`` says that it does not."""
         engine = self.make()
         before = engine.score(self.fixed_sequence())
         if not engine.capabilities.sleeps:
@@ -244,10 +244,11 @@ class WeightRules(EngineSuite):
             except NotImplementedError:
                 return
             raise AssertionError("capabilities.sleeps is False and sleep() did nothing")
-        for version in (3, 4):
-            engine.sleep()
+        for level, version in ((1, 3), (2, 4)):
+            engine.sleep(level)
             engine.wake()
             assert update_engine(engine, replace(self.snapshot(0), version=version)) == version, "update after wake reports another version"
+            engine.wake_cache()
             assert np.allclose(engine.score(self.fixed_sequence()), before, atol=self.tolerance), (
                 "scores differ after sleep, wake and update"
             )

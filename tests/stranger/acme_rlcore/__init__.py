@@ -2,9 +2,60 @@
 
 from __future__ import annotations
 
-from rlcore.api import CommandSpec, ConversationSpec, DataSourceSpec, RuntimeSpec, SandboxSpec, TrackerSpec, WeightTransferSpec, hookimpl
+from rlcore.api import (
+    AggregationSpec,
+    CommandSpec,
+    ConversationSpec,
+    CorrectionSpec,
+    DataSourceSpec,
+    KlSpec,
+    RuntimeSpec,
+    SandboxSpec,
+    TrackerSpec,
+    WeightTransferSpec,
+    hookimpl,
+)
 
 rlcore_api = "1.0"
+
+
+@hookimpl
+def rlcore_register_aggregations() -> list[AggregationSpec]:
+    """Between token level and sample level."""
+    return [
+        AggregationSpec(
+            name="acme_root",
+            target="acme_rlcore.algorithm:RootOfLength",
+            summary="A rollout weighs the root of its length",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_kl_estimators() -> list[KlSpec]:
+    """A bounded one."""
+    return [
+        KlSpec(
+            name="acme_bounded",
+            target="acme_rlcore.algorithm:BoundedKl",
+            config="acme_rlcore.algorithm:BoundedOptions",
+            summary="A parabola that turns into a line",
+        )
+    ]
+
+
+@hookimpl
+def rlcore_register_corrections() -> list[CorrectionSpec]:
+    """A gate."""
+    return [
+        CorrectionSpec(
+            name="acme_gate",
+            target="acme_rlcore.algorithm:Gate",
+            summary="1 within the range, 0 outside",
+            usual_range=(0.5, 1.5),
+            masks=True,
+        )
+    ]
 
 
 @hookimpl

@@ -41,6 +41,8 @@ def test_ranks_that_hold_one_replica_together_are_not_data_parallel() -> None:
     [
         ("tensor_parallel_size", 2, "tensor", "-tp 1"),
         ("pipeline_parallel_size", 2, "pipeline", "-pp 1"),
+        ("context_parallel_size", 2, "context", "--context-parallel-size 1"),
+        ("expert_parallel_size", 2, "expert", "--expert-parallel-size 1"),
         ("zero_stage", 1, "zero", "-zero 0"),
     ],
 )
@@ -109,3 +111,24 @@ def test_a_trainer_declares_how_far_two_runs_agree() -> None:
 def test_a_spec_takes_no_other_record_for_its_capabilities() -> None:
     with pytest.raises(ValueError, match=r"capabilities is .*, it must be a TrainingCapabilities"):
         TrainingBackendSpec(name="mine", target="a:b", summary="s", capabilities={"layouts": ["single"]})  # type: ignore[arg-type]
+
+
+def test_what_only_some_engines_understand_of_a_request_is_refused_by_name() -> None:
+    base = InferenceCapabilities(in_flight=InFlight.FINISH)
+    more = InferenceCapabilities(in_flight=InFlight.FINISH, sampling=frozenset({"min_p", "penalty"}))
+    assert not refused(base, sampling={"top_p": 0.5, "top_k": 3, "min_p": 0.0})
+    assert not refused(more, sampling={"min_p": 0.1, "extra": {"penalty": 1.2}})
+    assert refused(base, sampling={"min_p": 0.1}) == (
+        "<sampling.min_p>: inference backend mine does not understand min_p (capabilities.sampling: nothing); type --min-p 0"
+    )
+    assert refused(more, sampling={"extra": {"penalty": 1.2, "bias": 2}}) == (
+        "<sampling.extra.bias>: inference backend mine does not understand bias (capabilities.sampling: min_p, penalty); "
+        "leave it out, or name another --backend"
+    )
+
+
+def test_context_parallel_ranks_share_a_replica_and_expert_parallel_ones_do_not() -> None:
+    context, expert = {"context_parallel_size": 2}, {"expert_parallel_size": 2}
+    assert not refused(trainer("context"), training={"num_trainers": 2, **context})
+    assert "asks for 2 data-parallel ranks" in refused(trainer("context"), training={"num_trainers": 4, **context})
+    assert "asks for 2 data-parallel ranks" in refused(trainer("expert"), training={"num_trainers": 2, **expert})

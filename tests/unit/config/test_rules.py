@@ -114,6 +114,8 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"top_k": 5, "old_logprobs": "rollout"}, (), "top_k = 5"),
     ({"top_p": 0.9, "mismatch_correction": "truncated"}, (), "type -topp 1 or --mismatch-correction none"),
     ({"top_k": 5, "mismatch_correction": "decoupled"}, (), "type -topk 0 or --mismatch-correction none"),
+    ({"min_p": 0.2, "mismatch_correction": "decoupled"}, (), "type --min-p 0 or --mismatch-correction none"),
+    ({"min_p": 0.2, "old_logprobs": "rollout"}, (), "min_p = 0.2"),
     ({"old_logprobs": "rollout", "mismatch_correction": "masked"}, (), "type --old-logprobs trainer"),
     ({"mismatch_range": [0.5, 2]}, (), "mismatch_range = 0.5 2"),
     ({"mismatch_range": [0.5, 2], "mismatch_correction": "decoupled"}, (), "type --mismatch-correction truncated"),

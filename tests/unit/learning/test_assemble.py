@@ -8,12 +8,26 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from rlcore.api import AdvantageEstimator, Finish, Group, Kind, Loss, Outcome, RewardBatch, Rollout, RunError, Score, Segment, TrainBatch
+from rlcore.api import (
+    AdvantageEstimator,
+    Finish,
+    Group,
+    Kind,
+    Loss,
+    Outcome,
+    RewardBatch,
+    RewardDetail,
+    Rollout,
+    RunError,
+    Score,
+    Segment,
+    TrainBatch,
+)
 from rlcore.learning import (
     BatchSettings,
     GroupMean,
     SoftOverlong,
-    Variation,
+    TokenLevel,
     assemble_batch,
     assemble_rewards,
     prepare_loss,
@@ -52,6 +66,59 @@ def test_rewards_of_ragged_groups() -> None:
     assert batch.offsets.tolist() == [0, 2, 5, 6]
     assert batch.rewards.dtype == np.float64
     assert not batch.rewards.flags.writeable
+
+
+def test_an_estimator_gets_what_it_needs_and_nothing_else() -> None:
+    turns = replace(rollout(1, 2), segments=(*rollout(1, 2, forced=1).segments, *rollout(2, 3).segments))
+    scores = [Score(value=3.0, parts={"a": 1.0, "a/x": 7.0}, token_rewards=(0.5, -0.5)), Score(value=1.0, parts={"a": 1.0})]
+    groups = [group([rollout(0, 2), turns], scores), replace(group([rollout(0, 1)], [5.0]), prompt_id="q")]
+    plain = assemble_rewards(groups, SETTINGS)
+    names = ("parts", "token_rewards", "prompt_ids", "turn_lengths", "turn_offsets", "rollout_logprobs")
+    assert [getattr(plain, name) for name in names] == [None] * 6
+    batch = assemble_rewards(groups, SETTINGS, needs=frozenset(RewardDetail))
+    assert batch.prompt_ids == ("p", "q")
+    assert batch.parts is not None
+    np.testing.assert_array_equal(batch.parts["a"], [1.0, 1.0, np.nan])
+    np.testing.assert_array_equal(batch.parts["a/x"], [7.0, np.nan, np.nan])
+    arrays = {name: np.asarray(getattr(batch, name)) for name in names if name not in ("parts", "prompt_ids")}
+    assert arrays["token_rewards"].tolist() == [0.5, -0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    assert arrays["turn_lengths"].tolist() == [2, 2, 3, 1]
+    assert arrays["turn_offsets"].tolist() == [0, 1, 3, 4]
+    assert arrays["rollout_logprobs"].tolist() == pytest.approx([-1.0, -1.01, -2.01, -2.02, -3.0, -3.01, -3.02, -1.0])
+    assert arrays["rollout_logprobs"].dtype == arrays["token_rewards"].dtype == np.float64
+    for array in (*arrays.values(), *batch.parts.values()):
+        assert not array.flags.writeable
+    only = assemble_rewards(groups, SETTINGS, needs={RewardDetail.TURNS})
+    assert only.turn_offsets is not None
+    assert only.parts is only.token_rewards is only.prompt_ids is only.rollout_logprobs is None
+
+
+def test_a_turn_is_an_unbroken_run_of_policy_tokens_and_no_mask_between_turns_counts() -> None:
+    mask = [False, True, True, False, True, False, False, True, True, True]
+    talk = Segment(context_ids=[1], token_ids=range(10), logprobs=[-0.5] * 10, versions=[0] * 10, policy_mask=mask)
+    silent = Segment(context_ids=[1], token_ids=[3], logprobs=[0.0], versions=[0], policy_mask=[False])
+    rollouts = [replace(rollout(n, 1), segments=segments) for n, segments in enumerate([(talk,), (silent,), (talk, talk)])]
+    batch = assemble_rewards([group(rollouts, [1.0, 0.0, 1.0])], SETTINGS, needs={RewardDetail.TURNS})
+    assert batch.turn_lengths is not None
+    assert batch.turn_offsets is not None
+    assert batch.turn_lengths.tolist() == [2, 1, 3, 2, 1, 3, 2, 1, 3]
+    assert batch.turn_offsets.tolist() == [0, 3, 3, 9]
+    assert batch.lengths.tolist() == [6, 0, 12]
+
+
+def test_token_rewards_are_one_a_token() -> None:
+    groups = [group([rollout(0, 3)], [Score(value=1.0, token_rewards=(1.0,))])]
+    with pytest.raises(RunError, match="has 1 token rewards, and the policy sampled 3 tokens"):
+        assemble_rewards(groups, SETTINGS, needs={RewardDetail.TOKEN_REWARDS})
+
+
+def test_an_estimator_that_reads_what_it_did_not_declare_is_told_how() -> None:
+    class Reads(AdvantageEstimator):
+        def estimate(self, batch: RewardBatch) -> np.ndarray:
+            return batch.parts["a"]  # type: ignore[index]
+
+    with pytest.raises(RunError, match=r"estimator 'own' failed: .* an estimator declares what it reads in `needs` \(parts, token_rewards"):
+        run_estimator("own", Reads(), assemble_rewards([group([rollout(0, 2)], [1.0])], SETTINGS))
 
 
 def test_the_train_batch_is_flat_over_policy_tokens() -> None:
@@ -262,7 +329,7 @@ def test_split_deals_whole_groups_once() -> None:
 
 
 def test_split_normalises_each_step_by_what_it_holds() -> None:
-    settings = replace(SETTINGS, variation=Variation.TOKEN_LEVEL)
+    settings = replace(SETTINGS, variation=TokenLevel())
     for step in split(many_groups(), settings, updates=3):
         assert step.normalisers.tokens == int(step.lengths[step.in_loss].sum())
         assert float(step.weights.sum()) == pytest.approx(1.0)

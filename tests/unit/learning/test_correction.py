@@ -11,10 +11,21 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlcore.api import LossBatch, Normalisers, RunError
-from rlcore.learning import ClippedSurrogate, Correction, Mismatch, PolicyObjective
+from rlcore.api import Correction, LossBatch, Normalisers, RunError
+from rlcore.learning import K2, ClippedSurrogate, Decoupled, Masked, PolicyObjective, SequenceMasked, SequenceTruncated, Truncated
 
-KINDS = [kind for kind in Mismatch if kind is not Mismatch.NONE]
+CLASSES: dict[str, type[Decoupled | Truncated | Masked | SequenceTruncated | SequenceMasked]] = {
+    "decoupled": Decoupled,
+    "truncated": Truncated,
+    "masked": Masked,
+    "sequence_truncated": SequenceTruncated,
+    "sequence_masked": SequenceMasked,
+}
+KINDS = list(CLASSES)
+
+
+def correction(kind: str, *, low: float = 0.0, high: float = math.inf) -> Correction:
+    return CLASSES[kind]((low, high))
 
 
 def tensor(values: list[float]) -> torch.Tensor:
@@ -37,17 +48,17 @@ def make(gaps: list[list[float]], **changes: Any) -> LossBatch:
     return replace(base, **changes)
 
 
-def scalar_weight(kind: Mismatch, gaps: list[float], place: int, low: float, high: float) -> float:
+def scalar_weight(kind: str, gaps: list[float], place: int, low: float, high: float) -> float:
     """The weight of one token of a rollout, from the definitions in the papers."""
     match kind:
-        case Mismatch.DECOUPLED:
+        case "decoupled":
             return math.exp(gaps[place])
-        case Mismatch.TRUNCATED:
+        case "truncated":
             return min(max(math.exp(gaps[place]), low), high)
-        case Mismatch.MASKED:
+        case "masked":
             weight = math.exp(gaps[place])
             return weight if low <= weight <= high else 0.0
-        case Mismatch.SEQUENCE_TRUNCATED:
+        case "sequence_truncated":
             return min(max(math.prod(map(math.exp, gaps)), low), high)
         case _:
             weight = math.prod(map(math.exp, gaps))
@@ -59,64 +70,64 @@ GAPS = st.lists(st.lists(st.floats(-3, 3), min_size=1, max_size=5), min_size=1, 
 
 @settings(max_examples=60, deadline=None)
 @given(GAPS, st.sampled_from(KINDS), st.floats(0, 0.9), st.floats(1.1, 6))
-def test_weights_equal_the_scalar_definition(gaps: list[list[float]], kind: Mismatch, low: float, high: float) -> None:
-    bounds = {} if kind is Mismatch.DECOUPLED else {"low": low, "high": high}
-    weights, cut = Correction(kind=kind, **bounds).weights(make(gaps))
+def test_weights_equal_the_scalar_definition(gaps: list[list[float]], kind: str, low: float, high: float) -> None:
+    bounds = {} if kind == "decoupled" else {"low": low, "high": high}
+    weights, cut = correction(kind, **bounds).weights(make(gaps))
     expected = [scalar_weight(kind, row, place, low, high) for row in gaps for place in range(len(row))]
-    free = [scalar_weight(Mismatch.DECOUPLED, row, place, 0, 0) for row in gaps for place in range(len(row))]
+    free = [scalar_weight("decoupled", row, place, 0, 0) for row in gaps for place in range(len(row))]
     if "sequence" in kind:
         free = [math.prod(map(math.exp, row)) for row in gaps for _ in row]
-    near = [kind is not Mismatch.DECOUPLED and min(abs(w - low), abs(w - high)) < 1e-9 for w in free]
+    near = [kind != "decoupled" and min(abs(w - low), abs(w - high)) < 1e-9 for w in free]
     for got, want, acted, w, edge in zip(weights.tolist(), expected, cut.tolist(), free, near, strict=True):
         if edge:  # rounding decides which side of the bound it is on
             continue
         assert got == pytest.approx(want, rel=1e-9)
-        assert acted == (kind is not Mismatch.DECOUPLED and not low <= w <= high)
+        assert acted == (kind != "decoupled" and not low <= w <= high)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_gap_every_weight_is_one(kind: Mismatch) -> None:
-    weights, cut = Correction(kind=kind, low=0.5, high=2.0).weights(make([[0.0, 0.0], [0.0]]))
+def test_without_a_gap_every_weight_is_one(kind: str) -> None:
+    weights, cut = correction(kind, low=0.5, high=2.0).weights(make([[0.0, 0.0], [0.0]]))
     assert weights.tolist() == [1.0, 1.0, 1.0]
     assert not cut.any()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not Mismatch.DECOUPLED])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "decoupled"])
 @pytest.mark.parametrize(("low", "high"), [(1.0, 2.0), (0.5, 1.0)])
-def test_the_range_is_inclusive(kind: Mismatch, low: float, high: float) -> None:
-    weights, cut = Correction(kind=kind, low=low, high=high).weights(make([[0.0, 0.0]]))
+def test_the_range_is_inclusive(kind: str, low: float, high: float) -> None:
+    weights, cut = correction(kind, low=low, high=high).weights(make([[0.0, 0.0]]))
     assert weights.tolist() == [1.0, 1.0]
     assert not cut.any()
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(19.5, math.exp(19.5)), (20.5, 1.5 * math.exp(20)), (25.0, 6 * math.exp(20))])
 def test_an_unbounded_weight_goes_on_along_its_tangent_beyond_20_nats(gap: float, expected: float) -> None:
-    weights, _ = Correction(kind=Mismatch.DECOUPLED).weights(make([[gap]]))
+    weights, _ = correction("decoupled").weights(make([[gap]]))
     assert weights.tolist() == pytest.approx([expected], rel=1e-9)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("gap", [-1e4, -90.0, 21.0, 90.0, 1e4])
-def test_weights_are_finite_however_far_two_engines_differ(kind: Mismatch, gap: float) -> None:
+def test_weights_are_finite_however_far_two_engines_differ(kind: str, gap: float) -> None:
     batch = make([[gap, gap], [0.1]])
-    weights, _ = Correction(kind=kind, low=0.0, high=math.inf if kind is Mismatch.DECOUPLED else 2.0).weights(batch)
+    weights, _ = correction(kind, low=0.0, high=math.inf if kind == "decoupled" else 2.0).weights(batch)
     assert torch.isfinite(weights).all()
     logprobs = (batch.old_logprobs + 0.05).requires_grad_()
-    PolicyObjective(loss=ClippedSurrogate(), correction=Correction(kind=kind, high=2.0))(logprobs, batch)[0].backward()
+    PolicyObjective(loss=ClippedSurrogate(), correction=correction(kind, high=2.0))(logprobs, batch)[0].backward()
     assert logprobs.grad is not None
     assert torch.isfinite(logprobs.grad).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_objective_weighs_the_loss_and_not_the_penalties(kind: Mismatch) -> None:
+def test_the_objective_weighs_the_loss_and_not_the_penalties(kind: str) -> None:
     gaps, moved = [[0.4, -0.3, 1.2], [0.9], [-1.5, 0.2]], [0.1, -0.5, 0.4, 0.3, 0.05, -0.1]
     batch = make(gaps)
     reference, entropy = batch.old_logprobs - 0.2, tensor([0.5] * 6)
     batch = replace(batch, reference_logprobs=reference, entropy=entropy)
     logprobs = (batch.old_logprobs + tensor(moved)).requires_grad_()
-    low, high = (0.0, math.inf) if kind is Mismatch.DECOUPLED else (0.5, 2.0)
+    low, high = (0.0, math.inf) if kind == "decoupled" else (0.5, 2.0)
     objective = PolicyObjective(
-        loss=ClippedSurrogate(), kl_coeff=0.3, kl_kind="k2", entropy_coeff=0.1, correction=Correction(kind=kind, low=low, high=high)
+        loss=ClippedSurrogate(), kl_coeff=0.3, kl_kind=K2(), entropy_coeff=0.1, correction=correction(kind, low=low, high=high)
     )
     total, metrics = objective(logprobs, batch)
     weights = [scalar_weight(kind, row, place, low, high) for row in gaps for place in range(len(row))]
@@ -136,11 +147,11 @@ def test_a_weight_carries_no_gradient() -> None:
     batch = make([[0.4, -0.3]])
     logprobs = batch.old_logprobs.clone().requires_grad_()
     own = replace(batch, old_logprobs=logprobs)
-    objective = PolicyObjective(loss=ClippedSurrogate(), correction=Correction(kind=Mismatch.DECOUPLED))
+    objective = PolicyObjective(loss=ClippedSurrogate(), correction=correction("decoupled"))
     (gradient,) = torch.autograd.grad(objective(logprobs, replace(own, old_logprobs=logprobs.detach()))[0], logprobs)
     expected = [-math.exp(gap) * advantage / 2 for gap, advantage in zip([0.4, -0.3], batch.advantages.tolist(), strict=True)]
     assert gradient.tolist() == pytest.approx(expected, rel=1e-12)
-    weights, _ = Correction(kind=Mismatch.DECOUPLED).weights(own)
+    weights, _ = correction("decoupled").weights(own)
     assert not weights.requires_grad
 
 
@@ -148,6 +159,6 @@ def test_a_sampler_that_is_not_finite_is_an_error_of_its_own_and_only_where_it_i
     batch = make([[0.4, -0.3]])
     broken = replace(batch, rollout_logprobs=tensor([math.nan, -1.0]))
     with pytest.raises(RunError, match="the sampler's log probabilities are not finite"):
-        PolicyObjective(loss=ClippedSurrogate(), correction=Correction(kind=Mismatch.MASKED))(batch.old_logprobs, broken)
+        PolicyObjective(loss=ClippedSurrogate(), correction=correction("masked"))(batch.old_logprobs, broken)
     total, _ = PolicyObjective(loss=ClippedSurrogate())(batch.old_logprobs, broken)
     assert math.isfinite(float(total))

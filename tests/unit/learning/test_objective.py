@@ -10,6 +10,7 @@ import torch
 
 from rlcore.api import Loss, LossBatch, Need, Normalisers, RunError
 from rlcore.learning import ClippedSurrogate, PolicyObjective
+from rlcore.testing.algorithms import KL_ESTIMATORS
 
 LENGTHS = [3, 1, 2]
 ROW = [0, 0, 0, 1, 2, 2]
@@ -62,7 +63,7 @@ def scalar_total(moved: list[float], kl_coeff: float, kl_kind: str, entropy_coef
 @pytest.mark.parametrize(("kl_coeff", "entropy_coeff", "skip"), [(0.0, 0.0, None), (0.3, 0.0, None), (0.3, 0.02, 1.4), (0.0, 0.1, 1.2)])
 def test_equals_the_scalar_definition(kl_kind: Any, kl_coeff: float, entropy_coeff: float, skip: float | None) -> None:
     objective = PolicyObjective(
-        loss=ClippedSurrogate(), kl_coeff=kl_coeff, kl_kind=kl_kind, entropy_coeff=entropy_coeff, skip_threshold=skip
+        loss=ClippedSurrogate(), kl_coeff=kl_coeff, kl_kind=KL_ESTIMATORS[kl_kind], entropy_coeff=entropy_coeff, skip_threshold=skip
     )
     total, metrics = objective(policy(), batch())
     expected = scalar_total(MOVED, kl_coeff, kl_kind, entropy_coeff, skip)

@@ -30,3 +30,11 @@ def test_a_failure_masks_the_whole(outcome):
 def test_masks_must_agree():
     mixed = mix([("a", 1.0, Score(value=1.0, in_loss=False)), ("b", 1.0, Score(value=1.0, in_statistics=False))])
     assert (mixed.in_loss, mixed.in_statistics) == (False, False)
+
+
+def test_token_rewards_are_weighted_and_added_where_rewards_give_them() -> None:
+    a, b = Score(value=1.0, token_rewards=(1.0, 0.0)), Score(value=1.0, token_rewards=(0.5, 2.0))
+    assert mix([("a", 2.0, a), ("plain", 1.0, Score(value=1.0)), ("b", 1.0, b)]).token_rewards == (2.5, 2.0)
+    assert mix([("plain", 1.0, Score(value=1.0))]).token_rewards is None
+    failed = mix([("a", 2.0, a), ("b", 1.0, Score(value=1.0, token_rewards=(1.0,)))])
+    assert (failed.outcome, failed.reason) == (Outcome.ERROR, "the rewards gave 2 and 1 token rewards")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,16 +14,23 @@ import pytest
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, OptimizerSettings, TrainingContext, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
 from rlcore.learning.assemble import BatchSettings
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule import Role, TimeAccount
-from rlcore.testing import FakeLoss, FakeTraining
+from rlcore.testing import FakeBaseline, FakeLoss, FakeTraining, make_reward_batch, write_fake_model
+from rlcore.testing.algorithms import KL_ESTIMATORS
 from rlcore.testing.weights import HostSource
 from rlcore.weights.memory import MemoryPublisher
+
+
+def training_context(folder: Path) -> TrainingContext:
+    model = str(write_fake_model(folder / "model", "abc"))
+    optimizer = OptimizerSettings(learning_rate=0.1)
+    return TrainingContext(model=model, optimizer=optimizer, rollouts_per_forward=8, tokens_per_forward=512, prompts_per_slice=8)
 
 
 @dataclass
@@ -72,7 +82,7 @@ def group(number: int, *, greedy: bool = False, in_loss: bool = True) -> Group:
     return Group(prompt_id=f"q{number}", episode=0, prompt_index=number, rollouts=tuple(rollouts), scores=tuple(scores))
 
 
-def consumer(trainer: RecordingTrainer, estimator: Seeing, **changes: Any) -> Consumer:
+def consumer(trainer: RecordingTrainer, estimator: AdvantageEstimator, **changes: Any) -> Consumer:
     algorithm = Algorithm(
         estimator_name="seeing",
         estimator=estimator,
@@ -131,12 +141,75 @@ def test_the_samplers_own_are_used_where_the_run_says_so() -> None:
 @pytest.mark.parametrize(("kind", "value"), [("k1", 0.5), ("k2", 0.125)])
 def test_a_penalty_in_the_reward_reaches_the_estimator_per_token(kind: str, value: float) -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
-    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=kind).update([group(0)], (), 0)
+    consumer(trainer, estimator, kl_in_reward=0.1, kl_kind=KL_ESTIMATORS[kind]).update([group(0)], (), 0)
     assert trainer.asked == [Which.REFERENCE, Which.POLICY]
     (seen,) = estimator.seen
     assert seen.kl_coeff == 0.1
     assert seen.kl is not None
     np.testing.assert_allclose(seen.kl, [value] * 5)  # log p - log ref = -1 + 1.5 at each of 2 + 3 tokens
+
+
+def test_what_an_estimator_keeps_is_saved_by_the_first_rank_and_a_loaded_one_goes_on_with_it(tmp_path: Path) -> None:
+    def made(rank: int = 0) -> tuple[FakeBaseline, Consumer]:
+        estimator = FakeBaseline()
+        built = consumer(RecordingTrainer(), estimator)
+        return estimator, Consumer(built._backend, built._algorithm, TimeAccount(), rank=rank)
+
+    straight, trained = made()
+    trained._backend.setup(context := training_context(tmp_path))
+    trained.update([group(0), group(1)], (), 0)
+    trained.save(tmp_path / "saved")
+    resumed, other = made()
+    other._backend.setup(context)
+    other.load(tmp_path / "saved")
+    assert {name: np.asarray(value).tolist() for name, value in resumed.state().items()} == {"prompts": ["q0", "q1"], "means": [0.5, 10.5]}
+    batch = make_reward_batch([3.0, 4.0], [0, 0], needs=straight.needs)
+    batch = replace(batch, prompt_ids=("q0",))
+    assert resumed.estimate(batch).tolist() == straight.estimate(batch).tolist() == [2.5, 3.5]
+    _, second = made(rank=1)
+    second._backend.setup(context)
+    second.update([group(0)], (), 0)
+    second.save(tmp_path / "of-rank-1")
+    assert not (tmp_path / "of-rank-1" / "trainer" / "estimator.npz").exists()
+    assert (tmp_path / "saved" / "trainer" / "estimator.npz").exists()
+
+
+def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path) -> None:
+    class Keeps(Seeing):
+        def state(self) -> Mapping[str, Any]:
+            return {"seen": np.array([object()])}
+
+    keeper = consumer(RecordingTrainer(), Keeps())
+    keeper._backend.setup(training_context(tmp_path))
+    with pytest.raises(RunError, match=r"estimator 'seeing' failed while giving its state: TypeError: seen of its state is of type object"):
+        keeper.save(tmp_path / "saved")
+
+
+def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None:
+    class FailsOnce(RecordingTrainer):
+        failing = "model"
+
+        def late(self, name: str) -> Future[None]:
+            started.append(self._writer.submit(time.sleep, 0.2))
+            failed: Future[None] = Future()
+            failed.set_exception(OSError(f"no room for the {name}"))
+            return failed if name == self.failing else started[-1]
+
+        def save_model(self, folder: Path) -> Future[None]:
+            return self.late("model")
+
+        def save(self, folder: Path) -> Future[None]:
+            return self.late("state")
+
+    for failing in ("model", "state"):
+        started: list[Future[None]] = []
+        made = consumer(trainer := FailsOnce(), Seeing())
+        trainer.failing = failing
+        trainer.setup(training_context(tmp_path / failing))
+        saving = made.save(tmp_path / failing / "saved")
+        with pytest.raises(RunError, match=rf"backend FailsOnce failed while saving into .*saved: OSError: no room for the {failing}"):
+            saving.result()
+        assert started[failing == "model"].done()
 
 
 def test_every_epoch_deals_the_batch_anew_and_keeps_the_old_log_probabilities() -> None:

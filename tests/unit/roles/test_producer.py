@@ -39,10 +39,10 @@ class LengthJudge:
         return waiting
 
 
-def producer(tmp_path: Path, *, in_flight: InFlight = InFlight.RESUME, steps_per_poll: int = 4) -> Producer:
+def producer(tmp_path: Path, *, in_flight: InFlight = InFlight.RESUME, steps_per_poll: int = 4, continues: bool = False) -> Producer:
     model = write_fake_model(tmp_path / "model")
     context = InferenceContext(model=str(model), tokenizer=FakeTokenizer(), prompts_per_forward=2, max_tokens=64)
-    engine = FakeInference(context, FakeInferenceOptions(in_flight=in_flight, steps_per_poll=steps_per_poll))
+    engine = FakeInference(context, FakeInferenceOptions(in_flight=in_flight, steps_per_poll=steps_per_poll, continues=continues))
     return Producer("p0", engine, FakeTokenizer(), LengthJudge(), TimeAccount(), SingleTurn())
 
 
@@ -126,6 +126,45 @@ def test_requests_that_an_update_aborts_are_asked_again_under_the_new_weights(tm
     rollouts = drain(made)[0].rollouts
     assert len(rollouts) == 4
     assert any(set(rollout.segments[0].versions.tolist()) == {4} for rollout in rollouts)
+
+
+def test_a_continued_answer_is_the_uninterrupted_one_under_equal_weights(tmp_path: Path) -> None:
+    def made(**options: Any) -> Producer:
+        one = producer(tmp_path, in_flight=InFlight.ABORT, steps_per_poll=1, **options)
+        one.load(snapshot(0, 1, FakeTokenizer()))
+        one.accept([job(0, n=4)])
+        return one
+
+    whole = drain(made())[0].rollouts
+    asked: list[int] = []
+    cut = made(continues=True)
+    submit = cut._engine.submit
+    cut._engine.submit = lambda requests: (asked.extend(one.continued for one in requests), submit(requests))[1]  # type: ignore[method-assign]
+    version, produced = 0, []
+    while not produced:
+        for _ in range(4):
+            produced += cut.step(0.0)
+        cut.load(snapshot(version := version + 1, 1, FakeTokenizer()))
+    continued = produced[0].rollouts
+    longest = max(continued, key=lambda rollout: rollout.length).segments[0]
+    assert len(set(longest.versions.tolist())) > 2
+    assert (np.diff(longest.versions) >= 0).all()
+    assert max(asked) > 1
+    for one, other in zip(continued, whole, strict=True):
+        assert np.array_equal(one.segments[0].token_ids, other.segments[0].token_ids)
+        np.testing.assert_allclose(one.segments[0].logprobs, other.segments[0].logprobs, rtol=1e-6)
+        assert (one.text, one.finish) == (other.text, other.finish)
+        assert len(one.segments[0].context_ids) == len(other.segments[0].context_ids)
+
+
+def test_an_engine_that_does_not_continue_begins_anew(tmp_path: Path) -> None:
+    made = producer(tmp_path, in_flight=InFlight.ABORT, steps_per_poll=1)
+    made.load(snapshot(0, 1, FakeTokenizer()))
+    made.accept([job(0, n=4)])
+    made.step(0.0)
+    made.load(snapshot(1, 1, FakeTokenizer()))
+    for rollout in drain(made)[0].rollouts:
+        assert len(set(rollout.segments[0].versions.tolist())) == 1
 
 
 def test_an_engine_that_serves_other_weights_is_found_by_the_probe(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,8 +38,8 @@ class SlowSleeper(FakeInference):
         super().__init__(context)
         self.asked: list[str] = []
 
-    def sleep(self) -> None:
-        super().sleep()
+    def sleep(self, level: int = 1) -> None:
+        super().sleep(level)
         self.asked.append("sleep")
         self.clock.now += 3
 
@@ -46,6 +47,10 @@ class SlowSleeper(FakeInference):
         super().wake()
         self.asked.append("wake")
         self.clock.now += 5
+
+    def wake_cache(self) -> None:
+        super().wake_cache()
+        self.asked.append("wake the cache")
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         self.asked.append(f"update {version}")
@@ -103,7 +108,7 @@ def test_it_sleeps_once_and_the_next_weights_wake_it(made: tuple[Producer, SlowS
     assert producer.asleep
     producer.load(snapshot(2))
     producer.load(snapshot(3))
-    assert engine.asked == ["update 1", "sleep", "wake", "update 2", "update 3"]
+    assert engine.asked == ["update 1", "sleep", "wake", "update 2", "wake the cache", "update 3"]
     assert not producer.asleep
     assert producer.version == 3
     assert account.report("p", Role.PRODUCER).seconds["weights"] == 8.0
@@ -124,3 +129,15 @@ def test_it_does_not_sleep_over_a_job_that_generates_or_waits_for_its_verdict(
     assert len(producer.step(0.01)) == 1
     producer.sleep()
     assert engine.asked == ["sleep"]
+
+
+@pytest.mark.parametrize(("kinds", "level"), [({"full"}, 2), ({"full", "adapter"}, 1), ({"full", "delta"}, 1)])
+def test_what_the_engine_takes_decides_how_deep_it_sleeps(
+    made: tuple[Producer, SlowSleeper, TimeAccount, LateJudge], kinds: set[str], level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer, engine, _, _ = made
+    engine.capabilities = replace(engine.capabilities, kinds=frozenset(kinds))
+    levels: list[int] = []
+    monkeypatch.setattr(engine, "sleep", levels.append)
+    producer.sleep()
+    assert levels == [level]

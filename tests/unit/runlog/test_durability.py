@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rlcore.runlog.checkpoint import save_checkpoint
+from rlcore.runlog.checkpoint import Checkpoint
 from rlcore.runlog.folder import sync_folder, write_text
 
 Event = tuple[str, Path, int]
@@ -66,7 +66,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_the_pointer_come
         written.update(tree(folder))
         events.clear()
 
-    saved = save_checkpoint(tmp_path, 7, fill, {"version": 7})
+    saved = Checkpoint(tmp_path, 7, fill, {"version": 7}).finish()
     named, pointed = (events.index(("rename", path, 0)) for path in (saved, tmp_path / "latest"))
     aside = tmp_path / ".step-7.partial"
     assert written | {aside / "state.json", aside / "checkpoint.json"} <= {path for kind, path, _ in events[:named] if kind == "fsync"}

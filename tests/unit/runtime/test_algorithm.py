@@ -12,7 +12,7 @@ import pytest
 from rlcore.config import plan_run
 from rlcore.contracts.errors import PluginError
 from rlcore.host.registry import Registry
-from rlcore.learning import Correction, Kl, Mismatch, PolicyObjective, Variation
+from rlcore.learning import K2, AbsoluteKl, Decoupled, Masked, PolicyObjective, SequenceMasked, TokenLevel, Truncated
 from rlcore.roles.consumer import Algorithm
 from rlcore.runtime.algorithm import build_algorithm
 from rlcore.testing.plugin_folder import PluginFolder
@@ -36,25 +36,25 @@ def objective(**algorithm: Any) -> PolicyObjective:
     [
         ({}, None),
         ({"mismatch_correction": "none"}, None),
-        ({"mismatch_correction": "decoupled"}, Correction(kind=Mismatch.DECOUPLED, low=0.0, high=inf)),
-        ({"mismatch_correction": "truncated"}, Correction(kind=Mismatch.TRUNCATED, low=0.0, high=2.0)),
-        ({"mismatch_correction": "truncated", "mismatch_range": None}, Correction(kind=Mismatch.TRUNCATED, low=0.0, high=inf)),
-        ({"mismatch_correction": "masked", "mismatch_range": [0.7, 1.3]}, Correction(kind=Mismatch.MASKED, low=0.7, high=1.3)),
-        ({"mismatch_correction": "sequence_masked"}, Correction(kind=Mismatch.SEQUENCE_MASKED, low=0.0, high=2.0)),
+        ({"mismatch_correction": "decoupled"}, Decoupled((0.0, inf))),
+        ({"mismatch_correction": "truncated"}, Truncated((0.0, 2.0))),
+        ({"mismatch_correction": "truncated", "mismatch_range": None}, Truncated((0.0, inf))),
+        ({"mismatch_correction": "masked", "mismatch_range": [0.7, 1.3]}, Masked((0.7, 1.3))),
+        ({"mismatch_correction": "sequence_masked"}, SequenceMasked((0.0, 2.0))),
     ],
 )
-def test_the_correction_and_its_range_reach_the_objective(settings: dict[str, Any], expected: Correction | None) -> None:
+def test_the_correction_and_its_range_reach_the_objective(settings: dict[str, Any], expected: Decoupled | None) -> None:
     assert objective(**settings).correction == expected
 
 
 def test_penalties_and_threshold_reach_the_objective() -> None:
     made = objective(kl_coeff=0.3, kl_kind="absolute", entropy_coeff=0.02, skip_threshold=7.0)
-    assert (made.kl_coeff, made.kl_kind, made.entropy_coeff, made.skip_threshold) == (0.3, Kl.ABSOLUTE, 0.02, 7.0)
+    assert (made.kl_coeff, type(made.kl_kind), made.entropy_coeff, made.skip_threshold) == (0.3, AbsoluteKl, 0.02, 7.0)
 
 
 def test_a_penalty_in_the_reward_leaves_the_loss() -> None:
     made = built(estimator="rloo", kl_coeff=0.3, kl_kind="k2", kl_in="reward")
-    assert (made.kl_in_reward, made.kl_kind) == (0.3, "k2")
+    assert (made.kl_in_reward, type(made.kl_kind)) == (0.3, K2)
     assert isinstance(made.objective, PolicyObjective)
     assert made.objective.kl_coeff == 0.0
 
@@ -91,7 +91,7 @@ def test_an_estimator_that_is_not_what_its_spec_says_is_refused(tmp_path: Path) 
 
 def test_the_batch_is_shaped_by_the_settings() -> None:
     made = built(loss_variation="token_level", filter_truncated_response=True, soft_over_length_punishment=True, cache_length=8)
-    assert (made.batch.variation, made.batch.filter_truncated) == (Variation.TOKEN_LEVEL, True)
+    assert (type(made.batch.variation), made.batch.filter_truncated) == (TokenLevel, True)
     assert made.batch.overlong is not None
     assert (made.batch.overlong.cache_length, made.batch.overlong.correct_score) == (8, 10.0)
     assert built().batch.overlong is None

@@ -67,6 +67,7 @@ class FakeEngineSuite(InferenceBackendSuite):
     tolerance = 1e-6
     swaps = True
     in_flight = InFlight.FINISH
+    continues = False
     engine: type[FakeInference] = FakeInference
 
     @cached_property
@@ -79,7 +80,7 @@ class FakeEngineSuite(InferenceBackendSuite):
         context = InferenceContext(
             model=self.folder, tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=prompts_per_forward, max_tokens=64
         )
-        return self.engine(context, FakeInferenceOptions(in_flight=self.in_flight))
+        return self.engine(context, FakeInferenceOptions(in_flight=self.in_flight, continues=self.continues))
 
     def snapshot(self, version: int) -> Snapshot:
         return Snapshot.of(version, dict(FakePolicy.random(self.vocabulary, version, 0.5).tensors()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +13,31 @@ from zoo_updates import WritesInPlace
 
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.specs import InFlight
+from rlcore.contracts.types import RewardInput
 from rlcore.testing import (
     AdvantageSuite,
+    AggregationSuite,
+    CorrectionSuite,
+    FakeAggregation,
+    FakeBaseline,
+    FakeCorrection,
+    FakeCredit,
     FakeInference,
+    FakeKl,
     FakePipeline,
     FakeTokenizer,
+    FakeTokenReward,
     InferenceBackendSuite,
+    KlSuite,
     LossSuite,
     RewardSuite,
     TrainingBackendSuite,
     fake_plugin,
+    make_reward_batch,
     update_engine,
     write_fake_model,
 )
+from rlcore.testing.judging import FakeRewardOptions
 from rlcore.testing.tensor_parallel import FakeTensorParallel
 from rlcore.testing.weights import snapshot_of
 
@@ -35,6 +48,55 @@ class TestFakeReward(FakeRewardSuite):
 
 class TestFakeEstimator(FakeEstimatorSuite):
     pass
+
+
+class TestFakeBaseline(AdvantageSuite):
+    shift_invariant = False
+
+    def make(self) -> FakeBaseline:
+        return FakeBaseline()
+
+    def test_better_reward_is_not_worse(self) -> None:
+        """A prompt's first batch has no baseline: the rule is asked of the second."""
+        self._first = FakeBaseline()
+        self._first.estimate(self._still(make_reward_batch([0.0], [0])))
+        values = self._first.estimate(self._still(make_reward_batch([0.0, 0.5, 1.0, 0.25], [0, 0, 0, 0])))
+        assert values.tolist() == [0.0, 0.5, 1.0, 0.25]
+
+
+class TestFakeCredit(AdvantageSuite):
+    def make(self) -> FakeCredit:
+        return FakeCredit()
+
+
+class TestFakeTokenReward(FakeRewardSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_rewards() if spec.name == "fake_tokens")
+
+    def make(self) -> FakeTokenReward:
+        return FakeTokenReward(FakeRewardOptions())
+
+    def honest(self) -> RewardInput:
+        return replace(super().honest(), token_ids=np.arange(3, dtype=np.int32))
+
+    def wrong(self) -> RewardInput:
+        return replace(super().wrong(), token_ids=np.arange(3, dtype=np.int32))
+
+
+class TestFakeAggregation(AggregationSuite):
+    def make(self) -> FakeAggregation:
+        return FakeAggregation()
+
+
+class TestFakeKl(KlSuite):
+    gradient = ""
+
+    def make(self) -> FakeKl:
+        return FakeKl()
+
+
+class TestFakeCorrection(CorrectionSuite):
+    def make(self, bounds: tuple[float, float]) -> FakeCorrection:
+        return FakeCorrection(bounds)
 
 
 class TestFakeLoss(FakeLossSuite):
@@ -56,6 +118,11 @@ class TestAbortingEngine(FakeEngineSuite):
 class TestEngineThatWritesInPlace(FakeEngineSuite):
     engine = WritesInPlace
     swaps = False
+
+
+class TestContinuingEngine(FakeEngineSuite):
+    in_flight = InFlight.ABORT
+    continues = True
 
 
 @pytest.mark.full

@@ -14,10 +14,10 @@ from rlcore.testing import FakeInference
 class SleepsOnRequests(FakeInference):
     """Requests in flight are forgotten."""
 
-    def sleep(self) -> None:
+    def sleep(self, level: int = 1) -> None:
         self._waiting.clear()
         self._running.clear()
-        super().sleep()
+        super().sleep(level)
 
 
 class ServesWhatIsLeft(FakeInference):
@@ -31,8 +31,17 @@ class ServesWhatIsLeft(FakeInference):
 class ServesAsleep(FakeInference):
     """Sleep is a word."""
 
-    def sleep(self) -> None:
+    def sleep(self, level: int = 1) -> None:
         return
+
+
+class KnowsOneLevel(FakeInference):
+    """Nobody told it of level 2."""
+
+    def sleep(self, level: int = 1) -> None:
+        if level != 1:
+            raise RunError(f"there is no level {level}")
+        super().sleep(level)
 
 
 class WakesOnce(FakeInference):
@@ -45,8 +54,8 @@ class WakesOnce(FakeInference):
         self._fresh = self.slept < 2
         return version
 
-    def sleep(self) -> None:
-        super().sleep()
+    def sleep(self, level: int = 1) -> None:
+        super().sleep(level)
         self.slept += 1
 
 
@@ -75,6 +84,7 @@ class ServesWhatHasBegun(FakeInference):
         (ServesAsleep, "test_serves_nothing_between_sleep_and_update", "submit while it sleeps"),
         (TakesWeightsAsleep, "test_serves_nothing_between_sleep_and_update", "begin_update while it sleeps"),
         (ServesWhatHasBegun, "test_serves_nothing_between_sleep_and_update", "submit after wake, in the middle of an update"),
+        (KnowsOneLevel, "test_sleeps_and_wakes", "there is no level 2"),
         (WakesOnce, "test_sleeps_and_wakes", "wake"),
     ],
 )

@@ -14,6 +14,7 @@ from zoo_backends import (
     ClaimsToScoreNothing,
     ClimbsTheLoss,
     DrawsNoise,
+    DrawsTheUnlikely,
     DriftsElsewhere,
     DropsStopToken,
     FaultyEngineSuite,
@@ -30,6 +31,7 @@ from zoo_backends import (
     LabelsByNewest,
     LogprobsBeforeTemperature,
     LooksAtTheFirst,
+    LosesMomentsAsleep,
     NormAfterClipping,
     NormalisesPerForward,
     OffByOne,
@@ -40,6 +42,8 @@ from zoo_backends import (
     RunsToTheEnd,
     SamplesAtZero,
     SavesHalfPrecision,
+    SavesWhatItHasThen,
+    ScoresBeforeMinP,
     SharesNoise,
     TakesTheFirstTemperature,
     TrainsAtTemperatureOne,
@@ -52,23 +56,31 @@ from zoo_methods import (
     Ascends,
     BlamesItself,
     BreaksTiesByPlace,
+    CarriesAGradient,
     CentresInPlace,
+    CentresOverTheBatch,
     ChangesColumns,
     ClampsWide,
     ClipsWhatItIsLent,
     CountsCalls,
     CountsMasked,
+    CountsWhatIsMasked,
     DetachesTheRatio,
     DividesByZero,
     DrawsByPlace,
     DrawsRarelyByPlace,
     DropsTokens,
+    FlatBeyondItsClamp,
+    ForgetsToSave,
     GroupOutOfOrder,
     KeysByGroupNumber,
+    NeedsByName,
     NeedsOldInSilence,
     NeedsReferenceInSilence,
     NeedsSortedGroups,
+    NeverHolds,
     NoAccuracy,
+    NormalisesOverTheBatch,
     NotANumber,
     Overflows,
     OverwritesExtras,
@@ -82,8 +94,12 @@ from zoo_methods import (
     ReplacesExtras,
     RoundsOff,
     RunningBaseline,
+    SavesObjects,
     ScalesInPlace,
+    ScoreFunction,
+    SharesItsState,
     SinglePrecision,
+    SumsTokens,
     SumsUp,
     TakesEverySecond,
     TakesGreedyAsItIs,
@@ -105,9 +121,9 @@ from zoo_updates import (
     SwapsHalf,
 )
 
-from rlcore.contracts.interfaces import Reward
+from rlcore.contracts.interfaces import AdvantageEstimator, Reward
 from rlcore.contracts.specs import InFlight
-from rlcore.testing import FakeEstimator, FakeInference, FakeLoss, FakeTraining
+from rlcore.testing import AggregationSuite, CorrectionSuite, FakeInference, FakeLoss, FakeTraining, KlSuite
 
 
 @dataclass(frozen=True)
@@ -124,12 +140,16 @@ def _reward(bug: type[Reward], rule: str) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeRewardSuite,), {"make": lambda self: bug()}), rule)
 
 
-def _estimator(bug: type[FakeEstimator], rule: str, says: str = "") -> Specimen:
+def _estimator(bug: type[AdvantageEstimator], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEstimatorSuite,), {"make": lambda self: bug()}), rule, says)
 
 
 def _loss(bug: type[FakeLoss], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeLossSuite,), {"make": lambda self: bug()}), rule, says)
+
+
+def _part(base: type, bug: type, rule: str, says: str = "") -> Specimen:
+    return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (base,), {"make": lambda self, *bounds: bug(*bounds)}), rule, says)
 
 
 def _engine(bug: type[FakeInference], rule: str, in_flight: InFlight = InFlight.FINISH) -> Specimen:
@@ -164,10 +184,22 @@ ZOO = [
     _estimator(NeedsSortedGroups, "test_follows_a_permutation"),
     _estimator(WeighsByGroupNumber, "test_groups_may_be_renumbered"),
     _estimator(RunningBaseline, "test_deterministic"),
+    _estimator(ForgetsToSave, "test_state_is_saved_and_restored", "goes on differently"),
+    _estimator(SavesObjects, "test_state_is_saved_and_restored", "cannot be saved"),
+    _estimator(SharesItsState, "test_deterministic", "two estimates of one batch differ"),
+    _estimator(NeedsByName, "test_needs_are_known", "needs holds"),
     _estimator(SinglePrecision, "test_shape_and_type"),
     _estimator(PerTokenWithoutAWord, "test_shape_and_type", 'per = "rollout" says'),
     _estimator(UpsideDown, "test_better_reward_is_not_worse"),
     _estimator(CentresInPlace, "test_inputs_are_not_changed"),
+    _part(AggregationSuite, CountsWhatIsMasked, "test_what_is_outside_the_loss_has_no_influence"),
+    _part(AggregationSuite, SumsTokens, "test_a_batch_twice_is_the_batch", "set mean = False"),
+    _part(KlSuite, FlatBeyondItsClamp, "test_finite_however_far", "values at gaps"),
+    _part(KlSuite, ScoreFunction, "test_in_expectation_the_penalty_has_the_gradient_of_its_divergence"),
+    _part(KlSuite, CentresOverTheBatch, "test_each_token_is_on_its_own"),
+    _part(CorrectionSuite, CarriesAGradient, "test_a_weight_carries_no_gradient"),
+    _part(CorrectionSuite, NormalisesOverTheBatch, "test_other_rollouts_do_not_matter"),
+    _part(CorrectionSuite, NeverHolds, "test_the_weights_stay_within_their_bounds"),
     _estimator(TakesGreedyAsItIs, "test_finite_without_a_greedy_reward", "without a greedy reward"),
     _loss(WhitensPerMicroBatch, "test_micro_batches_add_up"),
     _loss(WhitensPerMicroBatch, "test_rollouts_do_not_influence_each_other"),
@@ -204,6 +236,8 @@ ZOO = [
     _engine(DropsStopToken, "test_length_and_finish"),
     _engine(GoesOnAfterStopString, "test_stop_strings"),
     _engine(SamplesAtZero, "test_greedy_takes_the_likeliest_token"),
+    _engine(DrawsTheUnlikely, "test_min_p_cuts_what_is_too_unlikely"),
+    _engine(ScoresBeforeMinP, "test_min_p_cuts_what_is_too_unlikely"),
     _engine(ForgetsCancelled, "test_cancel"),
     _engine(IgnoresCancel, "test_cancel"),
     _engine(LabelsByNewest, "test_update_with_requests_in_flight"),
@@ -241,6 +275,8 @@ ZOO = [
     _trainer(OneBucket, "test_buckets_hold_no_more_than_they_may"),
     _trainer(AnnouncesAnotherOrder, "test_weights_are_whole_records", "was not handed out"),
     _trainer(ForgetsMoments, "test_continues_exactly"),
+    _trainer(SavesWhatItHasThen, "test_a_save_is_of_the_moment_that_it_began", "with what an update made of it meanwhile"),
+    _trainer(LosesMomentsAsleep, "test_sleeps_and_wakes", "the weights differ after sleep and wake"),
     _trainer(SavesHalfPrecision, "test_saved_model_is_the_policy"),
     _trainer(NormAfterClipping, "test_metrics"),
     _trainer(ReferenceMoves, "test_reference_stays"),

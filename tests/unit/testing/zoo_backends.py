@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,22 @@ class FaultyEngineSuite(FakeEngineSuite):
         return FaultyInference(engine.context, FaultyInferenceOptions(fault=self.fault))  # type: ignore[arg-type]
 
 
+class DrawsTheUnlikely(FakeInference):
+    """Declares min_p, and does not look at it."""
+
+    def _start(self, request: Request) -> Any:
+        return super()._start(replace(request, sampling=replace(request.sampling, min_p=0.0)))
+
+
+class ScoresBeforeMinP(FakeInference):
+    """Cuts by min_p, and reports log probabilities over the whole vocabulary."""
+
+    def poll(self, timeout: float) -> list[Completion]:
+        cut = {request.request_id for request in self._waiting if request.sampling.min_p}
+        answers = super().poll(timeout)
+        return [replace(answer, logprobs=answer.logprobs - 0.5) if answer.request_id in cut else answer for answer in answers]
+
+
 class ClaimsToScoreNothing(FakeInference):
     """Declares otherwise than the spec of its plugin."""
 
@@ -221,6 +238,21 @@ class AnnouncesAnotherOrder(FakeTraining):
                     yield {name: self.tensors[name]}
 
         return Turned(super().weight_source().tensors)
+
+
+class SavesWhatItHasThen(FakeTraining):
+    """Writes a little later what the policy is by then."""
+
+    def save_model(self, folder: Path) -> Future[None] | None:
+        return self._writer.submit(lambda: (time.sleep(0.2), self.policy.save(folder))[1])
+
+
+class LosesMomentsAsleep(FakeTraining):
+    """Its moments stay on the device that it gives back."""
+
+    def sleep(self) -> None:
+        super().sleep()
+        self.optimizer.first = {name: np.zeros_like(array) for name, array in self.optimizer.first.items()}
 
 
 class ForgetsMoments(FakeTraining):

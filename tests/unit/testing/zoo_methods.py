@@ -6,14 +6,16 @@ import warnings
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
+from rlcore.contracts.batches import LossBatch, Normalisers, RewardBatch, TrainBatch
 from rlcore.contracts.interfaces import Need
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.testing import FakeEstimator, FakeLoss, FakeReward
+from rlcore.learning import K1, K2, K3, TokenLevel, Truncated
+from rlcore.testing import FakeBaseline, FakeEstimator, FakeLoss, FakeReward
 
 # --- rewards -----------------------------------------------------------------------------------------------------------
 
@@ -118,6 +120,35 @@ class NeedsSortedGroups(FakeEstimator):
 class WeighsByGroupNumber(FakeEstimator):
     def estimate(self, batch: RewardBatch) -> np.ndarray:
         return super().estimate(batch) / (1.0 + batch.group)
+
+
+class ForgetsToSave(FakeBaseline):
+    """Its state is one number, and what it goes on from is two."""
+
+    steps = 0
+
+    def estimate(self, batch: RewardBatch) -> np.ndarray:
+        self.steps += 1
+        return super().estimate(batch) * (1.0 + 0.1 * self.steps)
+
+
+class SavesObjects(FakeBaseline):
+    def state(self) -> Mapping[str, Any]:
+        return {"means": np.array([self._means], object)}
+
+
+class SharesItsState(FakeBaseline):
+    """Every instance goes on from what the others saw."""
+
+    def __init__(self) -> None:
+        self._means = _SHARED
+
+
+_SHARED: dict[str, float] = {}
+
+
+class NeedsByName(FakeEstimator):
+    needs = frozenset({"part"})  # type: ignore[arg-type]
 
 
 class RunningBaseline(FakeEstimator):
@@ -362,3 +393,54 @@ class ReplacesExtras(OverwritesExtras):
 class OverwritesLogprobs(FakeLoss):
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
         return super().per_token(logprobs.clamp_(min=-2.0), batch)
+
+
+# --- around the loss ---------------------------------------------------------------------------------------------------
+
+
+class CountsWhatIsMasked(TokenLevel):
+    """The mean over all tokens, those outside the loss too."""
+
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        return np.full(int(lengths.sum()), 1.0 / lengths.sum()) if lengths.sum() else np.zeros(0)
+
+
+class SumsTokens(TokenLevel):
+    def weights(self, lengths: np.ndarray, in_loss: np.ndarray, group: np.ndarray, normalisers: Normalisers) -> np.ndarray:
+        return np.ones(int(lengths.sum()))
+
+
+class FlatBeyondItsClamp(K3):
+    """exp without a tangent: infinite for the tokens that drifted furthest."""
+
+    def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+        return (reference - logprobs).exp() - 1.0 - (reference - logprobs)
+
+
+class ScoreFunction(K1):
+    """k1 as a penalty with its own gradient, which is nothing in expectation."""
+
+    def penalty(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+        return self.estimate(logprobs, reference)
+
+
+class CentresOverTheBatch(K2):
+    def estimate(self, logprobs: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
+        values = super().estimate(logprobs, reference)
+        return values - values.mean() if len(values) > 1 else values
+
+
+class CarriesAGradient(Truncated):
+    def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        return (batch.old_logprobs - batch.rollout_logprobs).clamp(-1.0, 0.5).exp(), super().weights(batch)[1]
+
+
+class NormalisesOverTheBatch(Truncated):
+    def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        weights, cut = super().weights(batch)
+        return weights / weights.mean(), cut
+
+
+class NeverHolds(Truncated):
+    def weights(self, batch: LossBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        return Truncated().weights(batch)

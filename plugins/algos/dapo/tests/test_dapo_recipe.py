@@ -63,13 +63,13 @@ def whole_batch() -> tuple[TrainBatch, PolicyObjective]:
     rollouts = tuple(rollout(index, length, finish) for index, (length, finish) in enumerate(zip([2, 6, 8], finishes, strict=True)))
     scores = (Score(value=1.0), Score(value=1.0), Score(value=0.0))
     groups = [Group(prompt_id="p", episode=0, prompt_index=0, rollouts=rollouts, scores=scores)]
+    registry = Registry.discover()
     settings = BatchSettings(
         max_new_tokens=8,
-        variation=DEFAULTS["loss_variation"],
+        variation=registry.load(PluginKind.AGGREGATION, DEFAULTS["loss_variation"])(),
         filter_truncated=DEFAULTS["filter_truncated_response"],
         overlong=SoftOverlong(max_new_tokens=8, cache_length=4),
     )
-    registry = Registry.discover()
     estimator = registry.load(PluginKind.ESTIMATOR, SPEC.estimator)()
     batch = assemble_batch(groups, run_estimator(SPEC.estimator, estimator, assemble_rewards(groups, settings)), settings)
     options = registry.options_model(PluginKind.LOSS, SPEC.loss)

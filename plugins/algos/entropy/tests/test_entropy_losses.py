@@ -206,7 +206,8 @@ WIDE = {
 
 def gradients(name: str, groups: list[Group], cut: int, updates: int) -> dict[tuple[str, int, int], float]:
     """Gradient of the steps' losses in each token's log probability, by (prompt, rollout, place)."""
-    settings = BatchSettings(max_new_tokens=16, variation=RECIPES[name].defaults["algorithm.loss_variation"][0])
+    variation = REGISTRY.load(PluginKind.AGGREGATION, RECIPES[name].defaults["algorithm.loss_variation"][0])()
+    settings = BatchSettings(max_new_tokens=16, variation=variation)
     estimator = REGISTRY.load(PluginKind.ESTIMATOR, RECIPES[name].estimator)()
     batch = assemble_batch(groups, run_estimator("group_norm", estimator, assemble_rewards(groups, settings)), settings)
     batch = prepare_loss(name, WIDE[name], replace(batch, old_logprobs=batch.rollout_logprobs))

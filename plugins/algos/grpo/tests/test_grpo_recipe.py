@@ -17,11 +17,12 @@ def test_the_whole_recipe_by_hand() -> None:
     registry = Registry.discover()
     rollouts = tuple(rollout(index, length) for index, length in enumerate([2, 1]))
     groups = [Group(prompt_id="p", episode=0, prompt_index=0, rollouts=rollouts, scores=(Score(value=1.0), Score(value=0.0)))]
-    settings = BatchSettings(max_new_tokens=8, variation=DEFAULTS["algorithm.loss_variation"])
+    settings = BatchSettings(max_new_tokens=8, variation=registry.load(PluginKind.AGGREGATION, DEFAULTS["algorithm.loss_variation"])())
     estimator = registry.load(PluginKind.ESTIMATOR, SPEC.estimator)()
     batch = assemble_batch(groups, run_estimator("group_norm", estimator, assemble_rewards(groups, settings)), settings)
     loss = registry.load(PluginKind.LOSS, SPEC.loss)()
-    objective = PolicyObjective(loss=loss, kl_coeff=DEFAULTS["algorithm.kl_coeff"], kl_kind=DEFAULTS["algorithm.kl_kind"])
+    kl = registry.load(PluginKind.KL, DEFAULTS["algorithm.kl_kind"])()
+    objective = PolicyObjective(loss=loss, kl_coeff=DEFAULTS["algorithm.kl_coeff"], kl_kind=kl)
     logprobs = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64)
     seen = LossBatch(
         row=torch.tensor([0, 0, 1]),

@@ -17,6 +17,8 @@ def check_context(context: TrainingContext) -> None:
     asked = (
         ("tensor", "tensor_parallel_size", context.tensor_parallel, 1),
         ("pipeline", "pipeline_parallel_size", context.pipeline_parallel, 1),
+        ("context", "context_parallel_size", context.context_parallel, 1),
+        ("expert", "expert_parallel_size", context.expert_parallel, 1),
         ("zero", "zero_stage", context.zero_stage, 0),
     )
     for layout, setting, value, most in asked:

@@ -15,6 +15,7 @@ CAPABILITIES = InferenceCapabilities(
     counter_noise=True,
     dtypes=frozenset({"float32", "bfloat16"}),
     devices=frozenset({"cpu", "cuda"}),
+    sampling=frozenset({"min_p"}),
     reproducible="bitwise",
 )
 """What the spec, the class and its refusals go by."""

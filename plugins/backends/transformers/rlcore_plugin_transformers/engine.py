@@ -144,8 +144,8 @@ class TransformersBackend(InferenceBackend):
         logprobs = torch.log_softmax(logits, dim=-1).gather(1, ids[0, 1:, None])
         return np.asarray(logprobs.squeeze(1).cpu().numpy(), np.float32)
 
-    def sleep(self) -> None:
-        """Free the weights, the keys and the values; RunError where a request is in flight, or answered and not yet polled."""
+    def sleep(self, level: int = 1) -> None:
+        """Free the weights, the keys and the values, at either level; RunError if a request is in flight, or answered and not polled."""
         if self._open:
             raise RunError(f"the engine cannot sleep with {len(self._open)} requests in flight; poll until every one is answered")
         self._cache.clear()

@@ -1,7 +1,7 @@
 """From logits and one uniform number a row to a token and its log probability: inverse of the cumulative distribution.
 
 Log probabilities are those of the distribution that was drawn from: at the row's temperature, over the whole vocabulary, or over the
-kept set where top-k or top-p cut it. A greedy row (temperature 0) reports them at temperature 1, as the trainer computes them.
+kept set where top-k, top-p or min-p cut it. A greedy row (temperature 0) reports them at temperature 1, as the trainer computes them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,34 @@ __all__ = ["RowSettings", "draw"]
 
 
 @dataclass(frozen=True, slots=True)
+class RowLimits:
+    """What cuts ``c`` rows: ``top_k`` int64[c, 1], ``top_p`` float32[c, 1], ``log_min_p`` float32[c, 1], -inf for none."""
+
+    top_k: torch.Tensor
+    top_p: torch.Tensor
+    log_min_p: torch.Tensor
+
+    @classmethod
+    def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowLimits:
+        """Gather those of rows, in their order."""
+        return cls(
+            top_k=torch.tensor([sampling.top_k for sampling in samplings], device=device)[:, None],
+            top_p=torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float32, device=device)[:, None],
+            log_min_p=torch.tensor([sampling.min_p for sampling in samplings], dtype=torch.float32, device=device)[:, None].log(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RowSettings:
     """The sampling of ``n`` rows as tensors on the device; None where no row needs it, which keeps the common case short.
 
-    ``temperature`` float32[n, 1] (1 in greedy rows), ``greedy`` int64 rows, ``cut`` int64 rows with their ``top_k`` int64[c, 1] and
-    ``top_p`` float32[c, 1].
+    ``temperature`` float32[n, 1] (1 in greedy rows), ``greedy`` int64 rows, ``cut`` int64 rows with their ``limits``.
     """
 
     temperature: torch.Tensor | None
     greedy: torch.Tensor | None
     cut: torch.Tensor | None
-    top_k: torch.Tensor | None
-    top_p: torch.Tensor | None
+    limits: RowLimits | None
 
     @classmethod
     def of(cls, samplings: Sequence[Sampling], device: torch.device) -> RowSettings:
@@ -41,8 +57,7 @@ class RowSettings:
             temperature=None if plain else torch.tensor(temperatures, dtype=torch.float32, device=device)[:, None],
             greedy=torch.tensor(greedy, device=device) if greedy else None,
             cut=torch.tensor(cut, device=device) if cut else None,
-            top_k=torch.tensor([samplings[row].top_k for row in cut], device=device)[:, None] if cut else None,
-            top_p=torch.tensor([samplings[row].top_p for row in cut], dtype=torch.float32, device=device)[:, None] if cut else None,
+            limits=RowLimits.of([samplings[row] for row in cut], device) if cut else None,
         )
 
 
@@ -50,8 +65,8 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, settings: RowSettings) ->
     """float32[n, V] logits and float64[n] uniforms in [0, 1) -> int64[n] tokens, float32[n] log probabilities."""
     scaled = logits if settings.temperature is None else logits / settings.temperature
     logprobs = torch.log_softmax(scaled, dim=-1)
-    if settings.cut is not None and settings.top_k is not None and settings.top_p is not None:
-        logprobs = logprobs.index_copy(0, settings.cut, _cut(logprobs[settings.cut], settings.top_k, settings.top_p))
+    if settings.cut is not None and settings.limits is not None:
+        logprobs = logprobs.index_copy(0, settings.cut, _cut(logprobs[settings.cut], settings.limits))
     cumulative = logprobs.exp().cumsum(dim=-1, dtype=torch.float64)
     threshold = uniforms[:, None] * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, threshold, right=True).squeeze(1).clamp_(max=logits.shape[1] - 1)
@@ -60,15 +75,18 @@ def draw(logits: torch.Tensor, uniforms: torch.Tensor, settings: RowSettings) ->
     return tokens, logprobs.gather(1, tokens[:, None]).squeeze(1)
 
 
-def _cut(logprobs: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
-    """Keep the ``top_k`` likeliest (0: all), of these the fewest that hold ``top_p`` of the rest, and renormalise; float32[c, V].
+def _cut(logprobs: torch.Tensor, limits: RowLimits) -> torch.Tensor:
+    """Keep the ``top_k`` likeliest (0: all), of these the fewest that hold ``top_p`` of the rest, of these those at least ``min_p``
+    times as likely as the likeliest, and renormalise; float32[c, V].
 
-    Of tokens with equal probability the lower ids are kept.
+    Of tokens with equal probability the lower ids are kept by ``top_k`` and ``top_p``.
     """
+    top_k, top_p = limits.top_k, limits.top_p
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(ordered.shape[1], device=ordered.device)
     ordered = ordered.masked_fill((top_k > 0) & (rank >= top_k), float("-inf"))
     probabilities = torch.softmax(ordered, dim=-1)
     before = probabilities.cumsum(dim=-1) - probabilities
     ordered = ordered.masked_fill((top_p < 1) & (rank > 0) & (before >= top_p), float("-inf"))
+    ordered = ordered.masked_fill(ordered < ordered[:, :1] + limits.log_min_p, float("-inf"))
     return torch.empty_like(logprobs).scatter_(1, order, torch.log_softmax(ordered, dim=-1))

@@ -31,15 +31,16 @@ def kept_distribution(logits, sampling):
     share = weights[keep] / weights[keep].sum()
     before = np.cumsum(share) - share
     keep = keep[(before < sampling.top_p) | (np.arange(len(keep)) == 0)] if sampling.top_p < 1 else keep
+    keep = keep[weights[keep] >= sampling.min_p * weights.max()]
     distribution = np.zeros(len(logits))
     distribution[keep] = weights[keep] / weights[keep].sum()
     return distribution
 
 
 @settings(max_examples=60, deadline=None)
-@given(logits_of, st.sampled_from([0.5, 0.7, 1.0, 1.3]), st.integers(0, 5))
-def test_a_grid_of_uniforms_gives_each_token_its_share(logits, temperature, top_k):
-    sampling = Sampling(temperature=temperature, top_k=top_k)
+@given(logits_of, st.sampled_from([0.5, 0.7, 1.0, 1.3]), st.integers(0, 5), st.sampled_from([0.0, 0.03, 0.21, 0.9]))
+def test_a_grid_of_uniforms_gives_each_token_its_share(logits, temperature, top_k, min_p):
+    sampling = Sampling(temperature=temperature, top_k=top_k, min_p=min_p)
     expected = kept_distribution(logits, sampling)
     tokens, logprobs = drawn(logits, (np.arange(400) + 0.5) / 400, sampling)
     counts = np.bincount(tokens, minlength=len(logits))
@@ -54,6 +55,32 @@ def test_top_p_keeps_the_fewest_tokens_that_hold_it():
         assert set(tokens.tolist()) == kept
         mass = sum(np.exp(logits[token]) for token in kept)
         np.testing.assert_allclose(logprobs, np.array(logits)[tokens] - np.log(mass), atol=1e-5)
+
+
+def test_min_p_keeps_what_is_that_many_times_as_likely_as_the_likeliest():
+    logits = np.log(np.array([0.1, 0.5, 0.3, 0.1], np.float32)).tolist()
+    for min_p, kept in ((0.0, {0, 1, 2, 3}), (0.19, {0, 1, 2, 3}), (0.21, {1, 2}), (0.59, {1, 2}), (0.61, {1}), (0.99, {1})):
+        tokens, logprobs = drawn(logits, (np.arange(100) + 0.5) / 100, Sampling(min_p=min_p))
+        assert set(tokens.tolist()) == kept
+        mass = sum(np.exp(logits[token]) for token in kept)
+        np.testing.assert_allclose(logprobs, np.array(logits)[tokens] - np.log(mass), atol=1e-5)
+
+
+def test_min_p_is_taken_at_the_temperature_of_the_row():
+    logits = np.log(np.array([0.6, 0.3, 0.1], np.float32)).tolist()  # at temperature 2 the ratios are 0.71 and 0.41
+    for temperature, kept in ((1.0, {0}), (2.0, {0, 1})):
+        tokens, _ = drawn(logits, (np.arange(100) + 0.5) / 100, Sampling(temperature=temperature, min_p=0.6))
+        assert set(tokens.tolist()) == kept
+
+
+def test_rows_without_min_p_are_drawn_as_if_no_row_had_one():
+    generator = torch.Generator().manual_seed(0)
+    logits, uniforms = torch.randn(6, 40, generator=generator), torch.rand(6, dtype=torch.float64, generator=generator)
+    cut = [Sampling(top_k=5), Sampling(top_p=0.8), Sampling(), Sampling(top_k=7, top_p=0.6), Sampling(temperature=0.0), Sampling(top_k=3)]
+    mixed = [*cut[:5], Sampling(min_p=0.5)]
+    alone, beside = (draw(logits, uniforms, RowSettings.of(samplings, CPU)) for samplings in (cut, mixed))
+    for one, other in zip(alone, beside, strict=True):
+        assert torch.equal(one[:5], other[:5])
 
 
 def test_top_p_acts_on_what_top_k_left():

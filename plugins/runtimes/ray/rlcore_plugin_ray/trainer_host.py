@@ -131,7 +131,7 @@ class TrainerHost:
     def save(self, folder: Path) -> None:
         """``model/`` and ``trainer/`` below a folder that every rank sees."""
         self._waiting.close()
-        self._consumer.save(folder)
+        self._consumer.save(folder).result()
         self._wait()
 
     def report(self) -> WorkerTime:

@@ -26,6 +26,9 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.TRAINING: ("training", "name"),
     PluginKind.ESTIMATOR: ("algorithm", "estimator"),
     PluginKind.LOSS: ("algorithm", "loss"),
+    PluginKind.AGGREGATION: ("algorithm", "loss_variation"),
+    PluginKind.KL: ("algorithm", "kl_kind"),
+    PluginKind.CORRECTION: ("algorithm", "mismatch_correction"),
     PluginKind.ALGORITHM: ("algorithm", "name"),
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
@@ -37,6 +40,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
 _OPTIONS: Mapping[PluginKind, str] = {
     PluginKind.REWARD: "rewards.options",
     PluginKind.TRACKER: "log.options.{name}",
+    **{kind: f"{_PLACE[kind][0]}.{_PLACE[kind][1]}_options" for kind in (PluginKind.AGGREGATION, PluginKind.KL, PluginKind.CORRECTION)},
     PluginKind.SANDBOX: "rewards.options.sandbox.backend_options",
     PluginKind.COMMAND: "options",
     PluginKind.DATA: "data.dataset.options",

@@ -93,6 +93,7 @@ def test_a_reward_in_json(tester: RunTester) -> None:
         "stop": ["</answer>"],
         "full_value_option": "",
         "deadline": 10.0,
+        "reads_tokens": False,
         "audit": "",
     }
     options = {option.pop("path"): option for option in shown["options"]}

@@ -13,10 +13,7 @@ import pytest
 from rlcore_plugin_shared.shared import SharedPublisher
 from rlcore_plugin_shared.shared_receiver import SharedReceiver
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Snapshot, Tensor
-from rlcore.contracts.transport import Receiver
-from rlcore.weights.host_layout import HostLayout
+from rlcore.api.weights import HostLayout, Receiver, Snapshot, Tensor, WeightsError
 
 BUCKET = 10_000
 """Bytes of a bucket in these tests."""

@@ -17,10 +17,8 @@ from rlcore_plugin_shared.shared_readers import Offer
 from rlcore_plugin_shared.shared_receiver import SharedReceiver
 from rlcore_plugin_shared.shared_wire import WireKind, WireMessage
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.api.weights import HostLayout, Probe, Snapshot, WeightsError
 from rlcore.testing.weights import publish
-from rlcore.weights.host_layout import HostLayout
 
 LARGE = (3_000, 3, 4_000, 2_000)
 # float32, so that the first three of four tensors have a bucket of their own.

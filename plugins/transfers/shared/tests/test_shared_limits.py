@@ -18,7 +18,7 @@ from rlcore_plugin_shared.shared_readers import Readers
 from rlcore_plugin_shared.shared_receiver import SharedReceiver
 from rlcore_plugin_shared.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen
 
-from rlcore.contracts.errors import WeightsError
+from rlcore.api.weights import WeightsError
 from rlcore.testing.weights import publish
 
 

@@ -13,7 +13,7 @@ from kit_weights import Ends, holds_its_version, mappings, snapshot_of, wait_for
 from rlcore_plugin_shared import shared_readers, shared_receiver
 from rlcore_plugin_shared.shared_receiver import SharedReceiver
 
-from rlcore.contracts.snapshots import Snapshot
+from rlcore.api.weights import Snapshot
 from rlcore.testing.weights import publish
 
 SIZES = st.lists(st.sampled_from([0, 1, 50, 400]), max_size=4).map(tuple)
