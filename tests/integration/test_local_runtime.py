@@ -74,7 +74,14 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
     assert {"checkpoints/latest", "checkpoints/step-3/state.json", "checkpoints/step-3/model/fake_policy.npz"} <= names
     manifest = json.loads((folder / "manifest.json").read_text())
     names_of = {plugin["kind"]: plugin["name"] for plugin in manifest["plugins"]}
-    built_in = {"runtime": "local", "transfer": "memory", "data": "jsonl", "conversation": "single_turn"}
+    built_in = {
+        "runtime": "local",
+        "transfer": "memory",
+        "data": "jsonl",
+        "aggregation": "sample_level",
+        "kl": "k3",
+        "conversation": "single_turn",
+    }
     assert {kind: name for kind, name in names_of.items() if name != "fake"} == built_in
     assert {"inference", "training", "algo", "estimator", "loss", "reward"} <= names_of.keys()
     assert manifest["origins"]["training.train_batch_size"].endswith("run.toml")
