@@ -36,7 +36,7 @@ wheels: env  ## every distribution as a wheel in dist/; then `pip install --cons
 	{ sed -E 's,^[^#]+,&; python_version >= "3.11",' constraints.txt; ls dist/*.whl | sed -E 's,dist/([^-]+)-([^-]+)-.*,\1==\2,' | tr _ -; } > dist/constraints.txt
 	rm -rf build $(addsuffix build,$(dir $(PLUGINS)))
 
-test: env  ## the fast tests, in two processes (at most 8 minutes)
+test: env  ## the fast tests, in two processes (about 15 minutes)
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m "not full and not nightly" $(ARGS)
 
 test-full: env  ## the tests that CI adds, in two processes (at most 17 minutes)

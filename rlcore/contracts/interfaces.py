@@ -245,7 +245,7 @@ class Saving(Protocol):
         """True once it is written, or has failed."""
 
     def result(self) -> object:
-        """Wait until it is written; raises what went wrong."""
+        """Wait until it is written; raises what went wrong, RunError if ``close`` gave it up."""
 
 
 class TrainingBackend(ABC):

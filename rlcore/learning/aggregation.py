@@ -63,7 +63,8 @@ def token_weights(
         values = np.asarray(variation.weights(lengths, np.asarray(in_loss, np.bool_), groups, normalisers), np.float64)
     if values.shape != (lengths.sum(),):
         raise RunError(f"{who} returned weights of shape {list(values.shape)}; it must return one per token, [{lengths.sum()}]")
-    values = np.where(np.repeat(in_loss, lengths), values, 0.0)
+    with np.errstate(over="ignore"):
+        values = np.where(np.repeat(in_loss, lengths), values, 0.0).astype(np.float32)
     if not np.isfinite(values).all():
-        raise RunError(f"{who} returned weights that are not finite")
-    return values.astype(np.float32)
+        raise RunError(f"{who} returned weights that are not finite in float32")
+    return values

@@ -89,6 +89,8 @@ class PolicyObjective:
             _check_shapes(who, {"its penalty": penalty}, logprobs)
             if not penalty.detach().isfinite().all():
                 raise RunError(f"{who} returned a penalty that is not finite")
+            if logprobs.requires_grad and not penalty.requires_grad:
+                raise RunError(f"{who} is detached from the policy's log probabilities: its penalty would hold nothing back")
             total = total + self.kl_coeff * _weighted(penalty, skipped, batch.weights)
         if self.entropy_coeff and batch.entropy is not None:
             total = total - self.entropy_coeff * _weighted(batch.entropy, skipped, batch.weights)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManif
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
 from rlcore.host.blame import blaming
+from rlcore.host.targets import described
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.shares import cut_shares, joined
+from rlcore.runlog.folder import writing
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["Algorithm", "Consumer"]
@@ -131,18 +133,27 @@ class Consumer:
         """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see. The weights may
         change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises RunError."""
         begun: list[Saving] = []
-        for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
-            (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
-            with self._blaming(f"saving into {folder / name}"):
-                if (saving := write(folder / name)) is not None:
-                    begun.append(saving)
+        saving = _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
+        with ExitStack() as failed:
+            failed.callback(saving.end)
+            for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
+                (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
+                with self._blaming(f"saving into {folder / name}"):
+                    begun += _begun(write(folder / name))
+            self._save_estimator(folder / "trainer" / _ESTIMATOR)
+            failed.pop_all()
+        return saving
+
+    def _save_estimator(self, path: Path) -> None:
         with self._blaming_estimator("giving its state"):
             state: dict[str, Any] = {name: np.asarray(value) for name, value in self._algorithm.estimator.state().items()}
             if strange := [name for name, value in state.items() if value.dtype.kind not in "biufU"]:
                 raise TypeError(f"{strange[0]} of its state is of type {state[strange[0]].dtype}; numbers and texts can be saved")
+            if taken := {"file", "allow_pickle"} & set(state):  # names of arguments of numpy.savez
+                raise ValueError(f"its state has the name {min(taken)}, which a file of arrays cannot hold; choose another")
         if state and self._rank == 0:  # it has seen the same batches on every rank
-            np.savez(folder / "trainer" / _ESTIMATOR, **state)
-        return _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
+            with writing(path):
+                np.savez(path, **state)
 
     def load(self, folder: Path) -> None:
         """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup."""
@@ -204,7 +215,7 @@ class Consumer:
         algorithm = self._algorithm
         kl = None
         if algorithm.kl_in_reward and batch.old_logprobs is not None and batch.reference_logprobs is not None:
-            with blaming("the KL estimator", "estimating the KL in the reward"):
+            with blaming(f"KL estimator {type(algorithm.kl_kind).__name__}", "estimating the KL in the reward"):
                 kl = reward_kl(batch.old_logprobs, batch.reference_logprobs, algorithm.kl_kind)
         rewards = assemble_rewards(
             groups,
@@ -264,6 +275,13 @@ class _NamedSource(WeightSource):
             yield bucket
 
 
+def _begun(saving: Any) -> list[Saving]:
+    """What ``save_model`` or ``save`` of a backend returned, if it still writes."""
+    if saving is not None and not (callable(getattr(saving, "done", None)) and callable(getattr(saving, "result", None))):
+        raise TypeError(f"it returned {described(saving)}, where a Saving is due, or None")
+    return [] if saving is None else [saving]
+
+
 @dataclass(frozen=True, slots=True)
 class _NamedSaving:
     """All that a backend writes at a time; what goes wrong names the backend."""
@@ -273,6 +291,11 @@ class _NamedSaving:
 
     def done(self) -> bool:
         return all(saving.done() for saving in self.begun)
+
+    def end(self) -> None:
+        """Wait for it without a word: something else failed, and the folder that it writes into is removed."""
+        with suppress(Exception):
+            self.result()
 
     def result(self) -> None:
         with self.blaming(), ExitStack() as waited:  # for all of them, whichever fails

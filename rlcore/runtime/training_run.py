@@ -150,7 +150,8 @@ class TrainingRun:
         self._interrupted = not status.finished
         if not self._interrupted:
             refuse_an_empty_run(status, crew.watch())
-            self._save(version)  # before the evaluation, which may take long
+            self._save(version)
+            self._end_save()  # before the evaluation, which may take long
             self._evaluate(version, wait=True)
         crew.stop()
         self._save(version)
@@ -245,8 +246,12 @@ class TrainingRun:
 
         def fill(folder: Path) -> Saving | None:
             saving = self._crew.save(folder)
-            with blaming("the tokenizer", f"saving into {folder / 'model'}"):
-                self._crew.tokenizer.save(folder / "model")
+            with ExitStack() as failed:
+                if saving is not None:  # it writes into this folder, which is removed if the tokenizer fails
+                    failed.callback(_ended, saving)
+                with blaming("the tokenizer", f"saving into {folder / 'model'}"):
+                    self._crew.tokenizer.save(folder / "model")
+                failed.pop_all()
             return saving
 
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
@@ -256,8 +261,8 @@ class TrainingRun:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
         saving = self._saving
         if saving is not None and (wait or saving.done()):
-            self._saving = None
             self._checkpoint = saving.finish()
+            self._saving = None  # not before: what an interrupted one leaves is dropped when the crew has closed
             self._listeners.observers.checkpoint_saved(saving.step, self._checkpoint)
 
     def _drop_save(self) -> None:
@@ -288,6 +293,12 @@ class TrainingRun:
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
         )
+
+
+def _ended(saving: Saving) -> None:
+    """Wait for what is written without a word: something else failed."""
+    with suppress(Exception):
+        saving.result()
 
 
 def mean_gap_tolerance(*dtypes: str) -> float:

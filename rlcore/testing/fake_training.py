@@ -180,8 +180,9 @@ class FakeTraining(TrainingBackend):
 
 
 def _later(seconds: float, write: Callable[[], None], closed: threading.Event) -> None:
-    if not closed.wait(seconds):
-        write()
+    if closed.wait(seconds):
+        raise RunError("the fake trainer was closed before its checkpoint was written")
+    write()
 
 
 def _of_policy_tokens(rollout: Rollout, policy: FakePolicy) -> np.ndarray:

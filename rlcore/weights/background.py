@@ -205,7 +205,7 @@ class BackgroundPublisher(Publisher):
         with self._changed:
             if self._closed:
                 return
-            self._failure = reason
+            self._failure = self._failure or reason  # a second one is a consequence of the first
             self._waiting = None
         self.on_failure(WeightsError(reason))
 

@@ -14,6 +14,7 @@ import pytest
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
+from rlcore.runtime.training_run import TrainingRun
 from rlcore.testing import FakePolicy, FakeTraining, RunOutcome, RunTester, fake_training
 
 OBSERVER = """
@@ -126,6 +127,22 @@ def test_a_save_gets_its_name_soon_after_it_is_done_and_not_with_the_next_save(t
     tester, done = run(tmp_path, steps=8, interval=4, save_seconds=1)
     done.assert_ok()
     assert events(tester).index("step 4") < events(tester).index("saved 4 True") < events(tester).index("step 8")
+
+
+def test_the_last_save_has_its_name_before_the_last_evaluation(tmp_path: Path, pace: Pace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The evaluation may take long, and a run that is killed in it must not lose what it trained."""
+    pace.lag = 0.3
+    names: list[list[str]] = []
+    evaluate = TrainingRun._evaluate
+
+    def looks(self: TrainingRun, step: int, *, wait: bool) -> None:
+        names.append(sorted(path.name for path in tmp_path.rglob("checkpoints/step-*")))
+        evaluate(self, step, wait=wait)
+
+    monkeypatch.setattr(TrainingRun, "_evaluate", looks)
+    _, done = run(tmp_path, interval=0, save_seconds=1)
+    done.assert_ok()
+    assert names == [[], ["step-4"]]
 
 
 def test_an_interrupted_run_waits_for_its_last_save(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def test_an_aggregation_of_ones_own_sees_the_step_and_has_no_weight_outside_the_
     [
         (np.ones(4), r"aggregation Own returned weights of shape \[4\]; it must return one per token, \[6\]"),
         (np.full(6, np.nan), "aggregation Own returned weights that are not finite"),
+        (np.full(6, 1e39), "aggregation Own returned weights that are not finite in float32"),
         (KeyError("x"), "aggregation Own failed while weighing tokens: KeyError: 'x'"),
     ],
 )

@@ -185,6 +185,42 @@ def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path)
         keeper.save(tmp_path / "saved")
 
 
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ({"file": np.zeros(2)}, "ValueError: its state has the name file, which a file of arrays cannot hold"),
+        (None, "has no attribute 'items'"),
+    ],
+)
+def test_what_a_backend_writes_is_waited_for_if_the_estimator_has_no_state_that_can_be_saved(tmp_path: Path, state: Any, said: str) -> None:
+    class WritesLong(RecordingTrainer):
+        def save_model(self, folder: Path) -> Future[None]:
+            begun.append(self._writer.submit(time.sleep, 0.3))
+            return begun[0]
+
+    class Keeps(Seeing):
+        def state(self) -> Any:
+            return state
+
+    begun: list[Future[None]] = []
+    made = consumer(trainer := WritesLong(), Keeps())
+    trainer.setup(training_context(tmp_path))
+    with pytest.raises(RunError, match=f"estimator 'seeing' failed while giving its state: .*{said}"):
+        made.save(tmp_path / "saved")
+    assert begun[0].done()
+
+
+def test_a_backend_that_returns_no_saving_is_named(tmp_path: Path) -> None:
+    class ReturnsTheFolder(RecordingTrainer):
+        def save_model(self, folder: Path) -> Any:
+            return folder
+
+    made = consumer(trainer := ReturnsTheFolder(), Seeing())
+    trainer.setup(training_context(tmp_path))
+    with pytest.raises(RunError, match=r"backend ReturnsTheFolder failed while saving into .*: it returned .*a Saving is due, or None"):
+        made.save(tmp_path / "saved")
+
+
 def test_whatever_of_a_save_fails_the_rest_is_waited_for(tmp_path: Path) -> None:
     class FailsOnce(RecordingTrainer):
         failing = "model"

@@ -34,7 +34,7 @@ def test_no_engine_holds_the_device_while_the_trainer_trains(tmp_path: Path, mon
     awake_in_training: list[int] = []
     made, sleep, wake, update = FakeInference.__init__, FakeInference.sleep, FakeInference.wake, FakeTraining.update
     monkeypatch.setattr(FakeInference, "__init__", lambda self, *args: (made(self, *args), awake.add(id(self)))[0])
-    monkeypatch.setattr(FakeInference, "sleep", lambda self: (sleep(self), awake.remove(id(self)))[0])
+    monkeypatch.setattr(FakeInference, "sleep", lambda self, level: (sleep(self, level), awake.remove(id(self)))[0])
     monkeypatch.setattr(FakeInference, "wake", lambda self: (wake(self), awake.add(id(self)))[0])
 
     def trained(self: FakeTraining, *args: Any) -> Any:

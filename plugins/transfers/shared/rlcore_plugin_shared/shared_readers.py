@@ -47,9 +47,9 @@ class Reader:
     """One receiver.
 
     ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of them it has
-    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when
-    it holds a version that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose descriptor it
-    has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was.
+    verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when it
+    holds a version, wholly verified, that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose
+    descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was.
     """
 
     channel: socket.socket
@@ -82,7 +82,8 @@ class Reader:
         if self.told > self.verified:
             self.owes = self.owes or time.monotonic()
         if newest is not None and newest is not self.holds:
-            self.late = self.late or time.monotonic()
+            if self.verified == len(self.holds.sealed):  # until then ``owes`` says whether it goes on
+                self.late = self.late or time.monotonic()
             if not self.news and self.told == len(self.holds.sealed):  # not before it has heard of the last bucket
                 self.news = self._say(WireMessage(WireKind.NEWS))
 

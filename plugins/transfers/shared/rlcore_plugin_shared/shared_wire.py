@@ -85,12 +85,15 @@ class SharedAddress:
 def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
     """The next message and the descriptor that came with it; None if the other end is gone. BlockingIOError if nothing is there."""
     try:
-        data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-    except ConnectionError:
-        return None
-    if not data:
-        return None
-    return WireMessage.from_bytes(data), descriptors[0] if descriptors else None
+        data, descriptors = _read(channel)
+    except ConnectionResetError:  # It closed with messages unread. Linux says so before it hands out what the other end had said.
+        data, descriptors = _read(channel)
+    return (WireMessage.from_bytes(data), descriptors[0] if descriptors else None) if data else None
+
+
+def _read(channel: socket.socket) -> tuple[bytes, list[int]]:
+    data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+    return data, descriptors
 
 
 def peer_pid(channel: socket.socket) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -48,6 +50,23 @@ def test_two_receivers_get_it_whole_and_read_only(ends: Ends) -> None:
         with pytest.raises(ValueError, match="read-only"):
             got.tensors["w"].data[0, 0] = 1
         assert receiver.newer_than(4) is None
+
+
+def test_a_reader_that_goes_on_verifying_is_not_late(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its version is long, not itself slow: a newer one that is there does not start the clock before the last bucket."""
+    verify = HostLayout.verify
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.15)
+        verify(*given)
+
+    monkeypatch.setattr(HostLayout, "verify", slow)
+    publisher = ends.publisher(deadline=1.5)
+    receiver = ends.receiver(publisher)
+    for version in (0, 1):
+        publish(publisher, snapshot_of(version, (3_000,) * 14))
+    assert holds_its_version(wait_for(receiver, 1))
+    assert ends.drops == []
 
 
 def test_versions_only_rise(ends: Ends) -> None:

@@ -16,7 +16,7 @@ from rlcore_plugin_shared import shared_readers
 from rlcore_plugin_shared.shared import SharedPublisher
 from rlcore_plugin_shared.shared_readers import Readers
 from rlcore_plugin_shared.shared_receiver import SharedReceiver
-from rlcore_plugin_shared.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen
+from rlcore_plugin_shared.shared_wire import SharedAddress, SharedMemory, WireKind, WireMessage, listen, receive
 
 from rlcore.api.weights import WeightsError
 from rlcore.testing.weights import publish
@@ -162,3 +162,15 @@ def heard(channel: socket.socket) -> WireMessage:
     for descriptor in descriptors:
         os.close(descriptor)
     return WireMessage.from_bytes(data)
+
+
+def test_what_the_other_end_said_is_heard_though_it_closed_with_messages_unread() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.send(WireMessage(WireKind.VERIFIED, 1, (0,)).to_bytes())
+    theirs.send(WireMessage(WireKind.GOODBYE).to_bytes())
+    theirs.close()
+    heard = receive(ours)
+    assert heard is not None
+    assert heard[0].kind is WireKind.GOODBYE
+    assert receive(ours) is None
+    ours.close()
