@@ -21,7 +21,8 @@ from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfi
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
 from rlcore.config.options import Options, gather_options, in_place, plugin_settings, spread_reward_flags
 from rlcore.config.recipe_check import check_recipe
-from rlcore.config.rules import Facts, check_required, check_rules, remarks
+from rlcore.config.remarks import remarks
+from rlcore.config.rules import Facts, check_required, check_rules
 from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import core_settings

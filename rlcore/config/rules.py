@@ -1,19 +1,18 @@
-"""Rules between settings: one function and one sentence each. Validation refuses, it never edits; ``remarks`` are said and run on."""
+"""Rules between settings: one function and one sentence each. Validation refuses, it never edits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rlcore.config.auto import ratio_is_one
 from rlcore.config.chosen import Chosen, unoffered
 from rlcore.config.layers import Draft, get_path
-from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
+from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
-__all__ = ["RULES", "Facts", "check_rules", "remarks"]
+__all__ = ["RULES", "Facts", "check_required", "check_rules"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ class Facts:
         return len(list(self.rewards())) == len(self.config.rewards)
 
 
-_BACKENDS = ("training.name", "inference.name")
+BACKENDS = ("training.name", "inference.name")
 Rule = Callable[[Facts], str | None]
 
 
@@ -169,7 +168,7 @@ def _filter_has_accuracy(facts: Facts) -> str | None:
 
 
 def _backends_offer_it(facts: Facts) -> str | None:
-    specs = [spec for path in _BACKENDS if (spec := facts.chosen.spec(path)) and spec.capabilities]
+    specs = [spec for path in BACKENDS if (spec := facts.chosen.spec(path)) and spec.capabilities]
     said = [unoffered(spec.capabilities, spec.name, facts.config, facts.cite) for spec in specs]
     return next(filter(None, said), None)
 
@@ -422,86 +421,3 @@ def check_required(facts: Facts) -> None:
         raise ConfigError("no data set is given: type -d and the path of a JSONL file, or set dataset in [data]")
     if not config.rewards:
         raise ConfigError("no reward is given: type -rt and its name (rlcore plugins lists them), or add [[rewards]]")
-
-
-def _weighing(facts: Facts) -> str:
-    """Which correction would be accepted."""
-    spec = facts.chosen.spec("algorithm.loss")
-    if facts.config.sampling.truncates:
-        return "a sampler without top-p and top-k could be corrected for (--mismatch-correction)"
-    kind = "sequence_truncated" if isinstance(spec, LossSpec) and spec.sequence_ratio else "decoupled"
-    return f"--mismatch-correction {kind} weighs it"
-
-
-def _reachable(config: RunConfig) -> bool:
-    """Whether some number of right answers in a group passes the filter."""
-    group, bounds = config.sampling.num_generations, config.algorithm.filter_range
-    return bounds is None or any(bounds[0] < right / group < bounds[1] for right in range(group + 1))
-
-
-def remarks(facts: Facts) -> Iterator[str]:
-    """What is legal and worth saying."""
-    config = facts.config
-    if config.sampling.num_generations == 1 and facts.estimator is not None and facts.estimator.group_baseline:
-        yield (
-            f"{facts.cite('sampling.num_generations')}: estimator {facts.estimator.name} compares the completions of a prompt, so a group "
-            "of one leaves no advantage; -g 2 or more learns"
-        )
-    splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
-    if splits > batch:
-        yield (
-            f"{facts.cite('algorithm.updates_per_batch')}: a batch of {batch} prompts makes {batch} optimizer steps, for each takes at "
-            "least one prompt"
-        )
-    if config.algorithm.filter_range is None and config.algorithm.filter_limit != AlgorithmSection().filter_limit:
-        yield f"{facts.cite('algorithm.filter_limit')}: no filter is set, so nothing counts towards it; --filter-range sets one"
-    if config.algorithm.filter_range is not None and not _reachable(config):
-        yield (
-            f"{facts.cite('algorithm.filter_range')}: where every answer is right or wrong, no group of "
-            f"{config.sampling.num_generations} lies between; -g {config.sampling.num_generations + 2} or a wider range"
-        )
-    if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
-        yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
-    if config.algorithm.kl_coeff > 0:
-        yield f"{facts.cite('algorithm.kl_coeff')}: a reference model is loaded"
-    if config.algorithm.skip_threshold is not None and ratio_is_one(config):
-        yield (
-            f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: one optimizer step a batch, with the trainer's own log "
-            "probabilities as the old ones, makes every ratio 1"
-        )
-    if ratio_is_one(config) and config.schedule.max_staleness > 0 and config.algorithm.mismatch_correction == "none":
-        yield (
-            f"{facts.cite('schedule.max_staleness')}: stale data is trained as if it were fresh, for one optimizer step with "
-            f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; {_weighing(facts)}"
-        )
-    if config.algorithm.dynamic_batching and config.run.max_steps is None:
-        yield (
-            "learning rate and temperature_end are laid out over as many updates as there are prompts for, and replaced groups use "
-            "prompts up, so the run ends before they do; --max-steps sets the number of updates"
-        )
-    ranks = config.training.data_parallel_size
-    if ranks > 1:
-        batch = config.training.train_batch_size
-        yield (
-            f"{facts.cite('training.train_batch_size')} counts prompts over all trainers; in ColossalChat it counts them per data-parallel "
-            f"rank, so a command copied from there needs -tbs {batch * ranks} to mean the same ({ranks} ranks)"
-        )
-    for spec in map(facts.chosen.spec, _BACKENDS):
-        if spec is not None and spec.capabilities is None:
-            yield f"the spec of backend {spec.name} declares no capabilities, so what it cannot do is known only when it is made"
-    yield from _without_use(facts)
-
-
-def _without_use(facts: Facts) -> Iterator[str]:
-    """What was chosen, and does nothing on this runtime."""
-    config = facts.config
-    if config.run.master_address is not None and config.run.ray_dir is not None:
-        yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
-    for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
-        path, spec = f"schedule.{name}", facts.runtime
-        if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
-            continue
-        alone = in_one_process(config, spec)
-        why = "is one process, of which nothing is started anew" if alone else "does not read it"
-        if path not in spec.settings or (alone and name != "producer_deadline"):
-            yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

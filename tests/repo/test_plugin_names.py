@@ -29,9 +29,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
         "k3": "a default",
         "sample_level": "a default",
     },
-    "rlcore/config/rules.py": dict.fromkeys(
-        ("decoupled", "masked", "truncated", "sequence_truncated"), "advice in a sentence: what the core offers"
-    ),
+    "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
+    "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
     "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
