@@ -83,7 +83,7 @@ class Gathered:
         """Seconds count from here on: what is reported now is thrown away."""
         now = time.monotonic()
         self._inbox.survivors([worker.call("report", self._up_to(now)) for worker in (*self._ranks.workers, *self._team.serving)])
-        self._timing = Timing.start(moment=now)
+        self._timing = Timing.start(now)
 
     def stop(self) -> Timing:
         """The last answers, and where the seconds went."""
@@ -93,7 +93,7 @@ class Gathered:
             self._want(rank.call("report", self._up_to(now)), self._saw)
         self.finish(self._up_to(now))
         self._step(self._timing)
-        self._timing.stop(inside_training=self.timings, moment=now)
+        self._timing.stop(now, self.timings)
         return self._timing
 
     def _up_to(self, moment: float) -> float | None:

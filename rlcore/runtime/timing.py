@@ -7,14 +7,13 @@ about, and become the figures of a step, the shares of the run, and the rows of 
 from __future__ import annotations
 
 import cProfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from rlcore.schedule import Role, TimeAccount, Timeline, WorkerTime
+from rlcore.schedule import Role, Timeline, WorkerTime
 
 __all__ = ["Category", "Timing", "by_category", "profiled"]
 
@@ -92,16 +91,9 @@ class Timing:
     _wasted: int = 0
 
     @classmethod
-    def start(cls, accounts: Mapping[str, TimeAccount] | None = None, *, moment: float | None = None) -> Timing:
-        """From here on, or from a ``moment`` of the monotonic clock; what was booked in ``accounts`` before (start, first evaluation) does
-        not count. Workers elsewhere throw away the report that they would make now."""
-        since, _ = _collected(accounts)
-        return cls(_since=since if moment is None else moment)
-
-    def collect(self, accounts: Mapping[str, TimeAccount]) -> None:
-        """Take the reports of the accounts of this process, which are named by their roles."""
-        _, times = _collected(accounts)
-        self.saw(times)
+    def start(cls, moment: float) -> Timing:
+        """From a ``moment`` of the monotonic clock on; what workers would report up to then is thrown away."""
+        return cls(_since=moment)
 
     def saw(self, times: Iterable[WorkerTime]) -> None:
         """Take reports that arrived. Each may cover any stretch of time; a worker's come in order."""
@@ -128,17 +120,9 @@ class Timing:
         by_role = _by_role(of_step, wasted)
         return {f"time/{_PLURAL[role]}/{category}": spent for role, of in by_role.items() for category, spent in of.items()}
 
-    def stop(
-        self,
-        accounts: Mapping[str, TimeAccount] | None = None,
-        inside_training: Mapping[str, float] | None = None,
-        *,
-        moment: float | None = None,
-    ) -> None:
-        """Up to here, or to a ``moment``. ``accounts``: as in ``collect``; ``inside_training``: the training backend's own parts."""
-        until, times = _collected(accounts)
-        self.saw(times)
-        self.seconds = (until if moment is None else moment) - self._since
+    def stop(self, moment: float, inside_training: Mapping[str, float] | None = None) -> None:
+        """Up to a ``moment``. ``inside_training``: the training backend's own parts."""
+        self.seconds = moment - self._since
         booked: dict[str, float] = {}
         for (_, role), totals in self._totals.items():
             for activity, spent in totals.items():
@@ -172,11 +156,6 @@ class Timing:
             for (worker, role), timeline in self._timelines.items()
             for span in timeline.spans()
         ]
-
-
-def _collected(accounts: Mapping[str, TimeAccount] | None) -> tuple[float, list[WorkerTime]]:
-    """``TimeAccount.report_together``; (now, []) if this process has no accounts, as the driver of a cluster."""
-    return TimeAccount.report_together(accounts) if accounts else (time.monotonic(), [])
 
 
 def _by_role(books: _Seconds, wasted: float) -> dict[Role, dict[Category, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from threading import Lock, get_ident
@@ -146,25 +146,10 @@ class TimeAccount:
         """What happened since the last report, open spans up to now; they stay open. ``until``: a moment of the clock in place of now, so
         that several accounts report up to the same one."""
         with self._lock:
-            return self._report(worker, role, self._clock() if until is None else until)
-
-    @staticmethod
-    def report_together(accounts: Mapping[str, TimeAccount]) -> tuple[float, list[WorkerTime]]:
-        """Report all accounts up to one instant; returns (instant, reports). ``accounts`` are named by their roles.
-
-        Separate calls would end at different times on a busy machine. All accounts must share one clock.
-        """
-        with ExitStack() as locks:
-            for account in accounts.values():
-                locks.enter_context(account._lock)
-            now = next(iter(accounts.values()))._clock()
-            return now, [account._report(name, Role(name), now) for name, account in accounts.items()]
-
-    def _report(self, worker: str, role: Role, now: float) -> WorkerTime:
-        self._book(now)
-        timeline, self._timeline = self._timeline, Timeline()
-        seconds, self._seconds = self._seconds, {IDLE: 0.0}
-        return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
+            self._book(self._clock() if until is None else until)
+            timeline, self._timeline = self._timeline, Timeline()
+            seconds, self._seconds = self._seconds, {IDLE: 0.0}
+            return WorkerTime(worker=worker, role=role, seconds=seconds, spans=timeline.spans())
 
     def _book(self, now: float) -> None:
         """Books the time since the last booking to the innermost open span."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -21,12 +22,14 @@ from rlcore.api.runtime import (
     Plan,
     Produced,
     Producer,
+    Role,
     Status,
     TaskReport,
     TimeAccount,
     Timing,
     Update,
     Verdict,
+    WorkerTime,
     batch_figures,
     delivery_of,
     failure_of,
@@ -96,7 +99,7 @@ class PoolCrew(Crew):
         self._failures: list[dict[str, Any]] = []
         self._reports: list[tuple[int, list[TaskReport]]] = []
         self._evaluation_key = -1
-        self._timing = Timing()
+        self._timing = Timing.start(time.monotonic())
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
@@ -155,7 +158,7 @@ class PoolCrew(Crew):
             metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
             version = self._coordinator.updated()
             self._publish(version, probe_sequence(batch))
-        self._timing.collect(self._accounts)
+        self._timing.saw(self._reports_up_to(time.monotonic()))
         times = self._timing.step()
         figures = {**batch_figures(batch), **metrics, **self._judge.metrics(), **times}
         rows: tuple[Mapping[str, Any], ...] = tuple(rollout_rows(batch)) if log_rollouts else ()
@@ -199,11 +202,18 @@ class PoolCrew(Crew):
         return self._watch
 
     def start_clock(self) -> None:
-        self._timing = Timing.start(self._accounts)
+        now = time.monotonic()
+        self._reports_up_to(now)
+        self._timing = Timing.start(now)
 
     def timing(self) -> Timing:
-        self._timing.stop(self._accounts, self._consumer.timings)
+        now = time.monotonic()
+        self._timing.saw(self._reports_up_to(now))
+        self._timing.stop(now, self._consumer.timings)
         return self._timing
+
+    def _reports_up_to(self, moment: float) -> list[WorkerTime]:
+        return [account.report(name, Role(name), moment) for name, account in self._accounts.items()]
 
     def stop(self) -> None:
         pass

@@ -27,15 +27,21 @@ def reported(worker: str, role: Role, start: float, **seconds: float) -> WorkerT
     return WorkerTime(worker=worker, role=role, seconds=seconds, spans=tuple(spans))
 
 
+def up_to(moment: float, accounts: dict[str, TimeAccount]) -> list[WorkerTime]:
+    return [account.report(name, Role(name), moment) for name, account in accounts.items()]
+
+
 def test_what_was_booked_before_the_start_does_not_count() -> None:
     clock = Clock()
     accounts = {"trainer": TimeAccount(clock), "producer": TimeAccount(clock)}
     with accounts["trainer"].span("training"):
         clock.now += 5
-    made = Timing.start(accounts)
+    up_to(clock.now, accounts)
+    made = Timing.start(clock.now)
     with accounts["trainer"].span("training"):
         clock.now += 2
-    made.stop(accounts, {"forward": 1.5})
+    made.saw(up_to(clock.now, accounts))
+    made.stop(clock.now, {"forward": 1.5})
     assert made.by_activity == {
         "trainer/training": 2.0,
         "trainer/idle": 0.0,
@@ -48,23 +54,26 @@ def test_the_activities_of_every_role_sum_to_the_seconds_however_late_the_clock_
     """A second passes whenever anybody reads the clock, as on a machine with more to do than it can."""
     ticks = map(float, itertools.count())
     accounts = {"trainer": TimeAccount(lambda: next(ticks)), "producer": TimeAccount(lambda: next(ticks))}
-    made = Timing.start(accounts)
+    now = next(ticks)
+    up_to(now, accounts)
+    made = Timing.start(now)
     with accounts["trainer"].span("training"), accounts["producer"].span("generation"):
-        made.collect(accounts)
-    made.stop(accounts)
+        made.saw(up_to(next(ticks), accounts))
+    now = next(ticks)
+    made.saw(up_to(now, accounts))
+    made.stop(now)
     for role in accounts:
         assert sum(spent for name, spent in made.by_activity.items() if name.startswith(role)) == made.seconds > 0
 
 
-def test_a_process_without_accounts_has_nothing_to_report() -> None:
-    made = Timing.start({})
-    made.collect({})
-    made.stop({})
-    assert made.by_activity == {}
+def test_a_run_that_nobody_reports_of_has_no_activities() -> None:
+    made = Timing.start(3.0)
+    made.stop(5.0)
+    assert (made.by_activity, made.seconds) == ({}, 2.0)
 
 
 def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_all() -> None:
-    made = Timing.start()
+    made = Timing.start(0.0)
     made.saw([reported("rank 0", Role.TRAINER, 0.0, training=3.0), reported("p0", Role.PRODUCER, 0.0, generation=4.0)])
     first = made.step(tokens_generated=100, tokens_wasted=50)
     made.saw([reported("rank 0", Role.TRAINER, 3.0, training=1.0), reported("p0", Role.PRODUCER, 4.0, generation=4.0)])
@@ -72,7 +81,7 @@ def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_
     second = made.step(tokens_generated=100)
     assert (first["time/trainer/compute"], first["time/producers/compute"], first["time/producers/wasted"]) == (3.0, 2.0, 2.0)
     assert (second["time/trainer/compute"], second["time/producers/compute"], second["time/producers/wasted"]) == (1.0, 4.0, 0.0)
-    made.stop()
+    made.stop(8.0)
     figures = made.shares()
     assert figures["trainer_busy"] == 1.0
     assert figures["producers/wasted"] == pytest.approx(8.0 * 0.25 / 10.0)
@@ -80,7 +89,7 @@ def test_the_figures_of_a_step_are_those_since_the_last_and_the_shares_those_of_
 
 
 def test_the_seconds_of_each_worker_are_those_of_the_step_and_of_the_whole_run() -> None:
-    made = Timing.start()
+    made = Timing.start(0.0)
     made.saw([reported("rank 0", Role.TRAINER, 0.0, training=3.0), reported("p0", Role.PRODUCER, 0.0, generation=4.0, scoring=1.0)])
     made.saw([reported("p1", Role.PRODUCER, 0.0, generation=2.0)])
     figures = made.step(tokens_generated=100, tokens_wasted=25)
@@ -99,7 +108,7 @@ def test_the_seconds_of_each_worker_are_those_of_the_step_and_of_the_whole_run()
 
 
 def test_the_rows_of_the_trace_join_what_the_reports_cut() -> None:
-    made = Timing.start()
+    made = Timing.start(0.0)
     for start in (0.0, 1.0, 2.0):
         made.saw([reported("p0", Role.PRODUCER, 10.0 + start, generation=1.0)])
     assert made.rows() == [("p0", "producer", "generation", 10.0, 3.0)]
@@ -107,7 +116,7 @@ def test_the_rows_of_the_trace_join_what_the_reports_cut() -> None:
 
 def test_however_long_the_run_the_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_SPANS", 40)
-    made = Timing.start()
+    made = Timing.start(0.0)
     for second in range(200):
         for worker in ("p0", "p1"):
             made.saw([reported(worker, Role.PRODUCER, 3.0 * second, generation=1.0, scoring=1.0)])
