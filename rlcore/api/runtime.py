@@ -37,7 +37,6 @@ from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
 from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
-from rlcore.runtime.delivery import JobMaker, Tokens, delivery_of, failure_of, group_of
 from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
@@ -57,7 +56,7 @@ from rlcore.runtime.parts import (
 )
 from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
 from rlcore.runtime.pulse import Pulse
-from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService
+from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService, Tokens
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
@@ -82,7 +81,6 @@ __all__ = [
     "GroupStore",
     "Interpreters",
     "Interrupt",
-    "JobMaker",
     "Judge",
     "JudgeClient",
     "Launcher",
@@ -126,10 +124,7 @@ __all__ = [
     "batch_figures",
     "blaming",
     "check_reach",
-    "delivery_of",
-    "failure_of",
     "fingerprints",
-    "group_of",
     "inference_notes",
     "install_line",
     "load_data",

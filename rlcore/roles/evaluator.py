@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,52 +35,32 @@ class Evaluator:
         self._sampling = sampling
         self._seed = seed
 
-    def __bool__(self) -> bool:
-        return bool(self._tasks)
-
     def start(self, first_key: int) -> Evaluation:
         """A fresh round; its jobs take the keys from ``first_key`` downwards."""
-        return Evaluation(dict(self._jobs(first_key)))
-
-    def _jobs(self, key: int) -> Iterator[tuple[int, tuple[str, GroupJob]]]:
+        jobs: list[tuple[str, GroupJob]] = []
         for number, (task, prompts) in enumerate(self._tasks.items()):
             for prompt in prompts:
                 noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
-                job = GroupJob(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)
-                yield key, (task, job)
-                key -= 1
+                key = first_key - len(jobs)
+                jobs.append((task, GroupJob(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)))
+        return Evaluation(jobs)
 
 
 class Evaluation:
-    """One round under way."""
+    """One round: the ``jobs`` that producers must make, each with its task."""
 
-    def __init__(self, jobs: dict[int, tuple[str, GroupJob]]) -> None:
-        self._jobs = jobs
-        self._results: dict[int, Produced] = {}
+    def __init__(self, jobs: Sequence[tuple[str, GroupJob]]) -> None:
+        self._tasks = {job.key: task for task, job in jobs}
+        self.jobs = [job for _, job in jobs]
 
-    @property
-    def jobs(self) -> list[GroupJob]:
-        """What a producer must make."""
-        return [job for _, job in self._jobs.values()]
-
-    @property
-    def whole(self) -> bool:
-        """True where every job is back."""
-        return len(self._results) == len(self._jobs)
-
-    def collect(self, produced: Produced) -> bool:
-        """Take a result of this round; False where it belongs to somebody else."""
-        if produced.job.key not in self._jobs:
-            return False
-        self._results[produced.job.key] = produced
-        return True
-
-    def reports(self) -> list[TaskReport]:
-        """One report a task. Prompts whose judge failed count neither for nor against; the rows say so."""
+    def reports(self, results: Iterable[Produced]) -> list[TaskReport]:
+        """One report a task, of the results of all jobs, in any order. Prompts whose judge failed count neither for nor against; the rows
+        say so."""
+        by_key = {produced.job.key: produced for produced in results}
         by_task: dict[str, list[Produced]] = {}
-        for key, (task, _) in self._jobs.items():
-            by_task.setdefault(task, []).append(self._results[key])
-        return [_report(task, results) for task, results in by_task.items()]
+        for key, task in self._tasks.items():
+            by_task.setdefault(task, []).append(by_key[key])
+        return [_report(task, made) for task, made in by_task.items()]
 
 
 def _report(task: str, results: list[Produced]) -> TaskReport:

@@ -1,35 +1,15 @@
-"""From a lease to a job, and from what was produced to a group and its delivery: the words that producer and coordinator exchange."""
+"""From a lease to a job, and from what was produced to a group and what the schedule learns of it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rlcore.contracts.types import Group, Kind, Lease, Prompt, Sampling
 from rlcore.roles.producer import GroupJob, Produced
-from rlcore.schedule.coordinator import Delivery
+from rlcore.runtime.schedule_service import Arrival
+from rlcore.schedule import Delivery
 
-__all__ = ["AnnealedSampling", "JobMaker", "Tokens", "delivery_of", "failure_of", "group_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, or lost afterwards."""
-
-    generated: int = 0
-    wasted: int = 0
-
-    def plus(self, tokens: int, *, wasted: bool) -> Tokens:
-        """With one more group."""
-        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
-
-    def lost(self, tokens: int) -> Tokens:
-        """With a group that was counted as good, and is gone."""
-        return Tokens(self.generated, self.wasted + tokens)
-
-    def since(self, earlier: Tokens) -> Tokens:
-        """What has come after an earlier count."""
-        return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
+__all__ = ["AnnealedSampling", "JobMaker"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +38,7 @@ class JobMaker:
     """Makes jobs of leases, and remembers the leases that are out."""
 
     def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str) -> None:
-        self.filter_by = filter_by
+        self._filter_by = filter_by
         self._prompts = prompts
         self._sampling = sampling
         self._seed = seed
@@ -76,27 +56,27 @@ class JobMaker:
             noise=(self._seed, lease.episode, lease.prompt_index),
         )
 
-    def lease(self, lease_id: int) -> Lease:
-        """The lease that a result answers."""
-        return self._leases[lease_id]
+    def finished(self, produced: Produced) -> tuple[Arrival, Group]:
+        """The group that a finished job is, and what the schedule learns of it; its lease is forgotten."""
+        lease = self._leases.pop(produced.job.key)
+        group = Group(
+            prompt_id=produced.job.prompt.prompt_id,
+            episode=lease.episode,
+            prompt_index=lease.prompt_index,
+            rollouts=produced.rollouts,
+            scores=produced.scores,
+        )
+        delivery = _delivery(group, lease, self._filter_by)
+        arrival = Arrival(
+            delivery=delivery,
+            prompt_id=group.prompt_id,
+            tokens=sum(rollout.length for rollout in group.rollouts),
+            reason=_reason(group, delivery, self._filter_by),
+        )
+        return arrival, group
 
-    def close(self, lease_id: int) -> None:
-        """Forget a lease that was answered."""
-        del self._leases[lease_id]
 
-
-def group_of(produced: Produced, lease: Lease) -> Group:
-    """The group that a finished job is."""
-    return Group(
-        prompt_id=produced.job.prompt.prompt_id,
-        episode=lease.episode,
-        prompt_index=lease.prompt_index,
-        rollouts=produced.rollouts,
-        scores=produced.scores,
-    )
-
-
-def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> Delivery:
+def _delivery(group: Group, lease: Lease, filter_by: str) -> Delivery:
     """What the coordinator learns of a group: its version, its accuracy, or why none of it can train."""
     sampled = [score for rollout, score in zip(group.rollouts, group.scores, strict=True) if rollout.kind is Kind.SAMPLED]
     counted = [score for score in sampled if score.in_statistics]
@@ -104,16 +84,18 @@ def delivery_of(lease_id: int, group: Group, lease: Lease, filter_by: str) -> De
     accuracies = [score.accuracy if filter_by == "accuracy" else score.parts.get(f"{filter_by}/accuracy") for score in counted]
     known = [accuracy for accuracy in accuracies if accuracy is not None]
     return Delivery(
-        lease_id=lease_id,
+        lease_id=lease.lease_id,
         version=min(versions, default=lease.version),
         accuracy=sum(known) / len(known) if known else None,
         failed="" if counted else sampled[0].outcome.value,
     )
 
 
-def failure_of(group: Group, filter_by: str) -> dict[str, Any]:
-    """The record of a prompt that failed. ``filter_by``: the reward that gave no accuracy to filter by; "" where the group failed
-    before."""
+def _reason(group: Group, delivery: Delivery, filter_by: str) -> str:
+    """Why its prompt fails, should it: it cannot if it was judged and has an accuracy."""
+    if not delivery.failed and delivery.accuracy is not None:
+        return ""
+    if not delivery.failed:
+        return f"no accuracy to filter by (filter_by {filter_by})"
     reasons = [f"{score.outcome.value}: {score.reason}" for score in group.scores]
-    reason = f"no accuracy to filter by (filter_by {filter_by})" if filter_by else max(set(reasons), key=reasons.count)
-    return {"prompt_id": group.prompt_id, "episode": group.episode, "reason": reason}
+    return max(set(reasons), key=reasons.count)

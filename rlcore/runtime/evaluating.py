@@ -11,59 +11,27 @@ from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.producer_team import ProducerTeam
 from rlcore.runtime.workers import WorkerDiedError
 
-__all__ = ["EvaluationRequests", "Evaluations"]
+__all__ = ["Evaluations"]
 
 _AGAIN_SECONDS = 0.5
 """Until an evaluation is dealt again after a death, so that the deaths of several at a time cost one beginning."""
 
 
-class EvaluationRequests:
-    """Requests for an evaluation with the weights of a version or newer, in the order of the versions.
-
-    One evaluation answers all requests up to its version, later ones included: a second one would use the same weights and write the same
-    rows twice.
-
-    >>> requests = EvaluationRequests()
-    >>> requests.ask(9)
-    >>> requests.answered(12)
-    >>> requests.ask(12)
-    >>> bool(requests)
-    False
-    """
-
-    def __init__(self) -> None:
-        self._wanted: list[int] = []
-        self._made = -1
-        """Newest version that was evaluated."""
-
-    def __bool__(self) -> bool:
-        """Whether a request is pending."""
-        return bool(self._wanted)
-
-    @property
-    def first(self) -> int:
-        """Oldest version still requested."""
-        return self._wanted[0]
-
-    def ask(self, version: int) -> None:
-        """Request an evaluation by this version or a newer one."""
-        if version > self._made:
-            self._wanted.append(version)
-
-    def answered(self, version: int) -> None:
-        """Record that this version was evaluated."""
-        self._made = max(self._made, version)
-        self._wanted = [wanted for wanted in self._wanted if wanted > version]
-
-
 class Evaluations:
-    """One at a time, in the order in which they were asked for. For the driver's thread."""
+    """One at a time, in the order of the versions that were asked for. For the driver's thread.
+
+    Each is made by the first version that is asked for, or by a newer one, and answers all requests up to its version, later ones
+    included: a second one would use the same weights and write the same rows twice.
+    """
 
     def __init__(self, evaluator: Evaluator, team: ProducerTeam, inbox: DriverInbox) -> None:
         self._evaluator = evaluator
         self._team = team
         self._inbox = inbox
-        self._requests = EvaluationRequests()
+        self._wanted: list[int] = []
+        """The versions that are asked for and not evaluated."""
+        self._made = -1
+        """The newest version that was evaluated."""
         self._under_way: Evaluation | None = None
         self._attempt = 0
         self._shares = 0
@@ -73,8 +41,9 @@ class Evaluations:
 
     def start(self, step: int) -> None:
         """Ask for an evaluation with the weights of this version or newer."""
-        self._requests.ask(step)
-        if self._requests and self._under_way is None:
+        if step > self._made:
+            self._wanted.append(step)
+        if self._wanted and self._under_way is None:
             self._send(spread=True)
 
     def take(self, *, wait: bool) -> list[tuple[int, list[TaskReport]]]:
@@ -88,7 +57,7 @@ class Evaluations:
 
     def finish(self) -> None:
         """Wait until all are complete."""
-        self._inbox.until(lambda: not self._requests)
+        self._inbox.until(lambda: not self._wanted)
 
     def _send(self, *, spread: bool) -> None:
         """Deal the jobs to all producers, or to the first one, which cannot disagree with itself."""
@@ -105,7 +74,7 @@ class Evaluations:
         dealt = [(worker, share) for worker, share in zip(workers, shares, strict=True) if share]
         self._shares = len(dealt)
         for worker, share in dealt:
-            self._inbox.watch(self._team.evaluate(worker, share, self._requests.first), partial(self._arrived, self._attempt))
+            self._inbox.watch(self._team.evaluate(worker, share, self._wanted[0]), partial(self._arrived, self._attempt))
 
     def _arrived(self, attempt: int, value: Any, error: BaseException | None) -> None:
         if attempt != self._attempt:
@@ -132,12 +101,9 @@ class Evaluations:
             return
         evaluation = self._under_way
         assert evaluation is not None
-        for _, results in self._answers:
-            for produced in results:
-                evaluation.collect(produced)
-        version = max(versions, default=self._requests.first)
-        self._reports.append((version, evaluation.reports()))
-        self._requests.answered(version)
-        self._under_way = None
-        if self._requests:
+        version = max(versions, default=self._wanted[0])
+        self._reports.append((version, evaluation.reports(produced for _, results in self._answers for produced in results)))
+        self._made, self._under_way = max(self._made, version), None
+        self._wanted = [wanted for wanted in self._wanted if wanted > version]
+        if self._wanted:
             self._send(spread=True)

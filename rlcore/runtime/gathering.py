@@ -10,9 +10,9 @@ from operator import add
 from typing import Any
 
 from rlcore.rewards import VerdictCounts
-from rlcore.runtime.delivery import Tokens
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.producer_team import ProducerTeam
+from rlcore.runtime.schedule_service import Tokens
 from rlcore.runtime.site import Site
 from rlcore.runtime.timing import Timing
 from rlcore.runtime.trainer_host import Trained

@@ -11,17 +11,16 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.transport import Receiver
-from rlcore.contracts.types import Group, Lease
+from rlcore.contracts.types import Lease
 from rlcore.host.blame import blaming
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.delivery import JobMaker, delivery_of, failure_of, group_of
+from rlcore.runtime.delivery import JobMaker
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.pulse import Pulse
-from rlcore.runtime.schedule_service import Arrival
 from rlcore.runtime.site import Links
 from rlcore.runtime.workers import Then
-from rlcore.schedule import Delivery, TimeAccount
+from rlcore.schedule import TimeAccount
 
 __all__ = ["Evaluate", "ProducerLoop", "Sleep", "Stop"]
 
@@ -190,29 +189,12 @@ class ProducerLoop:
         if not self._made or (self.in_waves and not self.producer.idle):
             return
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
-        groups = [group_of(produced, self.jobs.lease(produced.job.key)) for produced in made]
-        arrivals = [self._arrival(produced.job.key, group) for produced, group in zip(made, groups, strict=True)]
+        arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
         self.links.deliver(self.producer.name, arrivals, groups, self._delivered)
 
     def _delivered(self, kept: Any, error: BaseException | None) -> None:
         if error is not None:
             self.mail.put(_Failed(error))
-
-    def _arrival(self, lease_id: int, group: Group) -> Arrival:
-        delivery = delivery_of(lease_id, group, self.jobs.lease(lease_id), self.jobs.filter_by)
-        self.jobs.close(lease_id)
-        return Arrival(
-            delivery=delivery,
-            prompt_id=group.prompt_id,
-            tokens=sum(rollout.length for rollout in group.rollouts),
-            reason=self._reason(group, delivery),
-        )
-
-    def _reason(self, group: Group, delivery: Delivery) -> str:
-        """Why its prompt fails, should it: it cannot where it was judged and has an accuracy."""
-        if not delivery.failed and delivery.accuracy is not None:
-            return ""
-        return str(failure_of(group, "" if delivery.failed else self.jobs.filter_by)["reason"])
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation

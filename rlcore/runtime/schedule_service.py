@@ -13,12 +13,11 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
 from rlcore.contracts.types import Lease
-from rlcore.runtime.delivery import Tokens
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.dealing import LeaseQueue
 
-__all__ = ["Arrival", "Order", "ScheduleService"]
+__all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
 
 _MOST_IN_VAIN = 10
 """Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
@@ -41,6 +40,26 @@ class Order:
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
     filtering: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, or lost afterwards."""
+
+    generated: int = 0
+    wasted: int = 0
+
+    def plus(self, tokens: int, *, wasted: bool) -> Tokens:
+        """With one more group."""
+        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
+
+    def lost(self, tokens: int) -> Tokens:
+        """With a group that was counted as good, and is gone."""
+        return Tokens(self.generated, self.wasted + tokens)
+
+    def since(self, earlier: Tokens) -> Tokens:
+        """What has come after an earlier count."""
+        return Tokens(self.generated - earlier.generated, self.wasted - earlier.wasted)
 
 
 @dataclass(slots=True)

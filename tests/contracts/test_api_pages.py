@@ -26,11 +26,11 @@ PAGES = {
     "runtime": """
         Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob
         GroupStore Interpreters
-        Interrupt JobMaker Judge JudgeClient Launcher Links Mailbox Order Plan Produced Producer ProducerLoop
+        Interrupt Judge JudgeClient Launcher Links Mailbox Order Plan Produced Producer ProducerLoop
         Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Seat Shipment Site Sleep
         StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         Worker WorkerCrew WorkerDiedError WorkerLostError WorkerTime
-        batch_figures blaming check_reach delivery_of failure_of fingerprints group_of inference_notes
+        batch_figures blaming check_reach fingerprints inference_notes
         install_line load_data make_consumer make_conversation make_engine make_evaluator make_jobs make_judge make_publisher
         make_receiver make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
         used_plugins

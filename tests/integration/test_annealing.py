@@ -18,7 +18,7 @@ from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.delivery import AnnealedSampling, JobMaker, group_of
+from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
     FakeInference,
@@ -144,4 +144,4 @@ def batch_of_leases(folder: Path, versions: tuple[int, ...]) -> TrainBatch:
     made = {}
     while not producer.idle:
         made |= {produced.job.key: produced for produced in producer.step(0.01)}
-    return assemble_batch([group_of(made[lease.lease_id], lease) for lease in leases], None, BatchSettings(max_new_tokens=6))
+    return assemble_batch([jobs.finished(made[lease.lease_id])[1] for lease in leases], None, BatchSettings(max_new_tokens=6))

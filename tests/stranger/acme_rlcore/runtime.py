@@ -31,10 +31,7 @@ from rlcore.api.runtime import (
     Verdict,
     WorkerTime,
     batch_figures,
-    delivery_of,
-    failure_of,
     fingerprints,
-    group_of,
     load_data,
     make_consumer,
     make_conversation,
@@ -139,17 +136,14 @@ class PoolCrew(Crew):
 
     def _deliver(self, results: Sequence[Produced]) -> None:
         for produced in results:
-            lease = self._jobs.lease(produced.job.key)
-            group = group_of(produced, lease)
-            delivery = delivery_of(lease.lease_id, group, lease, self._jobs.filter_by)
-            (verdict,) = self._coordinator.deliver([delivery])
-            self._watch.saw(delivery, verdict)
+            arrival, group = self._jobs.finished(produced)
+            (verdict,) = self._coordinator.deliver([arrival.delivery])
+            self._watch.saw(arrival.delivery, verdict)
             self._scored.append(group)
             if verdict is Verdict.FAILED:
-                self._failures.append(failure_of(group, self._jobs.filter_by if not delivery.failed else ""))
+                self._failures.append({"prompt_id": group.prompt_id, "episode": group.episode, "reason": arrival.reason})
             if verdict.kept:
-                self._groups[lease.lease_id] = group
-            self._jobs.close(lease.lease_id)
+                self._groups[arrival.delivery.lease_id] = group
 
     def train(self, *, log_rollouts: bool) -> Update:
         batch, self._batch = self._batch, None
@@ -167,9 +161,7 @@ class PoolCrew(Crew):
     def evaluate(self, step: int) -> None:
         evaluation = self._evaluator.start(self._evaluation_key)
         self._evaluation_key -= len(evaluation.jobs)
-        for produced in self._made(evaluation.jobs):
-            evaluation.collect(produced)
-        self._reports.append((step, evaluation.reports()))
+        self._reports.append((step, evaluation.reports(self._made(evaluation.jobs))))
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
         reports, self._reports = self._reports, []

@@ -196,7 +196,7 @@ def test_what_is_no_completion_is_blamed_on_the_backend(
         drain(made)
 
 
-def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alone(tmp_path: Path) -> None:
+def test_an_evaluation_reports_every_row_in_its_order_and_leaves_other_results_alone(tmp_path: Path) -> None:
     made = producer(tmp_path)
     prompts = tuple(job(index).prompt for index in range(3))
     evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
@@ -204,12 +204,7 @@ def test_an_evaluation_is_whole_only_with_every_row_and_leaves_other_results_alo
     results = drain(made)
     assert isinstance(made._judge, LengthJudge)
     assert made._judge.counted == {-1: False, -2: False, -3: False, 7: True}, "an evaluation spends no budget of the training"
-    assert not evaluation.collect(results.pop(7))
-    for count, result in enumerate(results.values(), start=1):
-        assert not evaluation.whole
-        assert evaluation.collect(result)
-        assert evaluation.whole == (count == 3)
-    (report,) = evaluation.reports()
+    (report,) = evaluation.reports(reversed(results.values()))
     assert [row["prompt_id"] for row in report.rows] == ["q0", "q1", "q2"]
     assert report.accuracy == sum(row["ans_valid"] for row in report.rows) / 3
     assert report.failed == 0
@@ -220,9 +215,8 @@ def test_an_evaluation_says_how_many_it_has_no_verdict_on(tmp_path: Path) -> Non
     prompts = tuple(job(index).prompt for index in range(3))
     evaluation = Evaluator({"task": prompts}, Sampling(temperature=0.0, max_new_tokens=8), seed=0).start(-1)
     made.accept(evaluation.jobs)
-    for place, result in enumerate(drain(made).values()):
-        failed = (Score.failed(Outcome.TIMEOUT, "late"),)
-        evaluation.collect(replace(result, scores=failed) if place == 1 else result)
-    (report,) = evaluation.reports()
+    results = list(drain(made).values())
+    results[1] = replace(results[1], scores=(Score.failed(Outcome.TIMEOUT, "late"),))
+    (report,) = evaluation.reports(results)
     assert report.failed == 1
     assert report.accuracy == sum(row["ans_valid"] for row in report.rows if row["outcome"] != "timeout") / 2

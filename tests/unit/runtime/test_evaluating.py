@@ -22,13 +22,15 @@ PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(rol
 
 
 class Team:
-    """Producers by name; ``asked`` are their shares and the answers to them."""
+    """Producers by name; ``asked`` are their shares and the answers to them, ``versions`` the oldest that may make each."""
 
     def __init__(self, *names: str) -> None:
         self.serving = list(names)
         self.asked: list[tuple[str, tuple[GroupJob, ...], Answer]] = []
+        self.versions: list[int] = []
 
     def evaluate(self, actor: str, jobs: Sequence[GroupJob], version: int) -> Answer:
+        self.versions.append(version)
         self.asked.append((actor, tuple(jobs), Answer()))
         return self.asked[-1][2]
 
@@ -136,3 +138,24 @@ def test_a_version_is_evaluated_once_however_many_requests_it_answers() -> None:
     made.start(12)
     assert made.take(wait=False) == []
     assert len(team.asked) == 1
+
+
+@pytest.mark.parametrize(("made_by", "next_asked"), [(5, 6), (7, 9), (9, None)])
+def test_an_evaluation_answers_every_request_up_to_its_version_and_no_later_one(made_by: int, next_asked: int | None) -> None:
+    team = Team("a")
+    made = started(team)
+    for version in (6, 9):
+        made.start(version)
+    answer(team.asked[0], made_by)
+    assert [step for step, _ in made.take(wait=False)] == [made_by]
+    assert team.versions == ([4] if next_asked is None else [4, next_asked])
+
+
+def test_a_request_is_answered_by_an_evaluation_of_newer_weights_that_came_first() -> None:
+    team = Team("a")
+    made = started(team)
+    answer(team.asked[0], 12)
+    made.take(wait=False)
+    made.start(12)
+    made.start(13)
+    assert team.versions == [4, 13]
