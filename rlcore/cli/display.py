@@ -17,9 +17,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlcore.runtime.progress import Progress, Summary
+
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
-    from rlcore.runtime import Summary
 
 __all__ = ["LinesDisplay", "LiveDisplay", "RunConsole", "SteadyConsole", "display_on", "plain_console", "show_outcome"]
 
@@ -82,8 +83,8 @@ class _Pace:
         return (time.monotonic() - self._started) / max(self.step, 1) * (self.total_steps - self.step)
 
 
-class LinesDisplay:
-    """One line an update, for logs and pipes. Implements ``rlcore.runtime.Progress``."""
+class LinesDisplay(Progress):
+    """One line an update, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -106,8 +107,6 @@ class LinesDisplay:
         self._held_out = sum(known) / len(known) if known else None
         figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
         self.note(f"held-out accuracy after {step} updates: {figures}")
-
-    def finished(self) -> None: ...
 
     def _show(self, metrics: Mapping[str, float]) -> None:
         self.note("  ".join(f"{name} {value}" for name, value in self._figures(metrics)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
@@ -16,6 +16,7 @@ from importlib.metadata import Distribution
 from importlib.util import find_spec
 from typing import Any
 
+import pluggy
 from pydantic import BaseModel
 
 from rlcore.contracts.errors import PluginError, RlcoreError
@@ -24,7 +25,6 @@ from rlcore.host.blame import closest, reason, set_aside
 from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
 from rlcore.host.discovery import Plugin, PluginRow, find_plugins, overlooked, switch_notes
 from rlcore.host.install import NEEDS_EXTRA, install_line
-from rlcore.host.observers import Observers
 from rlcore.host.targets import BASES, described, disagreement, load_target, misfit, missing_target
 from rlcore.host.unpackaged import Adopted, adopt, is_reference, load_reference, shipped
 
@@ -299,21 +299,21 @@ class Registry:
 
     # --- hooks ---------------------------------------------------------------------------------------------------------
 
-    def observers(self, report: Callable[[str], None] | None = None) -> Observers:
-        """The observer hooks of every working plugin; ``report`` gets one sentence for each that is switched off (a log warning)."""
-        managers = [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
-        return Observers(managers) if report is None else Observers(managers, report)
+    def hooks(self) -> list[tuple[str, pluggy.PluginManager]]:
+        """(distribution, hooks) of every working plugin."""
+        return [(plugin.row.distribution, plugin.manager) for plugin in self._plugins if plugin.manager is not None]
+
+    def observed(self, hook: str) -> bool:
+        """Whether anybody implements an observer hook: what only observers are told of need not travel else."""
+        return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
 
     def check_run(self, config: Any) -> list[str]:
         """What every plugin's ``rlcore_check_run`` objects to, with the plugin's name in front; a check that fails is a problem too."""
         problems: list[str] = []
-        for plugin in self._plugins:
-            if plugin.manager is None:
-                continue
-            owner = plugin.row.distribution
+        for owner, manager in self.hooks():
             try:
                 with set_aside():
-                    answers = plugin.manager.hook.rlcore_check_run(config=config)
+                    answers = manager.hook.rlcore_check_run(config=config)
             except (Exception, SystemExit) as error:
                 problems.append(f"{owner}: rlcore_check_run raised {reason(error)}")
                 continue

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlcore.runtime.progress import Progress, Silent, Summary
+from rlcore.runtime.progress import Progress, Summary
 
 if TYPE_CHECKING:
     from rlcore.config import Plan
 
-__all__ = ["Progress", "Silent", "Summary", "run"]
+__all__ = ["Progress", "Summary", "run"]
 
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned, on the runtime that the plan names."""
     from rlcore.runtime.training_run import TrainingRun
 
-    return TrainingRun(plan, progress or Silent()).run()
+    return TrainingRun(plan, progress or Progress()).run()

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
+from typing import Any
 
 from rlcore.config import Plan
 from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
-from rlcore.runtime.progress import Progress
+from rlcore.contracts.types import Group
+from rlcore.host.blame import reason, set_aside
 
 __all__ = ["Listeners"]
 
 
 class Listeners:
-    """A context: opened when the run starts, closed when it ends. What only ``observers`` hear of is said to them; what trackers hear of,
-    too, is said here."""
+    """A context: opened when the run starts, closed when it ends. Each plugin hears on its own, and what it is given is read-only.
 
-    def __init__(self, plan: Plan, folder: Path, progress: Progress) -> None:
+    ``switched_off``: the reason of everyone who raised; ``tell`` receives the same once, as a sentence, when it happens."""
+
+    def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> None:
         self._plan = plan
         self._run = RunInfo(folder=folder, config=plan.config.plain())
-        self._tell = progress.note
-        self.observers = plan.registry.observers(progress.note)
+        self._tell = tell
+        self._observers = plan.registry.hooks()
         self._trackers: dict[str, Tracker] = {}
-        self._off: dict[str, str] = {}
-
-    @property
-    def switched_off(self) -> dict[str, str]:
-        """Who was switched off, and why."""
-        return {**self.observers.switched_off, **self._off}
+        self.switched_off: dict[str, str] = {}
 
     def __enter__(self) -> Listeners:
         for name, options in zip(self._plan.config.log.trackers, self._plan.tracker_options, strict=True):
@@ -38,12 +36,12 @@ class Listeners:
             except (Exception, SystemExit) as error:  # a tracker is a stranger: whatever it raises must not end the run
                 self._switch_off(name, error)
         self._each(lambda tracker: tracker.open(self._run))
-        self.observers.run_started(self._run)
+        self._observe("rlcore_run_started", run=self._run)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None:
-            self.observers.run_finished({"error": f"{type(error).__name__}: {error}"})
+            self.run_finished({"error": f"{type(error).__name__}: {error}"})
         self.close_trackers()
 
     def close_trackers(self) -> None:
@@ -51,14 +49,37 @@ class Listeners:
         self._each(lambda tracker: tracker.close())
         self._trackers.clear()
 
+    def groups_scored(self, groups: Sequence[Group], version: int) -> None:
+        """Groups were scored while ``version`` was the policy."""
+        self._observe("rlcore_groups_scored", groups=tuple(groups), version=version)
+
     def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
-        """An update was completed."""
+        """Update ``step`` (from 1) was completed and published."""
         self._each(lambda tracker: tracker.log({"step": step, **metrics}))
-        self.observers.step_finished(step, metrics)
+        self._observe("rlcore_step_finished", step=step, metrics=MappingProxyType(dict(metrics)))
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Held-out figures, for the trackers."""
         self._each(lambda tracker: tracker.log({"step": step, **figures}))
+
+    def checkpoint_saved(self, step: int, folder: Path) -> None:
+        """A checkpoint was written whole."""
+        self._observe("rlcore_checkpoint_saved", step=step, folder=folder)
+
+    def run_finished(self, summary: Mapping[str, Any]) -> None:
+        """The run ended, well or not."""
+        self._observe("rlcore_run_finished", summary=MappingProxyType(dict(summary)))
+
+    def _observe(self, hook: str, **given: Any) -> None:
+        for observer in list(self._observers):
+            owner, manager = observer
+            try:
+                with set_aside():
+                    getattr(manager.hook, hook)(**given)
+            except (Exception, SystemExit) as error:
+                self._observers.remove(observer)
+                self.switched_off[owner] = f"{hook} raised {reason(error)}"
+                self._tell(f"observer {owner} is switched off for the rest of the run: {self.switched_off[owner]}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
@@ -69,5 +90,5 @@ class Listeners:
                 self._switch_off(name, error)
 
     def _switch_off(self, name: str, error: BaseException) -> None:
-        self._off[name] = " ".join(f"{type(error).__name__}: {error}".split())
-        self._tell(f"tracker {name} is switched off for the rest of the run: {self._off[name]}")
+        self.switched_off[name] = " ".join(f"{type(error).__name__}: {error}".split())
+        self._tell(f"tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")

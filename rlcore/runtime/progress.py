@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from rlcore.roles.evaluator import TaskReport
+if TYPE_CHECKING:
+    from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["Progress", "Sample", "Silent", "Summary"]
+__all__ = ["Progress", "Sample", "Summary"]
 
 
-class Progress(Protocol):
-    """Called from the driver's main thread only."""
+class Progress:
+    """Watches nothing; a display overrides what it shows. Called from the driver's main thread only."""
 
     def started(self, folder: Path, total_steps: int) -> None:
         """The run folder exists; so many updates are planned."""
@@ -29,20 +30,6 @@ class Progress(Protocol):
 
     def finished(self) -> None:
         """No further call follows."""
-
-
-class Silent:
-    """Watches nothing; the run works the same."""
-
-    def started(self, folder: Path, total_steps: int) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None: ...
-
-    def finished(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ class TrainingRun:
                 self._progress.note(said)
             self._folder = self._open_folder()
             closing.callback(self._log_reward_errors, last=True)
-            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress))
+            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
@@ -75,7 +75,7 @@ class TrainingRun:
             write_trace(self._folder.root / "trace.json", timing.rows())
             self._listeners.close_trackers()
             summary = self._summarise(timing)
-            self._listeners.observers.run_finished(summary.as_json())
+            self._listeners.run_finished(summary.as_json())
             self._folder.write_document("summary", summary.as_json())
             return summary
 
@@ -135,7 +135,7 @@ class TrainingRun:
         crew.start_clock()
         self._since = time.monotonic()
         while not interrupt.requested and crew.next_batch():
-            self._listeners.observers.groups_scored(crew.take_scored(), version)
+            self._listeners.groups_scored(crew.take_scored(), version)
             update = crew.train(log_rollouts=self._logs_rollouts(version + 1))
             version = update.version
             self._record(update)
@@ -263,7 +263,7 @@ class TrainingRun:
         if saving is not None and (wait or saving.done()):
             self._checkpoint = saving.finish()
             self._saving = None  # not before: what an interrupted one leaves is dropped when the crew has closed
-            self._listeners.observers.checkpoint_saved(saving.step, self._checkpoint)
+            self._listeners.checkpoint_saved(saving.step, self._checkpoint)
 
     def _drop_save(self) -> None:
         if self._saving is not None:

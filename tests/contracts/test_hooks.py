@@ -7,13 +7,16 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlcore.api import RunInfo
+from rlcore.config import RunConfig
 from rlcore.contracts import hookspecs
 from rlcore.contracts.specs import REGISTERING_HOOKS, SPEC_OF_KIND, PluginKind
+from rlcore.runtime.listeners import Listeners
 from rlcore.testing.plugin_folder import PluginFolder
 
 HOOKS: dict[str, Callable[..., Any]] = {name: value for name, value in vars(hookspecs).items() if name.startswith("rlcore_")}
@@ -150,15 +153,16 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         folder.install("every", EVERY_HOOK)
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
-        observers = registry.observers()
-        run = RunInfo(folder=tmp_path)
-        observers.run_started(run)
-        observers.groups_scored([], 3)
-        observers.step_finished(1, {"reward": 1.0})
-        observers.checkpoint_saved(1, tmp_path)
-        observers.run_finished({"steps": 1})
+        config = RunConfig()
+        plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry)
+        run = RunInfo(folder=tmp_path, config=config.plain())
+        with Listeners(plan, tmp_path, [].append) as listeners:
+            listeners.groups_scored([], 3)
+            listeners.step_finished(1, {"reward": 1.0})
+            listeners.checkpoint_saved(1, tmp_path)
+            listeners.run_finished({"steps": 1})
         calls = importlib.import_module("rlcore_plugin_every").calls
-        assert observers.switched_off == {}
+        assert listeners.switched_off == {}
         assert set(calls) == set(HOOKS)
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),

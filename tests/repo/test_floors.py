@@ -35,7 +35,6 @@ HOST = (
     "install",
     "catalogue",
     "builtin",
-    "observers",
     "functions",
     "unpackaged",
     "discovery",

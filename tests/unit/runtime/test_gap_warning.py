@@ -10,14 +10,14 @@ import pytest
 
 from rlcore.config.layers import replaced
 from rlcore.entry import make_plan
-from rlcore.runtime.progress import Silent
+from rlcore.runtime.progress import Progress
 from rlcore.runtime.training_run import TrainingRun, mean_gap_tolerance
 from rlcore.testing import FakeTraining, RunTester
 
 FRESH = {"staleness/max": 0.0, "optimizer_steps": 1.0}
 
 
-class Notes(Silent):
+class Notes(Progress):
     def __init__(self) -> None:
         self.said: list[str] = []
 

@@ -16,7 +16,7 @@ def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambd
     data = load_data(plan, say)
     texts = read_texts(plan, data)
     shipment = Shipment.of(plan, fingerprints(data, texts.tokenizer))
-    keep_scored = plan.registry.observers(say).want_groups
+    keep_scored = plan.registry.observed("rlcore_groups_scored")
     address = closing.enter_context(ray_head(plan.config.run))
     with signals_held():
         from rlcore_plugin_ray.ray_site import RaySite

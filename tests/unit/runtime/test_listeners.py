@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from rlcore.api import RunInfo
+from rlcore.config import RunConfig
+from rlcore.runtime.listeners import Listeners
 from rlcore.testing.plugin_folder import PluginFolder
 
 GOOD = """
@@ -36,6 +38,11 @@ def rlcore_step_finished(step, metrics):
 """
 
 
+def listeners(folder: PluginFolder, said: list[str] | None = None) -> Listeners:
+    plan: Any = SimpleNamespace(config=RunConfig(), tracker_options=(), registry=folder.discover())
+    return Listeners(plan, folder.root, [].append if said is None else said.append)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[PluginFolder]:
     with PluginFolder(tmp_path / "site") as folder:
@@ -48,28 +55,26 @@ def test_one_that_raises_is_reported_once_and_switched_off_and_the_others_go_on(
     folder.install("bad", BAD)
     folder.install("good", GOOD)
     said: list[str] = []
-    observers = folder.discover().observers(said.append)
-    observers.run_started(RunInfo(folder=folder.root))
-    observers.step_finished(1, {"reward": 2.0})
-    observers.step_finished(2, {"reward": 3.0})
+    with listeners(folder, said) as told:
+        told.step_finished(1, {"reward": 2.0})
+        told.step_finished(2, {"reward": 3.0})
     assert importlib.import_module("rlcore_plugin_good").seen == [(1, {"reward": 2.0}), (2, {"reward": 3.0})]
     assert importlib.import_module("rlcore_plugin_bad").calls == ["started", "step"]
-    assert list(observers.switched_off) == ["rlcore-plugin-bad"]
-    assert "rlcore_step_finished raised TypeError" in observers.switched_off["rlcore-plugin-bad"]
+    assert list(told.switched_off) == ["rlcore-plugin-bad"]
+    assert "rlcore_step_finished raised TypeError" in told.switched_off["rlcore-plugin-bad"]
     assert len(said) == 1
     assert "(__init__.py, line 13)" in said[0]
 
 
-def test_without_a_report_it_is_logged(folder: PluginFolder, caplog: pytest.LogCaptureFixture) -> None:
-    folder.install("bad", BAD)
-    with caplog.at_level(logging.WARNING, logger="rlcore"):
-        folder.discover().observers().step_finished(1, {})
-    assert "observer rlcore-plugin-bad is switched off for the rest of the run" in caplog.text
+def test_groups_need_not_travel_unless_somebody_observes_them(folder: PluginFolder) -> None:
+    folder.install("good", GOOD)
+    registry = folder.discover()
+    assert (registry.observed("rlcore_step_finished"), registry.observed("rlcore_groups_scored")) == (True, False)
 
 
 def test_what_a_hook_prints_goes_to_standard_error(folder: PluginFolder, capsys: pytest.CaptureFixture[str]) -> None:
     source = GOOD.replace("seen.append((step, dict(metrics)))", "print('step', step)")
     folder.install("loud", source)
-    folder.discover().observers().step_finished(3, {})
+    listeners(folder).step_finished(3, {})
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", "step 3\n")
