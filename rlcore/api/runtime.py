@@ -54,7 +54,7 @@ from rlcore.runtime.parts import (
     schedule_settings,
     used_plugins,
 )
-from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.producer_loop import ProducerLoop
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService, Tokens
 from rlcore.runtime.shipment import Shipment
@@ -73,7 +73,6 @@ __all__ = [
     "Coordinator",
     "Crew",
     "Delivery",
-    "Evaluate",
     "Evaluation",
     "Evaluator",
     "FilterWatch",
@@ -103,10 +102,8 @@ __all__ = [
     "Seat",
     "Shipment",
     "Site",
-    "Sleep",
     "StarvationError",
     "Status",
-    "Stop",
     "TaskReport",
     "Texts",
     "TimeAccount",

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from typing import Any
+from collections.abc import Callable
 
 __all__ = ["Mailbox"]
 
 
 class Mailbox:
-    """Letters in order, and nudges without content. Any thread may ``put`` and ``nudge``; one thread takes and waits."""
+    """What is to be done, in order, and nudges without content. Any thread may ``put`` and ``nudge``; one thread takes and waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._letters: deque[Any] = deque()
+        self._letters: list[Callable[[], object]] = []
         self._nudged = False
 
-    def put(self, letter: Any) -> None:
-        """A letter for the next ``take``."""
+    def put(self, letter: Callable[[], object]) -> None:
+        """A letter for the next ``take``: what its reader calls."""
         with self._changed:
             self._letters.append(letter)
             self._changed.notify()
@@ -29,11 +28,10 @@ class Mailbox:
             self._nudged = True
             self._changed.notify()
 
-    def take(self) -> list[Any]:
+    def take(self) -> list[Callable[[], object]]:
         """All letters that are here; does not wait."""
         with self._changed:
-            letters = list(self._letters)
-            self._letters.clear()
+            letters, self._letters = self._letters, []
             return letters
 
     def wait(self, timeout: float | None = None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
@@ -17,7 +17,7 @@ from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import make_jobs, make_receiver
-from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.producer_loop import ProducerLoop
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Links
 from rlcore.runtime.timing import profiled
@@ -41,6 +41,7 @@ class ProducerHost:
         self._serves: Future[int] = Future()
         self._over: Future[None] = Future()
         self._running = False
+        self._stop: Callable[[], None] = lambda: None
 
     def lives(self) -> int:
         """The id of the process, which is there."""
@@ -77,7 +78,7 @@ class ProducerHost:
             in_waves=plan.config.schedule.max_staleness == 0,
             pulse=self._shipment.pulse,
         )
-        self._loop.on_version = self._on_version
+        self._loop.on_version, self._stop = self._on_version, self._loop.stop
 
     def run(self, profile: Path | None = None) -> None:
         """Produce until ``stop``; returns then, or raises what ended it."""
@@ -111,15 +112,11 @@ class ProducerHost:
 
     def evaluate(self, jobs: Sequence[GroupJob], version: int) -> tuple[int, list[Produced]]:
         """Make these jobs with weights of this version or newer; wait for them. (the version that made them, results)."""
-        done: Future[tuple[int, list[Produced]]] = Future()
-        self._mail.put(Evaluate(tuple(jobs), version, lambda served, results: done.set_result((served, results))))
-        return self._wait(done)
+        return self._wait(self._loop.evaluate(jobs, version))
 
     def sleep(self) -> None:
         """Give the device back until the next weights; wait until it is free."""
-        done: Future[None] = Future()
-        self._mail.put(Sleep(lambda: done.set_result(None)))
-        self._wait(done)
+        self._wait(self._loop.sleep())
 
     def _wait(self, done: Future[_T]) -> _T:
         """For its loop, unless that has ended: then it answers as a worker that died."""
@@ -135,12 +132,12 @@ class ProducerHost:
 
     def stop(self) -> None:
         """End ``run``, and wait until its engine is closed."""
-        self._mail.put(Stop())
+        self._stop()
         self._over.result()
 
     def close(self) -> None:
         """End ``run``, if it does not hang, and free everything, in a process that goes on."""
-        self._mail.put(Stop())
+        self._stop()
         if self._running and not self._loop.pulse.given_up:
             self._over.result()
         self._closing.close()

@@ -1,4 +1,4 @@
-"""The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves letters.
+"""The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves mail.
 
 Plain Python: whom it talks to is behind ``Links``, so that the other side may be a thread or another host.
 """
@@ -6,7 +6,9 @@ Plain Python: whom it talks to is behind ``Links``, so that the other side may b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rlcore.contracts.errors import RunError
@@ -22,7 +24,7 @@ from rlcore.runtime.site import Links
 from rlcore.runtime.workers import Then
 from rlcore.schedule import TimeAccount
 
-__all__ = ["Evaluate", "ProducerLoop", "Sleep", "Stop"]
+__all__ = ["ProducerLoop"]
 
 _POLL_SECONDS = 0.05
 _EAGER_SECONDS = 0.005
@@ -30,34 +32,12 @@ _EAGER_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluate:
-    """Make these jobs with weights of ``version`` or newer, one version from the first to the last; ``then(version, results)``."""
+class _Evaluation:
+    """An evaluation that is asked for: jobs to make with weights of ``version`` or newer, one version from the first to the last."""
 
     jobs: tuple[GroupJob, ...]
     version: int
-    then: Callable[[int, list[Produced]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Give the device back once nothing is under way; then ``then()``."""
-
-    then: Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """End."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Leased:
-    leases: tuple[Lease, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    error: BaseException
+    done: Future[tuple[int, list[Produced]]] = field(default_factory=Future)
 
 
 @dataclass(eq=False)
@@ -65,7 +45,8 @@ class ProducerLoop:
     """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
 
     ``in_waves`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
-    order, so that nothing that comes of it depends on timing.
+    order, so that nothing that comes of it depends on timing. ``mail`` holds functions, which the loop's thread calls: ``evaluate``,
+    ``sleep`` and ``stop`` may be called from any thread, before ``run`` too.
     """
 
     producer: Producer
@@ -84,14 +65,30 @@ class ProducerLoop:
     _asked: bool = field(default=False, init=False)
     _ended: bool = field(default=False, init=False)
     _stopping: bool = field(default=False, init=False)
-    _wanted: list[Evaluate] = field(default_factory=list, init=False)
-    _evaluation: Evaluate | None = field(default=None, init=False)
+    _wanted: list[_Evaluation] = field(default_factory=list, init=False)
+    _evaluation: _Evaluation | None = field(default=None, init=False)
     _evaluated: list[Produced] = field(default_factory=list, init=False)
     _made: list[Produced] = field(default_factory=list, init=False)
-    _sleep: Sleep | None = field(default=None, init=False)
+    _asleep: Future[None] | None = field(default=None, init=False)
+
+    def evaluate(self, jobs: Sequence[GroupJob], version: int) -> Future[tuple[int, list[Produced]]]:
+        """Have these jobs made with weights of this version or newer: (the version that made all of them, results)."""
+        asked = _Evaluation(tuple(jobs), version)
+        self.mail.put(partial(self._wanted.append, asked))
+        return asked.done
+
+    def sleep(self) -> Future[None]:
+        """Have the device given back once nothing is under way; done when it is free."""
+        asleep: Future[None] = Future()
+        self.mail.put(partial(setattr, self, "_asleep", asleep))
+        return asleep
+
+    def stop(self) -> None:
+        """Have ``run`` end."""
+        self.mail.put(partial(setattr, self, "_stopping", True))
 
     def run(self) -> None:
-        """Work until ``Stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
+        """Work until ``stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
             patience = _EAGER_SECONDS if self._asked else _POLL_SECONDS
             self._collect(self.producer.step(patience))
@@ -100,7 +97,8 @@ class ProducerLoop:
         """Read the mail, load newer weights, start what can start; wait where there is nothing to do. False at the end."""
         while True:
             self.pulse.beat()
-            self._read_mail()
+            for act in self.mail.take():
+                act()
             if self._stopping:
                 return False
             self._load_newer()
@@ -113,19 +111,9 @@ class ProducerLoop:
             with self.account.span(self._waits_for()), self.pulse.resting():
                 self.mail.wait()
 
-    def _read_mail(self) -> None:
-        for letter in self.mail.take():
-            if isinstance(letter, _Leased):
-                self._asked, self._ended = False, not letter.leases
-                self._held_back += letter.leases
-            elif isinstance(letter, Evaluate):
-                self._wanted.append(letter)
-            elif isinstance(letter, Sleep):
-                self._sleep = letter
-            elif isinstance(letter, Stop):
-                self._stopping = True
-            elif isinstance(letter, _Failed):
-                raise letter.error
+    def _take_leases(self, leases: Sequence[Lease]) -> None:
+        self._asked, self._ended = False, not leases
+        self._held_back += leases
 
     def _load_newer(self) -> None:
         if self._evaluation is not None:
@@ -161,24 +149,27 @@ class ProducerLoop:
         if self.in_waves and not self.producer.idle:
             return
         self._asked = True
-        self.links.lease(self.producer.name, free, self.producer.version, self._post(lambda leases: _Leased(tuple(leases))))
+        self.links.lease(self.producer.name, free, self.producer.version, self._answered(self._take_leases))
 
     def _fall_asleep(self) -> None:
-        if self._sleep is not None:
+        if self._asleep is not None:
             self.producer.sleep()
-            asleep, self._sleep = self._sleep, None
-            asleep.then()
+            asleep, self._asleep = self._asleep, None
+            asleep.set_result(None)
 
     def _waits_for(self) -> str:
         if self.producer.version < 0 or self.producer.asleep:
             return "waiting for weights"
         return "waiting for data" if self._ended else "back-pressure"
 
-    def _post(self, letter: Callable[[Any], Any]) -> Then:
-        """What makes a letter of an answer."""
+    def _answered(self, take: Callable[[Any], None] | None = None) -> Then:
+        """What has an answer taken by the loop's thread, and an error raised there."""
 
         def answered(value: Any, error: BaseException | None) -> None:
-            self.mail.put(letter(value) if error is None else _Failed(error))
+            if error is not None:
+                self.mail.put(partial(_fail, error))
+            elif take is not None:
+                self.mail.put(partial(take, value))
 
         return answered
 
@@ -190,11 +181,7 @@ class ProducerLoop:
             return
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
-        self.links.deliver(self.producer.name, arrivals, groups, self._delivered)
-
-    def _delivered(self, kept: Any, error: BaseException | None) -> None:
-        if error is not None:
-            self.mail.put(_Failed(error))
+        self.links.deliver(self.producer.name, arrivals, groups, self._answered())
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation
@@ -204,4 +191,8 @@ class ProducerLoop:
             raise RunError(f"producer {self.producer.name} made more results of an evaluation than were asked for")
         results, self._evaluated = self._evaluated, []
         self._evaluation, self.producer.booking = None, None
-        evaluation.then(self.producer.version, results)
+        evaluation.done.set_result((self.producer.version, results))
+
+
+def _fail(error: BaseException) -> None:
+    raise error

@@ -24,11 +24,11 @@ PAGES = {
         model_settings refusal setting spoken
     """,
     "runtime": """
-        Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluate Evaluation Evaluator FilterWatch GroupJob
+        Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluation Evaluator FilterWatch GroupJob
         GroupStore Interpreters
         Interrupt Judge JudgeClient Launcher Links Mailbox Order Plan Produced Producer ProducerLoop
-        Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Seat Shipment Site Sleep
-        StarvationError Status Stop TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
+        Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Seat Shipment Site
+        StarvationError Status TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
         Worker WorkerCrew WorkerDiedError WorkerLostError WorkerTime
         batch_figures blaming check_reach fingerprints inference_notes
         install_line load_data make_consumer make_conversation make_engine make_evaluator make_jobs make_judge make_publisher

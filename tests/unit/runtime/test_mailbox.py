@@ -9,9 +9,9 @@ from rlcore.runtime.mailbox import Mailbox
 
 def test_letters_come_in_order_and_once() -> None:
     mail = Mailbox()
-    for letter in "abc":
+    for letter in (list, dict, set):
         mail.put(letter)
-    assert mail.take() == ["a", "b", "c"]
+    assert mail.take() == [list, dict, set]
     assert mail.take() == []
 
 
@@ -28,7 +28,7 @@ def test_a_nudge_that_comes_first_is_not_lost_and_ends_one_wait_only() -> None:
 
 def test_a_letter_ends_every_wait_until_it_is_taken() -> None:
     mail = Mailbox()
-    mail.put("a")
+    mail.put(list)
     mail.wait()
     mail.wait()
     mail.take()

@@ -133,6 +133,8 @@ ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
 def test_what_is_asked_of_a_producer_whose_loop_has_ended_is_answered_as_by_a_dead_one() -> None:
     """In a process that goes on nobody else would answer, and the call would keep its thread for ever."""
     host = ProducerHost(None, "producer-0")  # type: ignore[arg-type]
+    loop: Any = SimpleNamespace(evaluate=lambda jobs, version: Future())
+    host._loop = loop
     host._over.set_result(None)
     with pytest.raises(WorkerDiedError, match="producer-0 has ended"):
         host.evaluate((), 0)

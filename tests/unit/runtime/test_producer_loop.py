@@ -23,7 +23,7 @@ from rlcore.roles.single_turn import SingleTurn
 from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.mailbox import Mailbox
-from rlcore.runtime.producer_loop import Evaluate, ProducerLoop, Sleep, Stop
+from rlcore.runtime.producer_loop import ProducerLoop
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
@@ -135,7 +135,7 @@ class Stage:
         then([Lease(lease_id=n, episode=0, prompt_index=n, n_sampled=2, version=version) for n in lease_ids], None)
 
     def stop(self) -> None:
-        self.mail.put(Stop())
+        self.loop.stop()
         self.ended.result(SECONDS)
 
 
@@ -147,12 +147,10 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def evaluate(stage: Stage, version: int) -> Future[tuple[int, list[Produced]]]:
-    done: Future[tuple[int, list[Produced]]] = Future()
     jobs = tuple(
         GroupJob(key=-1 - n, prompt=PROMPTS[n], samplings=(Sampling(max_new_tokens=4),), noise=(0, 9, n), counted=False) for n in range(3)
     )
-    stage.mail.put(Evaluate(jobs, version, lambda served, results: done.set_result((served, results))))
-    return done
+    return stage.loop.evaluate(jobs, version)
 
 
 def test_weights_come_before_leases_and_the_lease_says_which(tmp_path: Path) -> None:
@@ -203,9 +201,7 @@ def test_it_sleeps_once_nothing_is_under_way_and_wakes_with_new_weights(tmp_path
     stage = Stage(tmp_path)
     stage.receiver.hand(snapshot(0))
     stage.grant(0)
-    asleep: Future[None] = Future()
-    stage.mail.put(Sleep(lambda: asleep.set_result(None)))
-    asleep.result(SECONDS)
+    stage.loop.sleep().result(SECONDS)
     assert len(stage.links.groups) == 1
     assert stage.producer.asleep
     stage.receiver.hand(snapshot(1))
@@ -310,6 +306,6 @@ def test_a_producer_without_work_says_what_it_waits_for(tmp_path: Path) -> None:
     assert stage.loop._waits_for() == "back-pressure"
     stage.grant()
     until(lambda: stage.loop._waits_for() == "waiting for data")
-    stage.mail.put(Sleep(lambda: None))
+    stage.loop.sleep()
     until(lambda: stage.loop._waits_for() == "waiting for weights")
     stage.stop()
