@@ -6,11 +6,9 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
   ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts made as the configuration says.
-  ``Producer`` generates and has judged, ``Consumer`` trains; ``update_engine`` hands an engine new weights; ``blaming`` names whose part
-  raised.
-- *The schedule*: ``Coordinator`` leases prompts and cuts batches; it has no clock and no thread. ``ScheduleService`` is the coordinator
-  behind an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share,
-  ``ProducerLoop`` is the life of one producer on a thread of its own.
+  ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
+- *The schedule*: the coordinator (``rlcore.api.schedule``) leases prompts and cuts batches. ``ScheduleService`` is the coordinator behind
+  an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share.
 - *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
   gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
@@ -24,25 +22,22 @@ from __future__ import annotations
 from rlcore.config import Plan, RunConfig
 from rlcore.config.model import RunSection
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RewardBudgetError, StarvationError, WorkerLostError
+from rlcore.contracts.errors import WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.blame import blaming
 from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
-from rlcore.rewards.tally import RewardCounts
 from rlcore.roles.consumer import Consumer
-from rlcore.roles.engine_update import update_engine
-from rlcore.roles.evaluator import Evaluation, Evaluator, TaskReport
+from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.async_judge import AsyncJudge, JudgeClient
-from rlcore.runtime.backends import inference_notes, make_consumer, make_conversation, make_engine
+from rlcore.runtime.async_judge import AsyncJudge
+from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
 from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
-from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import (
     check_reach,
     make_evaluator,
@@ -54,62 +49,45 @@ from rlcore.runtime.parts import (
     schedule_settings,
     used_plugins,
 )
-from rlcore.runtime.producer_loop import ProducerLoop
-from rlcore.runtime.pulse import Pulse
-from rlcore.runtime.schedule_service import Arrival, Order, ScheduleService, Tokens
+from rlcore.runtime.schedule_service import Arrival, ScheduleService
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.runtime.timing import Timing, profiled
+from rlcore.runtime.timing import Timing
 from rlcore.runtime.worker_crew import WorkerCrew
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
-from rlcore.schedule import Coordinator, Delivery, Role, ScheduleSettings, Status, TimeAccount, TrainOrder, Verdict, WorkerTime
+from rlcore.schedule import Role, Status, TimeAccount, Verdict, WorkerTime
 
 __all__ = [
     "Arrival",
     "AsyncJudge",
     "Batch",
     "Consumer",
-    "Coordinator",
     "Crew",
-    "Delivery",
-    "Evaluation",
-    "Evaluator",
     "FilterWatch",
     "GroupJob",
     "GroupStore",
     "Interpreters",
     "Interrupt",
     "Judge",
-    "JudgeClient",
     "Launcher",
     "Links",
-    "Mailbox",
-    "Order",
     "Plan",
     "Produced",
     "Producer",
-    "ProducerLoop",
-    "Pulse",
-    "RewardBudgetError",
-    "RewardCounts",
     "Role",
     "RunConfig",
     "RunSection",
     "RuntimeSpec",
     "ScheduleService",
-    "ScheduleSettings",
     "Seat",
     "Shipment",
     "Site",
-    "StarvationError",
     "Status",
     "TaskReport",
     "Texts",
     "TimeAccount",
     "Timing",
-    "Tokens",
-    "TrainOrder",
     "Update",
     "Verdict",
     "VerdictCounts",
@@ -122,7 +100,6 @@ __all__ = [
     "blaming",
     "check_reach",
     "fingerprints",
-    "inference_notes",
     "install_line",
     "load_data",
     "make_consumer",
@@ -136,10 +113,8 @@ __all__ = [
     "make_watch",
     "probe_sequence",
     "probe_tolerance",
-    "profiled",
     "read_texts",
     "rollout_rows",
     "schedule_settings",
-    "update_engine",
     "used_plugins",
 ]

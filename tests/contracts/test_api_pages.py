@@ -24,16 +24,12 @@ PAGES = {
         model_settings refusal setting spoken
     """,
     "runtime": """
-        Arrival AsyncJudge Batch Consumer Coordinator Crew Delivery Evaluation Evaluator FilterWatch GroupJob
-        GroupStore Interpreters
-        Interrupt Judge JudgeClient Launcher Links Mailbox Order Plan Produced Producer ProducerLoop
-        Pulse RewardBudgetError RewardCounts Role RunConfig RunSection RuntimeSpec ScheduleService ScheduleSettings Seat Shipment Site
-        StarvationError Status TaskReport Texts TimeAccount Timing Tokens TrainOrder Update Verdict VerdictCounts
-        Worker WorkerCrew WorkerDiedError WorkerLostError WorkerTime
-        batch_figures blaming check_reach fingerprints inference_notes
-        install_line load_data make_consumer make_conversation make_engine make_evaluator make_jobs make_judge make_publisher
-        make_receiver make_watch probe_sequence probe_tolerance profiled read_texts rollout_rows schedule_settings update_engine
-        used_plugins
+        Arrival AsyncJudge Batch Consumer Crew FilterWatch GroupJob GroupStore Interpreters Interrupt Judge Launcher Links Plan Produced
+        Producer Role RunConfig RunSection RuntimeSpec ScheduleService Seat Shipment Site Status TaskReport Texts TimeAccount Timing Update
+        Verdict VerdictCounts Worker WorkerCrew WorkerDiedError WorkerLostError WorkerTime
+        batch_figures blaming check_reach fingerprints install_line load_data make_consumer make_conversation make_engine make_evaluator
+        make_jobs make_judge make_publisher make_receiver make_watch probe_sequence probe_tolerance read_texts rollout_rows
+        schedule_settings used_plugins
     """,
     "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """

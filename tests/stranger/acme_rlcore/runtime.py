@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from rlcore.api import Group, Saving
 from rlcore.api.runtime import (
     Batch,
-    Coordinator,
     Crew,
     FilterWatch,
     GroupJob,
@@ -48,6 +47,7 @@ from rlcore.api.runtime import (
     rollout_rows,
     schedule_settings,
 )
+from rlcore.api.schedule import Coordinator
 
 
 class PoolOptions(BaseModel):
