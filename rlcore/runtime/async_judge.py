@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Prompt, Rollout, Score
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.workers import Worker, answer
 
 __all__ = ["AsyncJudge", "JudgeClient"]
 
@@ -77,23 +78,20 @@ class AsyncJudge:
     def _fail(self, error: Exception) -> None:
         self._error = error
         waiting, self._waiting = self._waiting, {}
-        for answer in waiting.values():
-            if not answer.done():
-                answer.set_exception(error)
-
-
-Ask = Callable[[Prompt, Sequence[Rollout], bool, Callable[[Any, BaseException | None], None]], None]
-"""Have a group scored; the last argument is called, from any thread, with the scores or with the error."""
+        for parked in waiting.values():
+            if not parked.done():
+                parked.set_exception(error)
 
 
 class JudgeClient:
-    """What a producer holds in place of a Judge. ``submit`` and ``poll`` are for the producer's thread.
+    """What a producer holds in place of a Judge: ``judge`` is the worker of an ``AsyncJudge``. ``submit`` and ``poll`` are for the
+    producer's thread.
 
     ``poll`` ends early when any mail arrives: new leases must not wait for verdicts.
     """
 
-    def __init__(self, ask: Ask, mail: Mailbox) -> None:
-        self._ask = ask
+    def __init__(self, judge: Worker, mail: Mailbox) -> None:
+        self._judge = judge
         self._mail = mail
         self._lock = threading.Lock()
         self._scored: list[tuple[int, tuple[Score, ...]]] = []
@@ -110,7 +108,7 @@ class JudgeClient:
                     self._scored.append((key, scores))
             self._mail.nudge()
 
-        self._ask(prompt, rollouts, counted, answered)
+        answer(self._judge.call("score", prompt, rollouts, counted), answered)
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
         """The groups that are scored; [] after ``timeout`` seconds, or where other mail came first."""

@@ -18,13 +18,12 @@ from rlcore.rewards import Judge
 from rlcore.runtime.async_judge import AsyncJudge
 from rlcore.runtime.engine_guard import EngineGuard
 from rlcore.runtime.group_store import GroupStore
-from rlcore.runtime.in_process import InProcessLauncher
+from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceWorker
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.launcher import ProcessLauncher
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.parts import make_judge, make_watch, schedule_settings
 from rlcore.runtime.schedule_service import ScheduleService
-from rlcore.runtime.service_thread import ServiceThread, ServiceWorker
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.worker_crew import WorkerCrew

@@ -1,6 +1,6 @@
 """The life of a producer: mail, weights, leases, work. One thread runs it; everybody else leaves mail.
 
-Plain Python: whom it talks to is behind ``Links``, so that the other side may be a thread or another host.
+Plain Python: whom it talks to is a worker, which may be a thread or on another host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.site import Links
-from rlcore.runtime.workers import Then
+from rlcore.runtime.workers import Then, answer
 from rlcore.schedule import TimeAccount
 
 __all__ = ["ProducerLoop"]
@@ -124,7 +124,7 @@ class ProducerLoop:
         self.producer.load(snapshot)
         with blaming(self.receiver.who, f"releasing version {snapshot.version}"):
             self.receiver.release(snapshot.version)
-        self.links.serving(self.producer.name, snapshot.version)
+        self.links.schedule.call("serving", self.producer.name, snapshot.version)
         self.on_version(snapshot.version)
 
     def _start_leased(self) -> None:
@@ -149,7 +149,7 @@ class ProducerLoop:
         if self.in_waves and not self.producer.idle:
             return
         self._asked = True
-        self.links.lease(self.producer.name, free, self.producer.version, self._answered(self._take_leases))
+        answer(self.links.schedule.call("lease", self.producer.name, free, self.producer.version), self._answered(self._take_leases))
 
     def _fall_asleep(self) -> None:
         if self._asleep is not None:
@@ -181,7 +181,7 @@ class ProducerLoop:
             return
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
-        self.links.deliver(self.producer.name, arrivals, groups, self._answered())
+        answer(self.links.store.call("deliver", self.producer.name, arrivals, groups), self._answered())
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation

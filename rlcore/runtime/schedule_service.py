@@ -111,10 +111,6 @@ class ScheduleService:
         """A producer lives from here on, and may lease."""
         self._workers[worker] = _Worker()
 
-    async def members(self) -> int:
-        """How many producers live."""
-        return len(self._workers)
-
     async def lease(self, worker: str, k: int, serving: int) -> list[Lease]:
         """At least one lease and at most ``k``; waits until there is one. [] where none will ever follow, or the worker was lost.
 

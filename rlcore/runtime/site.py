@@ -6,9 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlcore.contracts.types import Group, Prompt, Rollout
-from rlcore.runtime.schedule_service import Arrival
-from rlcore.runtime.workers import Launcher, Seat, Then, Worker, answer
+from rlcore.runtime.workers import Launcher, Seat, Worker
 
 __all__ = ["Links", "Site"]
 
@@ -20,22 +18,6 @@ class Links:
     schedule: Worker
     store: Worker
     judge: Worker
-
-    def lease(self, worker: str, k: int, serving: int, then: Then) -> None:
-        """``ScheduleService.lease``."""
-        answer(self.schedule.call("lease", worker, k, serving), then)
-
-    def serving(self, worker: str, version: int) -> None:
-        """``ScheduleService.serving``; nobody waits for it."""
-        self.schedule.call("serving", worker, version)
-
-    def deliver(self, worker: str, arrivals: Sequence[Arrival], groups: Sequence[Group], then: Then) -> None:
-        """``GroupStore.deliver``."""
-        answer(self.store.call("deliver", worker, arrivals, groups), then)
-
-    def score(self, prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Then) -> None:
-        """``AsyncJudge.score``."""
-        answer(self.judge.call("score", prompt, rollouts, counted), then)
 
 
 class Site(ABC):

@@ -43,7 +43,7 @@ from rlcore.contracts.specs import AdvantageSpec, AlgorithmSpec, LossSpec
 from rlcore.host.registry import Registry
 from rlcore.learning import PolicyObjective
 from rlcore.roles.consumer import Algorithm
-from rlcore.runtime.algorithm import build_algorithm
+from rlcore.runtime.backends import build_algorithm
 
 REGISTRY = Registry.discover()
 

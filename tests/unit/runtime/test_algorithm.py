@@ -14,7 +14,7 @@ from rlcore.contracts.errors import PluginError
 from rlcore.host.registry import Registry
 from rlcore.learning import K2, AbsoluteKl, Decoupled, Masked, PolicyObjective, SequenceMasked, TokenLevel, Truncated
 from rlcore.roles.consumer import Algorithm
-from rlcore.runtime.algorithm import build_algorithm
+from rlcore.runtime.backends import build_algorithm
 from rlcore.testing.plugin_folder import PluginFolder
 
 REGISTRY = Registry.discover()

@@ -25,6 +25,7 @@ from rlcore.runtime.delivery import AnnealedSampling, JobMaker
 from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.producer_loop import ProducerLoop
 from rlcore.runtime.schedule_service import Arrival
+from rlcore.runtime.workers import Worker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
 
@@ -63,10 +64,32 @@ class Handed(Receiver):
     def close(self) -> None: ...
 
 
+class Told(Worker):
+    """A worker that calls a function of the same name, with what answers the call as its last argument."""
+
+    def __init__(self, **told: Callable[..., None]) -> None:
+        self._told = told
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        answer: Future[Any] = Future()
+
+        def then(value: Any, error: BaseException | None) -> None:
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(value)
+
+        self._told[method](*arguments, then)
+        return answer
+
+    def kill(self) -> None: ...
+
+
 class Links:
     """A schedule and a store that remember; leases are given when the test says so."""
 
     def __init__(self) -> None:
+        self.schedule, self.store = Told(lease=self.lease, serving=self.serving), Told(deliver=self.deliver)
         self.asked: list[tuple[int, int, Callable[[Any, BaseException | None], None]]] = []
         self.versions: list[int] = []
         self.groups: list[Group] = []
@@ -79,7 +102,7 @@ class Links:
             self.asked.append((k, serving, then))
             self.news.notify_all()
 
-    def serving(self, worker: str, version: int) -> None:
+    def serving(self, worker: str, version: int, then: Any) -> None:
         with self.news:
             self.versions.append(version)
             self.news.notify_all()
@@ -109,11 +132,12 @@ class Stage:
             model=str(write_fake_model(folder / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=8, max_tokens=64
         )
         engine = FakeInference(context, FakeInferenceOptions(in_flight=InFlight.RESUME, steps_per_poll=1))
-        client = JudgeClient(judge or self._score, self.mail)
+        client = JudgeClient(Told(score=judge or self._score), self.mail)
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
         self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
-        self.loop = ProducerLoop(self.producer, jobs, self.links, self.receiver, self.mail, in_flight, account, in_waves=in_waves)
+        links: Any = self.links
+        self.loop = ProducerLoop(self.producer, jobs, links, self.receiver, self.mail, in_flight, account, in_waves=in_waves)
         self.ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()

@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
 from rlcore.contracts.errors import RunError
-from rlcore.contracts.types import Lease
 from rlcore.runtime.group_store import GroupStore
+from rlcore.runtime.in_process import ServiceThread, ServiceWorker
 from rlcore.runtime.schedule_service import ScheduleService
-from rlcore.runtime.service_thread import ServiceThread, ServiceWorker
-from rlcore.runtime.site import Links
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings
-from tests.worker_answers import ToldWorker
 
 SECONDS = 20.0
 
@@ -55,18 +52,12 @@ def test_it_may_be_closed_before_it_was_asked_for_anything() -> None:
     assert "services" not in {thread.name for thread in threading.enumerate()}
 
 
-def links(services: ServiceThread, made: ScheduleService, store: GroupStore) -> Links:
-    judge = ToldWorker("the judge")
-    return Links(schedule=ServiceWorker(services, made, "the coordinator"), store=ServiceWorker(services, store, "the store"), judge=judge)
-
-
-def test_a_producer_gets_its_leases_by_the_links() -> None:
+def test_a_producer_gets_its_leases() -> None:
     services, made = ServiceThread(), schedule()
     services.call(made.join("p")).result(SECONDS)
     services.call(made.next_batch())
-    answer: Future[list[Lease]] = Future()
-    links(services, made, GroupStore("s", made.deliver)).lease("p", 2, 0, lambda leases, error: answer.set_result(leases))
-    assert [lease.lease_id for lease in answer.result(SECONDS)] == [0, 1]
+    leases = ServiceWorker(services, made, "the coordinator").call("lease", "p", 2, 0).result(SECONDS)
+    assert [lease.lease_id for lease in leases] == [0, 1]
     services.close()
 
 
@@ -74,11 +65,9 @@ def test_what_the_store_raises_reaches_the_producer() -> None:
     async def refuses(*delivered: Any) -> Any:
         raise RunError("not here")
 
-    services, made = ServiceThread(), schedule()
-    answer: Future[Any] = Future()
-    links(services, made, GroupStore("s", refuses)).deliver("p", [], [], lambda kept, error: answer.set_result((kept, error)))
-    kept, error = answer.result(SECONDS)
-    assert (kept, str(error)) == (None, "not here")
+    services = ServiceThread()
+    with pytest.raises(RunError, match="not here"):
+        ServiceWorker(services, GroupStore("s", refuses), "the store").call("deliver", "p", [], []).result(SECONDS)
     services.close()
 
 
