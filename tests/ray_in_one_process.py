@@ -117,7 +117,7 @@ class ThreadActor:
     def end(self) -> None:
         """Release every thread that waits inside the object, as a kill of its process would."""
         if isinstance(self.it, ProducerHost):
-            self.it._mail.put(Stop())
+            self.it._stop()
         for value in vars(self.it).values():
             if isinstance(value, Future):
                 value.cancel()
