@@ -50,7 +50,12 @@ def groups_per_second(groups: int, clients: int, chunk: int) -> float:
         prompts=groups, train_batch_size=BATCH, n_sampled=8, buffer_limit=(STALENESS + 1) * BATCH, max_staleness=STALENESS
     )
     watch = FilterWatch(bounds=None, by="accuracy", batch_size=BATCH, limit=None)
-    schedule = ray.remote(ScheduleService).options(num_cpus=0, max_concurrency=1000).remote(settings, watch)
+
+    class CountedService(ScheduleService):
+        async def members(self) -> int:
+            return len(self._workers)
+
+    schedule = ray.remote(CountedService).options(num_cpus=0, max_concurrency=1000).remote(settings, watch)
     client = ray.remote(produce).options(num_cpus=0)
     warm = [client.remote(schedule, f"client-{number}", chunk) for number in range(clients)]
     while ray.get(schedule.members.remote()) < clients:  # nothing is leased before the first batch is asked for

@@ -20,7 +20,6 @@ from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 
 from rlcore.runtime import producer_host
 from rlcore.runtime.producer_host import ProducerHost
-from rlcore.runtime.producer_loop import Stop
 from rlcore.runtime.workers import Seat
 
 __all__ = ["Stage", "ray_in_one_process"]
