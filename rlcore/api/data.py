@@ -19,8 +19,7 @@ from __future__ import annotations
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import DataSourceSpec
-from rlcore.data.jsonl import read_jsonl
-from rlcore.data.opening import opened
+from rlcore.data.jsonl import opened, read_jsonl
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.host.install import install_line
 

@@ -31,13 +31,11 @@ from rlcore.rewards import Judge, VerdictCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.async_judge import AsyncJudge
 from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
 from rlcore.runtime.environments import Interpreters
-from rlcore.runtime.figures import Batch, batch_figures, probe_sequence, rollout_rows
-from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
+from rlcore.runtime.node_services import AsyncJudge, GroupStore
 from rlcore.runtime.parts import (
     check_reach,
     make_evaluator,
@@ -54,6 +52,7 @@ from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
+from rlcore.runtime.trainer_host import Batch, batch_figures, probe_sequence, rollout_rows
 from rlcore.runtime.worker_crew import WorkerCrew
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 from rlcore.schedule import Role, Status, TimeAccount, Verdict, WorkerTime

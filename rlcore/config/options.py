@@ -13,17 +13,20 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.chosen import Chosen, Part
+from rlcore.config.chosen import Chosen, Missing, Part
 from rlcore.config.layers import Draft, Layer, Typed, get_path, replaced
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
 from rlcore.config.settings import Setting, alternatives, bare, core_settings, model_settings, whole_type
 from rlcore.config.values import from_text
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest
+from rlcore.host.catalogue import NotInstalledError
+from rlcore.host.registry import Registry
+from rlcore.host.sandboxes import sandbox_argument, sandboxes_in
 
-__all__ = ["Options", "gather_options", "in_place", "plugin_settings", "spread_reward_flags"]
+__all__ = ["Options", "check_sandboxes", "gather_options", "in_place", "plugin_settings", "spread_reward_flags"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,3 +221,29 @@ def _taken(path: str, given: Any, chosen: Chosen) -> Setting:
         flag = given.flag if isinstance(given, Typed) else f"--{path}"
         raise ConfigError(f"{flag}: {whose} has the option {name}; exactly one must, so write it in [[rewards]] of a file")
     return settings[found[0]]
+
+
+def check_sandboxes(chosen: Chosen, options: Options, registry: Registry, draft: Draft) -> list[Missing]:
+    """Look at the sandboxes that the options of rewards name before anything starts, though only workers open them: what is not installed.
+    ConfigError, with the line that sets it, if a sandbox refuses its options or cannot give the level asked for,
+    PluginError if there is no sandbox of that name."""
+    missing = []
+    for part in chosen:
+        if part.kind is not PluginKind.REWARD:
+            continue
+        for inner, asked in sandboxes_in(options.instances.get(part.path)):
+            path = f"{part.options_path}.{inner}"
+            try:
+                sandbox_argument(asked, registry)
+                if lost := registry.missing_target(PluginKind.SANDBOX, asked.backend):
+                    raise PluginError(lost)
+            except NotInstalledError as error:
+                missing.append(Missing(f"sandbox {asked.backend}, which reward {part.name} uses, is not installed", error.pip))
+            except ValidationError as error:
+                model = registry.options_model(PluginKind.SANDBOX, asked.backend)
+                assert model is not None  # it raised the error
+                owner = f"sandbox {asked.backend} of {registry.owner(PluginKind.SANDBOX, asked.backend)}"
+                raise refusal(error, draft, model, prefix=f"{path}.backend_options", owner=owner) from error
+            except (ConfigError, PluginError) as error:
+                raise type(error)(f"{draft.where(path)}{error}") from error
+    return missing

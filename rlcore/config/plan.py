@@ -19,11 +19,10 @@ from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
 from rlcore.config.model import DataSource, RewardBudget, RewardPolicy, RunConfig
 from rlcore.config.model_check import check_checkpoint, check_tokenizer, code_of, is_hub_name, longest_context
-from rlcore.config.options import Options, gather_options, in_place, plugin_settings, spread_reward_flags
+from rlcore.config.options import Options, check_sandboxes, gather_options, in_place, plugin_settings, spread_reward_flags
 from rlcore.config.recipe_check import check_recipe
 from rlcore.config.remarks import remarks
 from rlcore.config.rules import Facts, check_required, check_rules
-from rlcore.config.sandbox_check import check_sandboxes
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import core_settings
 from rlcore.config.toml_text import to_toml

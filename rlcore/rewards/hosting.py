@@ -19,8 +19,7 @@ from typing import Any
 
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Outcome, RewardInput, Score
-from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Call, Done, FrameReader, Ready, Task, encode, end_fork
+from rlcore.rewards.protocol import Call, Done, FrameReader, Panel, Ready, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe
 from rlcore.rewards.verdict import accident, broken, checked, describe, failed
 

@@ -14,8 +14,7 @@ from enum import Enum, auto
 from typing import Any
 
 from rlcore.host.threads import variables
-from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import FrameReader
+from rlcore.rewards.protocol import FrameReader, Panel
 
 __all__ = ["State", "WorkerProcess"]
 

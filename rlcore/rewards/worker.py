@@ -20,8 +20,7 @@ from typing import Any
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.types import Score
 from rlcore.rewards.hosting import Host
-from rlcore.rewards.panel import Panel
-from rlcore.rewards.protocol import Call, Done, FrameReader, Ready, Setup, Task, encode, end_fork
+from rlcore.rewards.protocol import Call, Done, FrameReader, Panel, Ready, Setup, Task, encode, end_fork
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 from rlcore.rewards.verdict import accident, broken, checked
 

@@ -15,14 +15,13 @@ from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
 from rlcore.host.threads import threads_of
 from rlcore.rewards import Judge
-from rlcore.runtime.async_judge import AsyncJudge
-from rlcore.runtime.engine_guard import EngineGuard
-from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceWorker
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.launcher import ProcessLauncher
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
+from rlcore.runtime.node_services import AsyncJudge, GroupStore
 from rlcore.runtime.parts import make_judge, make_watch, schedule_settings
+from rlcore.runtime.pulse import EngineGuard
 from rlcore.runtime.schedule_service import ScheduleService
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Links, Site

@@ -13,11 +13,9 @@ from typing import Any, TypeVar
 
 from rlcore.contracts.errors import RunError
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.async_judge import JudgeClient
 from rlcore.runtime.backends import inference_notes, make_conversation, make_engine
-from rlcore.runtime.mailbox import Mailbox
 from rlcore.runtime.parts import make_jobs, make_receiver
-from rlcore.runtime.producer_loop import ProducerLoop
+from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Links
 from rlcore.runtime.timing import profiled

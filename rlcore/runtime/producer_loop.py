@@ -5,6 +5,7 @@ Plain Python: whom it talks to is a worker, which may be a thread or on another 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,18 +14,92 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.transport import Receiver
-from rlcore.contracts.types import Lease
+from rlcore.contracts.types import Lease, Prompt, Rollout, Score
 from rlcore.host.blame import blaming
 from rlcore.roles.producer import GroupJob, Produced, Producer
-from rlcore.runtime.delivery import JobMaker
-from rlcore.runtime.mailbox import Mailbox
-from rlcore.runtime.parts import newer_weights
+from rlcore.runtime.parts import JobMaker, newer_weights
 from rlcore.runtime.pulse import Pulse
 from rlcore.runtime.site import Links
-from rlcore.runtime.workers import Then, answer
+from rlcore.runtime.workers import Then, Worker, answer
 from rlcore.schedule import TimeAccount
 
-__all__ = ["ProducerLoop"]
+__all__ = ["JudgeClient", "Mailbox", "ProducerLoop"]
+
+
+class Mailbox:
+    """What is to be done, in order, and nudges without content. Any thread may ``put`` and ``nudge``; one thread takes and waits."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._letters: list[Callable[[], object]] = []
+        self._nudged = False
+
+    def put(self, letter: Callable[[], object]) -> None:
+        """A letter for the next ``take``: what its reader calls."""
+        with self._changed:
+            self._letters.append(letter)
+            self._changed.notify()
+
+    def nudge(self) -> None:
+        """End the present wait, or the next one."""
+        with self._changed:
+            self._nudged = True
+            self._changed.notify()
+
+    def take(self) -> list[Callable[[], object]]:
+        """All letters that are here; does not wait."""
+        with self._changed:
+            letters, self._letters = self._letters, []
+            return letters
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until there is a letter or a nudge, or ``timeout`` seconds have passed; the nudge is used up."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._nudged or bool(self._letters), timeout)
+            self._nudged = False
+
+
+class JudgeClient:
+    """What a producer holds in place of a Judge: ``judge`` is the worker of an ``AsyncJudge``. ``submit`` and ``poll`` are for the
+    producer's thread.
+
+    ``poll`` ends early when any mail arrives: new leases must not wait for verdicts.
+    """
+
+    def __init__(self, judge: Worker, mail: Mailbox) -> None:
+        self._judge = judge
+        self._mail = mail
+        self._lock = threading.Lock()
+        self._scored: list[tuple[int, tuple[Score, ...]]] = []
+        self._error: BaseException | None = None
+
+    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
+        """Send a group off; never waits."""
+
+        def answered(scores: Any, error: BaseException | None) -> None:
+            with self._lock:
+                if error is not None:
+                    self._error = self._error or error
+                else:
+                    self._scored.append((key, scores))
+            self._mail.nudge()
+
+        answer(self._judge.call("score", prompt, rollouts, counted), answered)
+
+    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
+        """The groups that are scored; [] after ``timeout`` seconds, or where other mail came first."""
+        if not (scored := self._taken()) and timeout > 0:
+            self._mail.wait(timeout)
+            scored = self._taken()
+        return scored
+
+    def _taken(self) -> list[tuple[int, tuple[Score, ...]]]:
+        with self._lock:
+            if self._error is not None:
+                raise self._error if isinstance(self._error, Exception) else RunError(str(self._error))
+            scored, self._scored = self._scored, []
+            return scored
+
 
 _POLL_SECONDS = 0.05
 _EAGER_SECONDS = 0.005

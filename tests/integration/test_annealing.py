@@ -18,7 +18,7 @@ from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
 from rlcore.learning import BatchSettings, assemble_batch
 from rlcore.roles.producer import Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.delivery import AnnealedSampling, JobMaker
+from rlcore.runtime.parts import AnnealedSampling, JobMaker
 from rlcore.schedule import TimeAccount
 from rlcore.testing import (
     FakeInference,

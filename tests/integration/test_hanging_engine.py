@@ -18,9 +18,9 @@ from rlcore.testing.run_tester import QUIET
 
 PROGRAM = """
 import sys
-from rlcore.runtime import engine_guard, worker_crew
+from rlcore.runtime import pulse, worker_crew
 from rlcore.cli import main
-engine_guard._INTERRUPTED_SECONDS, engine_guard._CLOSING_SECONDS, worker_crew._INTERRUPTED_SECONDS = 1.0, 2.0, 1.0
+pulse._INTERRUPTED_SECONDS, pulse._CLOSING_SECONDS, worker_crew._INTERRUPTED_SECONDS = 1.0, 2.0, 1.0
 {}
 sys.exit(main(sys.argv[1:]))
 """

@@ -40,7 +40,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
-    "rlcore/runtime/figures.py": {"truncated": "a metric"},
+    "rlcore/runtime/trainer_host.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
     "rlcore/runtime/site.py": {"score": "a method of a judge"},
     "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},

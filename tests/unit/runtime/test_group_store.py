@@ -10,7 +10,7 @@ import pytest
 
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.types import Group
-from rlcore.runtime.group_store import GroupStore
+from rlcore.runtime.node_services import GroupStore
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.schedule import Delivery, Verdict
 

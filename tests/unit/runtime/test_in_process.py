@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rlcore.contracts.errors import RunError
-from rlcore.runtime.group_store import GroupStore
 from rlcore.runtime.in_process import ServiceThread, ServiceWorker
+from rlcore.runtime.node_services import GroupStore
 from rlcore.runtime.schedule_service import ScheduleService
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import ScheduleSettings

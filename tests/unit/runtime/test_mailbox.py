@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from rlcore.runtime.mailbox import Mailbox
+from rlcore.runtime.producer_loop import Mailbox
 
 
 def test_letters_come_in_order_and_once() -> None:

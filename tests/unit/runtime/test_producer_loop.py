@@ -20,10 +20,8 @@ from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.runtime.async_judge import JudgeClient
-from rlcore.runtime.delivery import AnnealedSampling, JobMaker
-from rlcore.runtime.mailbox import Mailbox
-from rlcore.runtime.producer_loop import ProducerLoop
+from rlcore.runtime.parts import AnnealedSampling, JobMaker
+from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.runtime.workers import Worker
 from rlcore.schedule import TimeAccount

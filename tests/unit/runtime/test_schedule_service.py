@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
 from rlcore.contracts.types import Group, Lease
-from rlcore.runtime.group_store import GroupStore
+from rlcore.runtime.node_services import GroupStore
 from rlcore.runtime.schedule_service import Arrival, ScheduleService
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Delivery, ScheduleSettings, Verdict
