@@ -1,24 +1,63 @@
-"""What a run asks of its data: load the training prompts or an evaluation task, put a system prompt in front, bound the length."""
+"""What a run asks of its data: load the training prompts or an evaluation task, put a system prompt in front, bound the length.
+
+Rows are read by the plugin of the data source. What such a plugin raises becomes one sentence that names it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlcore.config.data_source import is_file, source_of, source_spec
 from rlcore.config.model import DataSource
-from rlcore.contracts.errors import DataError
-from rlcore.contracts.specs import RewardSpec
+from rlcore.contracts.errors import DataError, RlcoreError
+from rlcore.contracts.interfaces import RowSource
+from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import DataSet, collect, resized
-from rlcore.data.rows import Routes
-from rlcore.data.sources import read_rows, stem_of
+from rlcore.data.rows import BadRow, Routes, kind_of
 from rlcore.host.registry import Registry
 
 if TYPE_CHECKING:
     from rlcore.config import RunConfig
 
-__all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "short_prompts", "with_system_prompt"]
+__all__ = ["check_prompt_lengths", "load_eval", "load_prompts", "read_rows", "short_prompts", "with_system_prompt"]
+
+
+def _stem_of(source: DataSource, registry: Registry) -> str:
+    """What the default ids of its rows begin with: the file's stem, or the whole path if its prefix chose the data source."""
+    prefix = source_spec(source, registry).prefix
+    return source.path if prefix and source.path.startswith(prefix) else Path(source.path).stem
+
+
+def read_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
+    """(number from 1, row) of each row. DataError if the data set is not there or cannot be read."""
+    if is_file(source, registry) and not Path(source.path).exists():
+        raise DataError(f"{source.path}: no such data file; check the path given with -d/--dataset or -ed/--eval-dataset")
+    name = source_of(source, registry)
+    model = registry.options_model(PluginKind.DATA, name)
+    # The options of a plan went through JSON, which has no tuples; a strict model takes them back as JSON only.
+    options = model.model_validate_json(json.dumps(dict(source.options))) if model is not None else None
+    made: RowSource = registry.make(PluginKind.DATA, name, options=options)
+    return _guarded(made, source.path, f"the data source {name} of {registry.owner(PluginKind.DATA, name)}")
+
+
+def _guarded(source: RowSource, path: str, label: str) -> Iterator[tuple[int, object]]:
+    try:
+        for place, item in enumerate(source.rows(path), start=1):
+            if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], int)):
+                said = f"{label} yielded {kind_of(item)} as item {place}, not a pair of a number and a row; mend the plugin"
+                raise DataError(f"{path}: {said}")
+            if not isinstance(item[1], Mapping | BadRow):
+                raise DataError(f"{path}:{item[0]}: {label} yielded {kind_of(item[1])} as this row, not a mapping; mend the plugin")
+            yield item
+    except RlcoreError:
+        raise
+    except (Exception, SystemExit) as error:  # of a plugin: whatever it raises, the data set cannot be read
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise DataError(f"{path}: {label} failed ({said}); mend the data, its options or the plugin") from error
 
 
 def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
@@ -40,7 +79,7 @@ def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry
 def load_eval(path: str | Path, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
     """One evaluation task; the same formats and rules as for training."""
     source = DataSource(path=str(path))
-    stem, routes = stem_of(source, registry), Routes(tuple(reward_specs))
+    stem, routes = _stem_of(source, registry), Routes(tuple(reward_specs))
     return DataSet.made_of(collect(read_rows(source, registry), name=source.path, stem=stem, routes=routes))
 
 
@@ -76,5 +115,5 @@ def short_prompts(prompts: Sequence[Prompt], token_counts: Sequence[int], max_pr
 
 def _stems(sources: Sequence[DataSource], registry: Registry) -> list[str]:
     """What default ids begin with: the file's stem, or the path if two files have one stem."""
-    stems = [stem_of(source, registry) for source in sources]
+    stems = [_stem_of(source, registry) for source in sources]
     return [source.path if stems.count(stem) > 1 else stem for source, stem in zip(sources, stems, strict=True)]

@@ -54,9 +54,9 @@ class Ranks:
         """Have them leave each other."""
         return [worker.call("close") for worker in self.workers]
 
-    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Future[Any]]:
-        """Have them make one update; calls for ``trained``. ``groups``: what each store sends of it."""
-        return [worker.call("train", order, log_rollouts, *groups) for worker in self.workers]
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Trained]:
+        """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: what each store sends of it."""
+        return self._inbox.wait([worker.call("train", order, log_rollouts, *groups) for worker in self.workers], self.failed)
 
     def preload(self, groups: Sequence[Any], then: Callable[[set[int]], None]) -> None:
         """Bring groups of a batch to come to every rank, beside what they do; ``then(leases)`` once all of them have them."""
@@ -70,10 +70,6 @@ class Ranks:
 
         for worker in self.workers:
             self._inbox.watch(worker.call("preload", *groups, beside=True), arrived)
-
-    def trained(self, calls: Sequence[Future[Any]]) -> list[Trained]:
-        """Wait for it; what every rank reports, rank 0 first."""
-        return self._inbox.wait(calls, self.failed)
 
     def producer_left(self, name: str) -> None:
         """A producer died: no transfer of weights waits for it."""

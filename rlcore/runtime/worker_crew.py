@@ -178,7 +178,7 @@ class WorkerCrew(Crew):
             self._inbox.survivors([producer.call("sleep") for producer in self._team.workers])
         if not self._site.in_turns:
             self._while_they_train()
-        trained, *others = self._ranks.trained(self._ranks.train(order, log_rollouts, self._groups))
+        trained, *others = self._ranks.train(order, log_rollouts, self._groups)
         self._version = order.order.version + 1
         self._order, self._groups, self._trained = None, [], order
         if self._site.in_turns:

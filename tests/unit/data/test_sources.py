@@ -15,7 +15,7 @@ from rlcore.config.model import DataSource
 from rlcore.contracts.errors import PluginError
 from rlcore.data import load_eval
 from rlcore.data.jsonl import JsonFile, JsonLines
-from rlcore.data.sources import read_rows
+from rlcore.data.prompts import read_rows
 from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Registry
 from rlcore.testing import DataSourceSuite
