@@ -11,8 +11,7 @@ from __future__ import annotations
 from rlcore.config.layers import Draft, Layer, Typed, combine, file_layer, flag_layer, get_path, spoken
 from rlcore.config.model import Section, setting
 from rlcore.config.sentences import refusal
-from rlcore.config.settings import Setting, bare, core_settings, expected, model_settings
-from rlcore.config.values import from_text
+from rlcore.config.settings import Setting, bare, core_settings, expected, from_text, model_settings
 from rlcore.host.blame import closest
 
 __all__ = [

@@ -15,8 +15,7 @@ from rlcore.config.layers import Typed, spoken
 from rlcore.config.model import RunConfig
 from rlcore.config.options import plugin_settings
 from rlcore.config.plan import peek
-from rlcore.config.settings import Setting, core_settings, expected, model_settings
-from rlcore.config.values import arity
+from rlcore.config.settings import Setting, arity, core_settings, expected, model_settings
 from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:

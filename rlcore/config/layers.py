@@ -17,9 +17,8 @@ from pydantic import BaseModel
 
 from rlcore.config.file_paths import relocated, seen_from
 from rlcore.config.model import RunConfig
-from rlcore.config.settings import Setting, core_settings
+from rlcore.config.settings import Setting, core_settings, from_text
 from rlcore.config.toml_text import line_of, read_toml
-from rlcore.config.values import from_text
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import AlgorithmSpec
 

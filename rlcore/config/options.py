@@ -17,8 +17,7 @@ from rlcore.config.chosen import Chosen, Missing, Part
 from rlcore.config.layers import Draft, Layer, Typed, get_path, replaced
 from rlcore.config.model import RunConfig
 from rlcore.config.sentences import refusal, unknown_option
-from rlcore.config.settings import Setting, alternatives, bare, core_settings, model_settings, whole_type
-from rlcore.config.values import from_text
+from rlcore.config.settings import Setting, alternatives, bare, core_settings, from_text, model_settings, whole_type
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest

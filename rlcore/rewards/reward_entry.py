@@ -13,10 +13,10 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Outcome
-from rlcore.host.functions import FunctionReward, wrap
 from rlcore.host.registry import Attestation, Registry
 from rlcore.host.sandboxes import SandboxShipment, receive_sandboxes, ship_sandboxes
 from rlcore.host.targets import disagreement, load_target, misfit
+from rlcore.host.unpackaged import FunctionReward, wrap
 
 if TYPE_CHECKING:  # a worker needs none of the configuration
     from rlcore.config import Plan

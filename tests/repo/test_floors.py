@@ -35,7 +35,6 @@ HOST = (
     "install",
     "catalogue",
     "builtin",
-    "functions",
     "unpackaged",
     "discovery",
     "registry",

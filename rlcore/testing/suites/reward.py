@@ -14,9 +14,9 @@ from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import Reward
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Finish, RewardInput, Score
-from rlcore.host.functions import FunctionReward
 from rlcore.host.registry import Registry
 from rlcore.host.targets import disagreement
+from rlcore.host.unpackaged import FunctionReward
 from rlcore.testing.overdue import OverdueError, within
 
 __all__ = ["HOSTILE", "DeclaredColumns", "RewardSuite"]

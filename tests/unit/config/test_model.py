@@ -8,8 +8,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from rlcore.config import RunConfig
-from rlcore.config.settings import core_settings, expected, model_settings
-from rlcore.config.values import arity, from_text
+from rlcore.config.settings import arity, core_settings, expected, from_text, model_settings
 
 
 def test_defaults_are_valid() -> None:

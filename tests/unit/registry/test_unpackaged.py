@@ -143,7 +143,7 @@ def test_a_reward_function_that_returns_neither_score_nor_number_is_refused(my: 
 
 
 def test_an_annotation_counts_in_either_form_and_the_attribute_wins(tmp_path: Path, registry: Registry) -> None:
-    from rlcore.host.functions import gives_accuracy
+    from rlcore.host.unpackaged import gives_accuracy
 
     def text(item: RewardInput) -> Score:
         return Score(value=0.0)
