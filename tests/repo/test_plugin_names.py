@@ -42,7 +42,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/trainer_host.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
-    "rlcore/runtime/site.py": {"score": "a method of a judge"},
+    "rlcore/runtime/producer_loop.py": {"score": "a method of a judge"},
     "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
