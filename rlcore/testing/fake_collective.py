@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import Any
 
@@ -234,7 +235,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
         while not self._closed:
             try:
                 channel = self._listener.accept()
-            except (OSError, EOFError):  # closed, or somebody who has no key
+            except (OSError, EOFError, AuthenticationError):  # closed, or somebody who has no key
                 continue
             threading.Thread(target=self._listen_to, args=(channel,), name="weights-member", daemon=True).start()
 
@@ -398,8 +399,8 @@ class FakeCollectivePublisher(BackgroundPublisher):
             members, self._members = self._members, []
         for member in members:
             _hang_up(member.channel)
-        with suppress(OSError, EOFError):
-            Client(self._address, authkey=self._key).close()  # wakes the thread that accepts
+        with suppress(OSError):
+            socket.create_connection(self._address).close()  # wakes the thread that accepts
         self._listener.close()
 
 
