@@ -27,7 +27,7 @@ from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
 from rlcore.config.chosen import Part
 from rlcore.config.plan import peek
 from rlcore.config.recipe_check import check_recipe
-from rlcore.contracts.interfaces import Command
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import Spec
 from rlcore.host.blame import reason
 from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, install_line

@@ -8,15 +8,19 @@ only for the end of a receiver that was given up. ``rlcore.testing.WeightTransfe
 ``BackgroundPublisher`` and ``BackgroundReceiver`` keep most of them already, for transfers through the memory of a host: the trainer's
 buckets are copied into a buffer that is used again and again, and a child says how one version in a buffer (``HostVersion``) is sent, and
 how the next one is fetched. ``HostLayout`` says where each tensor lies in it, and fills, seals, verifies and reads it.
+
+A transfer of engines' own (``WeightTransferSpec.way``) brings the bytes to the processes of the engine; the producer's process sees a
+``RemoteSnapshot`` alone. ``rlcore.testing.fake_collective`` is one; ``EngineTransferSuite`` checks it together with its engine.
 """
 
 from __future__ import annotations
 
-from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.errors import GroupBrokenError, WeightsError
 from rlcore.contracts.snapshots import (
     BUCKET_BYTES,
     Bucket,
     Probe,
+    RemoteSnapshot,
     Snapshot,
     Tensor,
     TensorInfo,
@@ -35,6 +39,7 @@ __all__ = [
     "BackgroundPublisher",
     "BackgroundReceiver",
     "Bucket",
+    "GroupBrokenError",
     "HostLayout",
     "HostMemory",
     "HostVersion",
@@ -42,6 +47,7 @@ __all__ = [
     "Probe",
     "Publisher",
     "Receiver",
+    "RemoteSnapshot",
     "Snapshot",
     "Tensor",
     "TensorInfo",

@@ -7,8 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from rlcore.config.recipe_check import check_recipe
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import Command
 from rlcore.contracts.specs import PluginKind
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from rlcore.config.data_source import is_file
 from rlcore.config.layers import replaced
 from rlcore.config.model import DataSource
 from rlcore.config.this_machine import checked_here
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import UsageError
-from rlcore.contracts.interfaces import Command
 from rlcore.host.blame import set_aside
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rlcore.cli.parser import Parser
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import PluginError, RlcoreError, RunError, UsageError
-from rlcore.contracts.interfaces import Command
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import closest, reason
 from rlcore.host.catalogue import distribution_of

@@ -239,9 +239,9 @@ _LAYOUTS = (
 """A setting, the layout that values above the last column ask for, and its flag."""
 
 
-def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str]) -> str | None:
+def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callable[[str], str], way: str = "host") -> str | None:
     """A sentence on the first thing that the run asks of the backend ``name`` in vain. ``cite``: a setting, by its path, and its value as
-    the user knows them."""
+    the user knows them; ``way``: that of the weight transfer."""
     kind = "training" if isinstance(offered, TrainingCapabilities) else "inference"
     backend, layouts = f"{kind} backend {name}", f"(it offers {', '.join(sorted(offered.layouts))})"
     for key, choices in (("dtype", offered.dtypes.intersection(get_args(Dtype))), ("device", offered.devices | {"auto"})):
@@ -257,8 +257,12 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
             known = f"capabilities.sampling: {', '.join(sorted(offered.sampling)) or 'nothing'}"
             advice = "type --min-p 0" if path == "sampling.min_p" else "leave it out, or name another --backend"
             return f"{cite(path)}: {backend} does not understand {asked} ({known}); {advice}"
-    if isinstance(offered, InferenceCapabilities) and "host" not in offered.transfers:
-        return f"{backend} takes weights by {', '.join(sorted(offered.transfers))}, and no weight transfer does so; name another --backend"
+    if isinstance(offered, InferenceCapabilities) and way not in offered.transfers:
+        ways = ", ".join(sorted(offered.transfers))
+        return (
+            f"{cite('weights.transport')} brings weights by {way}, and {backend} takes them by {ways} (capabilities.transfers); name a "
+            "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
+        )
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:
         return (
             f"{cite('run.placement')} lets generation and training take turns on one device, and {backend} never gives its device back "

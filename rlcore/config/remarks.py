@@ -75,7 +75,7 @@ def _without_use(facts: Facts) -> Iterator[str]:
         path, spec = f"schedule.{name}", facts.runtime
         if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
-        alone = in_one_process(config, spec)
+        alone = in_one_process(config, spec, facts.chosen.spec("weights.transport"))
         why = "is one process, of which nothing is started anew" if alone else "does not read it"
         if path not in spec.settings or (alone and name != "producer_deadline"):
             yield f"{facts.cite(path)} is not used: the runtime {config.run.runtime} {why}"

@@ -169,7 +169,8 @@ def _filter_has_accuracy(facts: Facts) -> str | None:
 
 def _backends_offer_it(facts: Facts) -> str | None:
     specs = [spec for path in BACKENDS if (spec := facts.chosen.spec(path)) and spec.capabilities]
-    said = [unoffered(spec.capabilities, spec.name, facts.config, facts.cite) for spec in specs]
+    way = getattr(facts.chosen.spec("weights.transport"), "way", "host")
+    said = [unoffered(spec.capabilities, spec.name, facts.config, facts.cite, way) for spec in specs]
     return next(filter(None, said), None)
 
 
@@ -325,7 +326,7 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
             return None
         return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
     cited = facts.cite("weights.transport")
-    alone = in_one_process(facts.config, runtime)
+    alone = in_one_process(facts.config, runtime, transfer)
     if alone and transfer.reach != "process":
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several
         return f"{cited} is for several processes, the runtime is {name}; type --transport auto or --runtime {other}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import get_args
 
 from rlcore.config.model import RunConfig
-from rlcore.contracts.specs import PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
+from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, Reach, RuntimeSpec, Spec, WeightTransferSpec
 from rlcore.host.catalogue import known_transfer
 from rlcore.host.registry import Registry
 
@@ -25,17 +26,25 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
     known = registry.spec(PluginKind.RUNTIME, runtime) if registry.has(PluginKind.RUNTIME, runtime) else None
     runtime = known.name if known is not None else runtime.lower()
     reach, why = _needed_reach(config, runtime, known)
-    fit = fitting_transfers(registry, runtime, reach)
+    ways = _ways(config.inference.name, registry)
+    fit = fitting_transfers(registry, runtime, reach, ways)
+    if "host" not in ways:
+        if not fit and reach == "process" and isinstance(known, RuntimeSpec) and known.several:
+            fit, why = fitting_transfers(registry, runtime, "host", ways), "processes of this host"
+        why = f"{why}, and {config.inference.name} takes weights by {' or '.join(sorted(ways))}"
+        fit = fit or fitting_transfers(registry, runtime, reach)  # which the engine does not take: it is refused, and named
     return (fit[0].name if fit else known_transfer(reach) or "auto"), why
 
 
-def in_one_process(config: RunConfig, runtime: RuntimeSpec | None) -> bool:
-    """Whether producer and trainer of a run share a process."""
+def in_one_process(config: RunConfig, runtime: RuntimeSpec | None, transfer: Spec | None = None) -> bool:
+    """Whether producer and trainer of a run share a process. ``transfer``: that of its weights; one of engines' own that leaves the process
+    makes processes."""
     if runtime is None or not runtime.several:
         return runtime is not None
     alone = config.training.num_trainers == config.inference.num_inferencer == 1
     apart = config.training.environment is not None or config.inference.environment is not None
-    return runtime.in_turns and alone and not apart and config.schedule.max_staleness == 0
+    leaves = isinstance(transfer, WeightTransferSpec) and transfer.way != "host" and transfer.reach != "process"
+    return runtime.in_turns and alone and not apart and not leaves and config.schedule.max_staleness == 0
 
 
 def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
@@ -51,12 +60,19 @@ def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[R
     return "cluster", "producers and trainers may be on several hosts"
 
 
-def fitting_transfers(registry: Registry, runtime: str, reach: str) -> list[WeightTransferSpec]:
-    """Every transfer that the runtime can use and that reaches as far, the one that ``auto`` takes first.
+def _ways(engine: str, registry: Registry) -> Collection[str]:
+    """How the inference backend takes weights; one that says nothing before it is imported, through the memory of the host."""
+    spec = registry.spec(PluginKind.INFERENCE, engine) if registry.has(PluginKind.INFERENCE, engine) else None
+    return spec.capabilities.transfers if isinstance(spec, InferenceBackendSpec) and spec.capabilities else ("host",)
+
+
+def fitting_transfers(registry: Registry, runtime: str, reach: str, ways: Collection[str] = ("host",)) -> list[WeightTransferSpec]:
+    """Every transfer that the runtime can use, that reaches as far and goes one of these ways, the one that ``auto`` takes first.
 
     One whose name two plugins claim has its place, too: it is refused when it is looked up."""
     specs = [spec for spec in registry.specs(PluginKind.TRANSFER, claimed=True) if isinstance(spec, WeightTransferSpec)]
-    fit = [spec for spec in specs if spec.preference >= 0 and _reaches(spec, reach) and (not spec.runtimes or runtime in spec.runtimes)]
+    able = [spec for spec in specs if spec.way in ways and (not spec.runtimes or runtime in spec.runtimes)]
+    fit = [spec for spec in able if spec.preference >= 0 and _reaches(spec, reach)]
     return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))
 
 

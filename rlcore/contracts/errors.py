@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ConfigError",
     "DataError",
+    "GroupBrokenError",
     "InfrastructureError",
     "PluginError",
     "RewardBudgetError",
@@ -52,6 +53,10 @@ class RunError(RlcoreError):
 
 class WeightsError(RunError):
     """A snapshot arrived damaged, or a backend serves other weights than it says."""
+
+
+class GroupBrokenError(WeightsError):
+    """The group of an engine's own transfer lost a member: another group, with a higher epoch, takes its place."""
 
 
 class WorkerLostError(RunError):

@@ -24,16 +24,11 @@ from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingCapa
 from rlcore.contracts.types import Completion, Message, Request, RewardInput, Score
 
 if TYPE_CHECKING:
-    import argparse
-
     import torch
-
-    from rlcore.cli.parser import Parser
 
 __all__ = [
     "AdvantageEstimator",
     "AsyncReward",
-    "Command",
     "InferenceBackend",
     "InferenceContext",
     "Loss",
@@ -126,6 +121,8 @@ class InferenceBackend(ABC):
     """Generates completions, many at a time, and takes new weights while it runs. Not thread-safe: one owner calls it."""
 
     capabilities: InferenceCapabilities
+    epoch = -1
+    """Of the group that it joined last; ``update_engine`` keeps it."""
 
     @abstractmethod
     def submit(self, requests: Sequence[Request]) -> None:
@@ -156,9 +153,17 @@ class InferenceBackend(ABC):
     def finish_update(self) -> int:
         """Serve the new weights from here on, whole; return their version. WeightsError, naming the tensor, for one that did not come."""
 
+    def describe(self) -> Mapping[str, Any]:
+        """What the trainer's side of a transfer of the engine's own must know of it before it builds a group, picklable: ``{"ranks": 4}``.
+        Called once, before the first update."""
+        return {}
+
     def connect(self, info: Mapping[str, Any], epoch: int) -> None:
-        """Join the engine's own transfer, as the trainer's side of it describes in ``info``. Called before the first update that comes by
-        it, and again under a higher ``epoch`` when its membership changed: a collective cannot lose a member, its group is built anew."""
+        """Join the group of the engine's own transfer that the trainer's side describes in ``info``; wait until it is whole.
+
+        Called before the first update that comes by it, and again under a higher ``epoch`` when its members changed: a collective cannot
+        lose one, so its group is built anew, and what is left of the group before is dropped here. ``connect``, ``receive`` and
+        ``finish_update`` raise GroupBrokenError if the group breaks: the producer waits for the next epoch, and keeps the engine."""
         raise NotImplementedError(f"{type(self).__name__} takes weights through the memory of the host alone (capabilities.transfers)")
 
     @abstractmethod
@@ -474,27 +479,3 @@ class Tracker(ABC):
 
     def close(self) -> None:  # noqa: B027
         """The run ended, well or not."""
-
-
-class Command(ABC):
-    """A command of the ``rlcore`` command line. It is made without arguments when it is typed; then ``add_arguments`` and ``run`` are
-    called, once each.
-
-    An error of ``rlcore.api`` ends the command with its sentence and exit code. Any other exception is a defect of the plugin: the user
-    sees its traceback and a sentence that names the plugin.
-    """
-
-    @abstractmethod
-    def add_arguments(self, parser: Parser) -> None:
-        """Add what can be typed after ``rlcore NAME``; set ``parser.usage``, ``description`` and ``epilog`` where argparse's own are poor.
-
-        :param parser: an ``argparse.ArgumentParser`` whose errors are one sentence and exit code 2. ``rlcore NAME --help`` calls this
-            too, so import nothing here that takes long.
-        """
-
-    @abstractmethod
-    def run(self, args: argparse.Namespace) -> int:
-        """Do the work and return the exit code: 0 fine, 1 failed, 2 what was typed cannot work, 130 interrupted.
-
-        :param args: what was typed, by the names of ``add_arguments``; ``args.registry`` is the ``Registry`` of what is installed.
-        """

@@ -24,6 +24,7 @@ __all__ = [
     "BUCKET_BYTES",
     "Bucket",
     "Probe",
+    "RemoteSnapshot",
     "Snapshot",
     "Tensor",
     "TensorInfo",
@@ -129,7 +130,8 @@ class Bucket:
     """Some tensors of a version, in host memory or on the engine's device. Buckets of a version are numbered from 0 by ``index``.
 
     ``checksum``: XXH3-64 over the checksums of its tensors, in order, where they travelled through the memory of a host; None where they
-    did not. ``info``: what the engine needs if the tensors come by its own transfer, as a picklable mapping; ``tensors`` is empty then.
+    did not. ``info``: what the engine needs if the tensors come by its own transfer, as a picklable mapping; ``tensors`` is empty then, and
+    ``epoch`` is that of the group which sends them.
     """
 
     version: int
@@ -137,6 +139,7 @@ class Bucket:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     checksum: int | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int = -1
 
 
 class WeightSource(ABC):
@@ -229,6 +232,30 @@ class Snapshot:
         """Raise WeightsError, naming the tensor, if one has another checksum than its sender sealed."""
         for name, tensor in self.tensors.items():
             compare_checksums(self.version, tensor.info(name), tensor.checksum, self.checksums)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSnapshot(Snapshot):
+    """A version whose bytes the engine's own processes take from the trainer's side; this process never has them.
+
+    ``info`` is what ``InferenceBackend.connect`` is told of the group that sends it, ``epoch`` the number of that group, which rises with
+    every change of its members. ``parts``: its buckets, without tensors. ``tensors`` and ``checksums`` are empty; all of it is picklable.
+    """
+
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
+    checksums: Mapping[str, int] = field(default_factory=dict)
+    infos: tuple[TensorInfo, ...]
+    epoch: int
+    info: Mapping[str, Any]
+    parts: tuple[Bucket, ...]
+
+    def manifest(self) -> WeightsManifest:
+        """Its tensors, in order."""
+        return WeightsManifest(tensors=self.infos, kind=self.kind, extra=self.extra)
+
+    def buckets(self, max_bytes: int) -> Iterator[Bucket]:
+        """``parts``: the trainer's side has cut them."""
+        yield from self.parts
 
 
 def compare_checksums(version: int, tensor: TensorInfo, found: int, sealed: Mapping[str, int]) -> None:

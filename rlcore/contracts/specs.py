@@ -372,12 +372,14 @@ class WeightTransferSpec(Spec):
     ``reach``: how far apart the two ends may be: ``process`` (the same process, and what was published is there as soon as ``publish``
     has returned), ``host`` (two processes of one user on one host), ``cluster`` (processes on any hosts). ``runtimes``: the names of the
     runtimes that it works in, () for all. ``preference``: of several that fit, ``transport = "auto"`` takes the one that reaches no farther
-    than it must, then the one with the highest preference; below 0: never by itself.
+    than it must, then the one with the highest preference; below 0: never by itself. ``way``: how the bytes reach the engine, of those that
+    ``InferenceCapabilities.transfers`` of an engine names: ``host``, or a transfer of engines' own, which they join by themselves.
     """
 
     reach: Reach
     runtimes: tuple[str, ...] = ()
     preference: int = 0
+    way: str = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

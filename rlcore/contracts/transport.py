@@ -9,7 +9,7 @@ needs it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlcore.contracts.errors import WeightsError
@@ -48,7 +48,8 @@ class Publisher(ABC):
         whom, and for which version. What it raised for is not published."""
 
     def left(self, name: str) -> None:  # noqa: B027 - most transports notice a death by themselves
-        """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective)."""
+        """The process of receiver ``name`` died. Any thread; for transports in which the others would wait for it (collective): a group
+        that had it as a member is built anew without it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -65,12 +66,19 @@ class Receiver(ABC):
         self.name = name
         self.on_news = on_news
 
+    def introduce(self, engine: Mapping[str, Any]) -> None:  # noqa: B027 - a transfer through the host need not know engines
+        """What the engine says of itself (``InferenceBackend.describe``); called once, before ``newer_than``. For a transfer of engines'
+        own, whose publisher must know its members before it builds a group."""
+
     @abstractmethod
     def newer_than(self, version: int) -> Snapshot | None:
         """The newest snapshot that arrived whole and whose every checksum was verified; None where there is none newer. Does not wait.
 
         Its arrays may be views of memory that the publisher writes again after ``release``. Raises WeightsError, naming the tensor, for
-        a snapshot that arrived damaged, and for a transfer that stood still beyond the deadline."""
+        a snapshot that arrived damaged, and for a transfer that stood still beyond the deadline.
+
+        A transfer of engines' own hands out a ``RemoteSnapshot``, once for each group that is to send it: the engine joins the group and
+        takes the bytes before anything else is asked for. If the group breaks, the version is offered again, under a higher epoch."""
 
     @abstractmethod
     def release(self, version: int) -> None:

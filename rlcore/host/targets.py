@@ -12,10 +12,11 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 
 from rlcore.contracts.around_loss import Aggregation, Correction, KlEstimator
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
-from rlcore.contracts.interfaces import AdvantageEstimator, Command, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
+from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
 from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.transport import WeightTransfer

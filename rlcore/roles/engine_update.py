@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from rlcore.contracts.errors import WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
-from rlcore.contracts.snapshots import BUCKET_BYTES, Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, RemoteSnapshot, Snapshot
 
 __all__ = ["update_engine"]
 
@@ -16,13 +16,15 @@ def update_engine(
 ) -> int:
     """Begin, receive every bucket of at most ``max_bytes``, finish; return the version that the engine says it serves.
 
-    ``begun`` is called after ``begin_update``: an error raised later may leave the engine torn. Raises WeightsError, naming the bucket, for
-    one that is missing, repeated, or of another version, and for a kind of weights that the engine does not take."""
+    ``begun`` is called after ``begin_update``: an error raised later may leave the engine torn. Weights that come by the engine's own
+    transfer: it joins their group first, if it has not joined that epoch. Raises WeightsError, naming the bucket, for one that is missing,
+    repeated, or of another version or epoch, for an epoch that goes back, and for a kind of weights that the engine does not take."""
     if snapshot.kind not in engine.capabilities.kinds:
         raise WeightsError(
             f"version {snapshot.version} is of kind {snapshot.kind}, and {type(engine).__name__} takes "
             f"{', '.join(sorted(engine.capabilities.kinds))} (capabilities.kinds)"
         )
+    epoch = _joined(engine, snapshot) if isinstance(snapshot, RemoteSnapshot) else -1
     engine.begin_update(snapshot.version, snapshot.manifest(), engine.capabilities.in_flight)
     begun()
     for index, bucket in enumerate(snapshot.buckets(max_bytes)):
@@ -30,5 +32,22 @@ def update_engine(
             raise WeightsError(
                 f"bucket {bucket.index} of version {bucket.version} came where bucket {index} of version {snapshot.version} was due"
             )
+        if bucket.epoch != epoch:
+            raise WeightsError(
+                f"bucket {index} of version {snapshot.version} is of epoch {bucket.epoch}, and the version is of epoch {epoch}"
+            )
         engine.receive(bucket)
     return engine.finish_update()
+
+
+def _joined(engine: InferenceBackend, snapshot: RemoteSnapshot) -> int:
+    """The epoch of the group that sends the snapshot, of which the engine is a member now."""
+    if snapshot.epoch < engine.epoch:
+        raise WeightsError(
+            f"version {snapshot.version} comes by epoch {snapshot.epoch} of its transfer, and {type(engine).__name__} is a member of epoch "
+            f"{engine.epoch}; epochs must not go back"
+        )
+    if snapshot.epoch > engine.epoch:
+        engine.connect(snapshot.info, snapshot.epoch)
+        engine.epoch = snapshot.epoch
+    return snapshot.epoch

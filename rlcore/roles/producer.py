@@ -101,6 +101,7 @@ class Producer:
         """True from ``sleep`` to the next ``load``: the engine has given its device back and serves nothing."""
         self.torn = False
         """True from an update that broke off until a whole one has landed: the engine's weights may be half old and half new."""
+        self._woken = False
         self._engine = engine
         self._tokenizer = tokenizer
         self._judge = judge
@@ -125,6 +126,11 @@ class Producer:
         """True where no job is under way."""
         return not self._live and not self._judging
 
+    @property
+    def serves(self) -> bool:
+        """True if its engine may be asked for tokens."""
+        return not (self.asleep or self.torn)
+
     def sleep(self) -> None:
         """Give the engine's device back until the next ``load``; RunError where a job is under way. Twice is once."""
         if self.asleep:
@@ -138,8 +144,9 @@ class Producer:
     def load(self, snapshot: Snapshot) -> None:
         """Serve other weights from here on, verified: version, then probe. An engine that sleeps is woken for it."""
         with self._account.span("weights"), self._blaming(f"loading version {snapshot.version}"):
-            if self.asleep:
+            if self.asleep and not self._woken:  # it was, if the group of the transfer broke
                 self._engine.wake()
+                self._woken = True
             served = update_engine(self._engine, snapshot, self._bucket_bytes, begun=self._tear)
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
@@ -148,7 +155,7 @@ class Producer:
                 self._engine.wake_cache()
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
-        self.asleep = self.torn = False
+        self.asleep = self.torn = self._woken = False
 
     def _tear(self) -> None:
         self.torn = True

@@ -133,7 +133,8 @@ def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
     if not isinstance(declared, record):
         owner = plan.registry.owner(kind, name)
         raise PluginError(f"{kind} backend {name!r} of {owner} declares no {record.__name__}; its class needs the attribute capabilities")
-    if sentence := unoffered(declared, name, plan.config, plan.cite):
+    way = getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host")
+    if sentence := unoffered(declared, name, plan.config, plan.cite, way):
         raise ConfigError(sentence)
 
 

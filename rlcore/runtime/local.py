@@ -74,7 +74,8 @@ class LocalSite(Site):
     def __init__(self, plan: Plan, judge: Judge, prompts: int, closing: ExitStack) -> None:
         self._config = plan.config
         runtime = plan.registry.spec(PluginKind.RUNTIME, plan.config.run.runtime)
-        self.one_process = in_one_process(plan.config, runtime if isinstance(runtime, RuntimeSpec) else None)
+        transfer = plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport)
+        self.one_process = in_one_process(plan.config, runtime if isinstance(runtime, RuntimeSpec) else None, transfer)
         self.in_turns = self.one_process and plan.config.schedule.max_staleness == 0
         services = ServiceThread()
         closing.callback(services.close)

@@ -13,6 +13,7 @@ from typing import Any
 from rlcore.config import Plan
 from rlcore.config.transfer_choice import fitting_transfers
 from rlcore.contracts.errors import ConfigError, PluginError, RunError
+from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.transport import OnFailure, Publisher, Receiver
@@ -123,9 +124,14 @@ def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_fa
         return publisher, publisher.address()
 
 
-def make_receiver(plan: Plan, closing: ExitStack, *, name: str, address: Any, on_news: Callable[[], None]) -> Receiver:
-    """A producer's end of it, closed by ``closing``; see ``WeightTransfer.receiver``."""
+def make_receiver(
+    plan: Plan, closing: ExitStack, *, name: str, address: Any, on_news: Callable[[], None], engine: InferenceBackend | None = None
+) -> Receiver:
+    """A producer's end of it, closed by ``closing``; see ``WeightTransfer.receiver``. ``engine``: the one that it feeds, which a transfer
+    of engines' own must know."""
     receiver: Receiver = _end(plan, closing, Receiver, name=name, address=address, on_news=on_news)
+    if engine is not None:
+        _introduce(receiver, engine)
     return receiver
 
 
@@ -140,6 +146,13 @@ def _end(plan: Plan, closing: ExitStack, base: Any, **given: Any) -> Any:
         end.who = who
     closing.callback(close_part, end, who)
     return end
+
+
+def _introduce(receiver: Receiver, engine: InferenceBackend) -> None:
+    with blaming(f"the inference backend {type(engine).__name__} of producer {receiver.name}", "describing itself"):
+        said = engine.describe()
+    with blaming(receiver.who, "meeting its engine"):
+        receiver.introduce(said)
 
 
 def newer_weights(receiver: Receiver, version: int) -> Snapshot | None:

@@ -55,7 +55,7 @@ class ProducerHost:
     def connect(self, links: Links, address: Any) -> None:
         """Meet the schedule and the services of the node, and the end of the weights that publishes."""
         plan, texts = self._plan, self._texts
-        self._receiver = make_receiver(plan, self._closing, name=self._name, address=address, on_news=self._mail.nudge)
+        self._receiver = make_receiver(plan, self._closing, name=self._name, address=address, on_news=self._mail.nudge, engine=self._engine)
         judge = JudgeClient(links.judge, self._mail)
         self._loop = ProducerLoop(
             Producer(

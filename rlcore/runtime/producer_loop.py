@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rlcore.contracts.errors import RunError
+from rlcore.contracts.errors import GroupBrokenError, RunError
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Lease, Prompt, Rollout, Score
 from rlcore.host.blame import blaming
@@ -180,7 +180,7 @@ class ProducerLoop:
             self._start_leased()
             self._start_evaluation()
             self._ask_for_leases()
-            if not self.producer.idle:
+            if not (self.producer.idle or self.producer.torn):
                 return True
             self._fall_asleep()
             with self.account.span(self._waits_for()), self.pulse.resting():
@@ -196,19 +196,22 @@ class ProducerLoop:
         snapshot = newer_weights(self.receiver, self.producer.version)
         if snapshot is None:
             return
-        self.producer.load(snapshot)
+        try:
+            self.producer.load(snapshot)
+        except GroupBrokenError:
+            return  # the version, or a newer one, comes again under a higher epoch; an engine that is torn waits for it
         with blaming(self.receiver.who, f"releasing version {snapshot.version}"):
             self.receiver.release(snapshot.version)
         self.links.schedule.call("serving", self.producer.name, snapshot.version)
         self.on_version(snapshot.version)
 
     def _start_leased(self) -> None:
-        if self._held_back and not self.producer.asleep:
+        if self._held_back and self.producer.serves:
             leases, self._held_back = self._held_back, []
             self.producer.accept([self.jobs.job(lease) for lease in leases])
 
     def _start_evaluation(self) -> None:
-        if self._evaluation is not None or not self._wanted or self.producer.asleep:
+        if self._evaluation is not None or not self._wanted or not self.producer.serves:
             return
         if self.producer.version < self._wanted[0].version:
             return
@@ -219,7 +222,7 @@ class ProducerLoop:
 
     def _ask_for_leases(self) -> None:
         free = self.in_flight - self.producer.busy
-        if self._asked or self._ended or free <= 0 or self.producer.version < 0 or self.producer.asleep:
+        if self._asked or self._ended or free <= 0 or self.producer.version < 0 or not self.producer.serves:
             return
         if self.in_waves and not self.producer.idle:
             return
@@ -227,13 +230,13 @@ class ProducerLoop:
         answer(self.links.schedule.call("lease", self.producer.name, free, self.producer.version), self._answered(self._take_leases))
 
     def _fall_asleep(self) -> None:
-        if self._asleep is not None:
+        if self._asleep is not None and not self.producer.torn:
             self.producer.sleep()
             asleep, self._asleep = self._asleep, None
             asleep.set_result(None)
 
     def _waits_for(self) -> str:
-        if self.producer.version < 0 or self.producer.asleep:
+        if self.producer.version < 0 or not self.producer.serves:
             return "waiting for weights"
         return "waiting for data" if self._ended else "back-pressure"
 

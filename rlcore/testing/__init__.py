@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.data import DataSourceSuite
     from rlcore.testing.suites.divergence import KlSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
+    from rlcore.testing.suites.joining import EngineTransferSuite
     from rlcore.testing.suites.loss import LossSuite
     from rlcore.testing.suites.reward import RewardSuite
     from rlcore.testing.suites.running import RuntimeSuite
@@ -51,6 +52,7 @@ __all__ = [
     "ConversationSuite",
     "CorrectionSuite",
     "DataSourceSuite",
+    "EngineTransferSuite",
     "FakeAggregation",
     "FakeBaseline",
     "FakeConversation",
@@ -121,6 +123,7 @@ _HOME = {
     "ConversationSuite": "suites.talking",
     "CorrectionSuite": "suites.correcting",
     "DataSourceSuite": "suites.data",
+    "EngineTransferSuite": "suites.joining",
     "FakeAggregation": "algorithms",
     "FakeBaseline": "algorithms",
     "FakeConversation": "fake_conversation",

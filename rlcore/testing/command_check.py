@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from rlcore.cli.parser import Parser
-from rlcore.contracts.interfaces import Command
+from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import CommandSpec
 from rlcore.testing.run_tester import QUIET, RunOutcome, RunTester
 

@@ -5,6 +5,8 @@ It has no entry point: only tests activate it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rlcore.contracts.hookspecs import hookimpl
 from rlcore.contracts.specs import (
     AdvantageSpec,
@@ -39,8 +41,14 @@ FAKE_INFERENCE = InferenceCapabilities(
 )
 FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise")
 FAKE_TENSOR_INFERENCE = InferenceCapabilities(
-    in_flight=InFlight.RESUME, sleeps=True, counter_noise=True, layouts=frozenset({"single", "tensor"}), reproducible="bitwise"
+    in_flight=InFlight.RESUME,
+    sleeps=True,
+    counter_noise=True,
+    layouts=frozenset({"single", "tensor"}),
+    transfers=frozenset({"host", "fake_collective"}),
+    reproducible="bitwise",
 )
+FAKE_JOINING_INFERENCE = replace(FAKE_TENSOR_INFERENCE, transfers=frozenset({"fake_collective"}))
 PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
 PIPELINE_TRAINING = TrainingCapabilities(
     layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise"
@@ -76,7 +84,7 @@ def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
         InferenceBackendSpec(
             name=name,
             target=f"rlcore.testing.{module}:{cls}",
-            config=f"rlcore.testing.{module}:{cls}Options",
+            config=f"rlcore.testing.{module}:{cls if module != 'tensor_parallel' else 'FakeTensorParallel'}Options",
             summary=summary,
             tokenizer="rlcore.testing.tokens:load_fake_tokenizer",
             capabilities=capabilities,
@@ -97,6 +105,13 @@ def rlcore_register_inference_backends() -> list[InferenceBackendSpec]:
                 "FakeTensorParallel",
                 FAKE_TENSOR_INFERENCE,
                 "The fake in several processes, tensor parallel.",
+            ),
+            (
+                "fake-joining",
+                "tensor_parallel",
+                "FakeJoining",
+                FAKE_JOINING_INFERENCE,
+                "As fake-tensor, with weights by a transfer of its own alone.",
             ),
         )
     ]
@@ -233,7 +248,7 @@ def rlcore_register_sandboxes() -> list[SandboxSpec]:
 
 @hookimpl
 def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
-    """One transfer."""
+    """One for the memory of a process, and one that the workers of an engine join."""
     return [
         WeightTransferSpec(
             name="fake",
@@ -241,7 +256,14 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
             summary="Hands over the snapshot itself, as memory does.",
             reach="process",
             preference=-1,
-        )
+        ),
+        WeightTransferSpec(
+            name="fake_collective",
+            target="rlcore.testing.fake_collective:FakeCollective",
+            summary="From the trainer to the workers of engines, which join a group.",
+            reach="host",
+            way="fake_collective",
+        ),
     ]
 
 

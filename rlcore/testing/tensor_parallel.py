@@ -1,7 +1,8 @@
 """An engine in several processes, tensor parallel, that writes new weights over the old ones, as vLLM and SGLang do.
 
 The engine has no weights of its own. Each of its workers holds a share of the columns of every weight and cuts it out of each bucket, which
-all of them map without a copy. Logits are gathered from the workers, so its answers are those of ``FakeInference``, bit for bit.
+all of them map without a copy, or out of what comes by ``fake_collective``, whose groups they join by themselves. Logits are gathered from
+the workers, so its answers are those of ``FakeInference``, bit for bit.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,10 @@ from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
-from rlcore.testing.fake_plugin import FAKE_TENSOR_INFERENCE
+from rlcore.testing.fake_plugin import FAKE_JOINING_INFERENCE, FAKE_TENSOR_INFERENCE
 from rlcore.testing.policy import FakePolicy
 
-__all__ = ["FakeTensorParallel", "FakeTensorParallelOptions"]
+__all__ = ["FakeJoining", "FakeTensorParallel", "FakeTensorParallelOptions"]
 
 _PATIENCE = 30.0
 """Seconds that a worker may take to answer, and to end."""
@@ -58,6 +59,17 @@ class FakeTensorParallel(FakeInference):
         self._version_coming = -1
         self._due: set[str] = set()
         self._torn = False
+        self._group_patience = 0.0
+
+    def describe(self) -> Mapping[str, Any]:
+        """Each worker is a rank, and is there."""
+        self._ask("lives")
+        return {"ranks": len(self.workers)}
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        """Have every worker join, which drops the group before."""
+        self._ask("join", dict(info), patience=2 * info["deadline"])
+        self._group_patience = 2 * info["deadline"]
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Serve nothing until ``finish_update``; what does not fit is refused before."""
@@ -71,11 +83,14 @@ class FakeTensorParallel(FakeInference):
         """Lay the bucket where every worker maps it, and have each take its columns."""
         if self._version_coming < 0:
             raise RunError("no update of the fake engine has begun: call begin_update first")
-        for name in bucket.tensors:
+        for name in [*bucket.tensors, *(name for name, *_ in bucket.info.get("tensors", ()))]:
             if name not in self._due:
                 raise WeightsError(f"bucket {bucket.index} of version {bucket.version} brings tensor {name!r}, which is not due")
             self._due.remove(name)
         self._kill_once()
+        if bucket.info:
+            self._ask("pull", bucket.version, bucket.info["tensors"], patience=self._group_patience)
+            return
         arrays = {name: np.ascontiguousarray(tensor.data, np.float32) for name, tensor in bucket.tensors.items()}
         size = sum(array.nbytes for array in arrays.values())
         os.ftruncate(self._memory, size)
@@ -114,11 +129,12 @@ class FakeTensorParallel(FakeInference):
         if self._torn:
             raise RunError("an update of the fake engine broke off, and its weights are torn: update them first")
 
-    def _ask(self, *order: Any) -> None:
+    def _ask(self, *order: Any, patience: float = 0.0) -> None:
         for worker in self.workers:
             worker.tell(*order)
-        for worker in self.workers:
-            worker.answer()
+        answers = [worker.answer(patience + _PATIENCE) for worker in self.workers]
+        for error in filter(None, answers):
+            raise error
 
     def _kill_once(self) -> None:
         if self._kill_file:
@@ -127,6 +143,12 @@ class FakeTensorParallel(FakeInference):
             except FileNotFoundError:  # not there yet, or another engine found it first
                 return
             self.workers[-1].kill()
+
+
+class FakeJoining(FakeTensorParallel):
+    """Takes weights by ``fake_collective`` alone."""
+
+    capabilities = FAKE_JOINING_INFERENCE
 
 
 class _ColumnsWorker:
@@ -147,10 +169,10 @@ class _ColumnsWorker:
         except OSError as error:
             raise self._died() from error
 
-    def answer(self) -> Any:
+    def answer(self, patience: float = _PATIENCE) -> Any:
         try:
-            if not self._channel.poll(_PATIENCE):
-                raise RunError(f"{self._called} has not answered for {_PATIENCE:g} s")
+            if not self._channel.poll(patience):
+                raise RunError(f"{self._called} has not answered for {patience:g} s")
             return self._channel.recv()
         except (EOFError, OSError) as error:
             raise self._died() from error

@@ -12,6 +12,8 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
+from rlcore.contracts.errors import RlcoreError, WeightsError
+from rlcore.testing.fake_collective import FakeGroupRank
 from rlcore.testing.policy import LAST, PAIR, FakePolicy
 
 __all__ = ["share"]
@@ -28,6 +30,7 @@ def _serve(channel: Connection, memory: int, rank: int, size: int, model: str) -
     whole = FakePolicy.load(model)
     columns = share(whole.vocabulary, rank, size)
     own = {name: np.array(array[:, columns]) for name, array in whole.arrays().items()}
+    group: FakeGroupRank | None = None
     while True:
         try:
             order, *arguments = channel.recv()
@@ -37,9 +40,24 @@ def _serve(channel: Connection, memory: int, rank: int, size: int, model: str) -
             last, pair = whole._contexts(*arguments)
             channel.send(own[LAST][last].astype(np.float64) + own[PAIR][pair])
             continue
-        if order == "take":
-            _take(own, columns, memory, *arguments)
-        channel.send(None)
+        wrong = None
+        try:
+            if order == "take":
+                _take(own, columns, memory, *arguments)
+            elif order == "join":
+                if group is not None:
+                    group.close()
+                group = FakeGroupRank(arguments[0], rank)
+            elif order == "pull":
+                if group is None:
+                    raise WeightsError("no group of the weights has been joined: call connect first")
+                for name, array in group.take(*arguments).items():
+                    own[name][...] = array[:, columns]
+        except RlcoreError as error:
+            wrong = error
+            if group is not None:
+                group.close()  # no other member waits for this one
+        channel.send(wrong)
 
 
 def _take(own: dict[str, np.ndarray], columns: slice, memory: int, size: int, places: Sequence[tuple[str, int, tuple[int, ...]]]) -> None:

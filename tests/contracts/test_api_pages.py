@@ -33,8 +33,9 @@ PAGES = {
     """,
     "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
-        BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket HostLayout HostMemory HostVersion OnFailure Probe Publisher Receiver
-        Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind WeightsManifest grouped
+        BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket GroupBrokenError HostLayout HostMemory HostVersion OnFailure Probe
+        Publisher Receiver RemoteSnapshot Snapshot Tensor TensorInfo WeightSource WeightTransfer WeightTransferSpec WeightsError WeightsKind
+        WeightsManifest grouped
     """,
 }
 

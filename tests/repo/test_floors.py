@@ -25,6 +25,7 @@ CONTRACTS = (
     "sandboxing",
     "specs",
     "interfaces",
+    "command_line",
     "conversations",
     "crew",
     "hookspecs",

@@ -132,3 +132,17 @@ def test_context_parallel_ranks_share_a_replica_and_expert_parallel_ones_do_not(
     assert not refused(trainer("context"), training={"num_trainers": 2, **context})
     assert "asks for 2 data-parallel ranks" in refused(trainer("context"), training={"num_trainers": 4, **context})
     assert "asks for 2 data-parallel ranks" in refused(trainer("expert"), training={"num_trainers": 2, **expert})
+
+
+def test_weights_that_the_engine_does_not_take_are_refused_with_both_ways() -> None:
+    def said(way: str, *ways: str) -> str:
+        offered = InferenceCapabilities(in_flight=InFlight.FINISH, transfers=frozenset(ways))
+        return unoffered(offered, "mine", RunConfig(), lambda path: f"<{path}>", way) or ""
+
+    assert not said("host", "wire", "host")
+    assert not said("wire", "wire")
+    assert said("host", "wire", "ipc") == (
+        "<weights.transport> brings weights by host, and inference backend mine takes them by ipc, wire (capabilities.transfers); name a "
+        "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
+    )
+    assert said("wire", "host").startswith("<weights.transport> brings weights by wire, and inference backend mine takes them by host")

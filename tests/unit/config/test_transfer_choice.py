@@ -10,8 +10,16 @@ from rlcore.config.chosen import Chosen, Part
 from rlcore.config.layers import Draft, combine, python_layer
 from rlcore.config.model import RunConfig
 from rlcore.config.rules import Facts, _transport_fits_runtime
-from rlcore.config.transfer_choice import fitting_transfers, transfer_name
-from rlcore.contracts.specs import PluginKind, RuntimeSpec, TrackerSpec, WeightTransferSpec
+from rlcore.config.transfer_choice import fitting_transfers, in_one_process, transfer_name
+from rlcore.contracts.specs import (
+    InferenceBackendSpec,
+    InferenceCapabilities,
+    InFlight,
+    PluginKind,
+    RuntimeSpec,
+    TrackerSpec,
+    WeightTransferSpec,
+)
 from rlcore.host.registry import Registry
 
 TRANSFERS: list[dict[str, Any]] = [
@@ -119,3 +127,48 @@ def test_specs_say_what_they_may(registry: Registry) -> None:
         RuntimeSpec(name="x", target="a.b:C", summary="", reach="far")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"TrackerSpec name 'a\.b': leave the dot out"):
         TrackerSpec(name="a.b", target="a.b:C", summary="")
+
+
+def engine(registry: Registry, *ways: str) -> None:
+    capabilities = InferenceCapabilities(in_flight=InFlight.FINISH, transfers=frozenset(ways))
+    registry.add("inference", InferenceBackendSpec(name="mine", target="a.b:C", summary="", capabilities=capabilities))
+
+
+def joining(registry: Registry, **values: Any) -> None:
+    registry.add("transfer", WeightTransferSpec(name="joined", target="a.b:C", summary="", way="wire", **{"reach": "host", **values}))
+
+
+OF_MINE = RunConfig.model_validate({"inference": {"name": "mine"}})
+
+
+def test_auto_takes_what_the_engine_takes(registry: Registry) -> None:
+    """By preference if it takes both; a transfer of its own is the only one that an engine without host memory gets, with the reason."""
+    joining(registry, preference=1)
+    assert transfer_name(OF_MINE, "together", registry)[0] == "near"  # an engine that says nothing
+    engine(registry, "wire", "host")
+    assert transfer_name(OF_MINE, "together", registry)[0] == "joined"
+    assert transfer_name(OF_MINE, "many", registry)[0] == "liked"
+    alone = Registry([])
+    alone.add("runtime", RuntimeSpec(name="together", target="a.b:C", summary="", reach="host"))
+    alone.add("transfer", WeightTransferSpec(name="near", target="a.b:C", summary="", reach="host", preference=9))
+    engine(alone, "wire")
+    why = "producers and trainers are processes of this host, and mine takes weights by wire"
+    assert transfer_name(OF_MINE, "together", alone) == ("near", why)  # refused by name
+    joining(alone)
+    assert transfer_name(OF_MINE, "together", alone) == ("joined", why)
+
+
+def test_an_engine_that_leaves_the_process_makes_processes_where_roles_could_take_turns(registry: Registry) -> None:
+    turns = RuntimeSpec(name="turns", target="a.b:C", summary="", reach="host", in_turns=True)
+    registry.add("runtime", turns)
+    engine(registry, "wire")
+    assert transfer_name(OF_MINE, "turns", registry)[0] == "inside"  # refused by name
+    joining(registry)
+    assert transfer_name(OF_MINE, "turns", registry) == ("joined", "processes of this host, and mine takes weights by wire")
+    assert transfer_name(OF_MINE, "one", registry)[0] == "inside"  # a runtime of one process has no other
+    ends = {spec.name: spec for spec in registry.specs(PluginKind.TRANSFER)}
+    assert in_one_process(OF_MINE, turns, ends["inside"])
+    assert in_one_process(OF_MINE, turns, ends["near"])  # is refused, as before
+    assert not in_one_process(OF_MINE, turns, ends["joined"])
+    registry.add("transfer", WeightTransferSpec(name="here", target="a.b:C", summary="", way="wire", reach="process"))
+    assert transfer_name(OF_MINE, "turns", registry)[0] == "here"

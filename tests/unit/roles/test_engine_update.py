@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Probe, Snapshot, WeightsManifest
+from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Probe, RemoteSnapshot, Snapshot, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Producer
@@ -165,3 +166,92 @@ def test_the_torn_fake_dies_in_its_second_update_half_way(context: InferenceCont
     assert made.torn
     served = engine.score(np.array([5, 6, 7], np.int32))
     assert not np.allclose(served, snapshot(1).probe.logprobs)  # type: ignore[union-attr]
+
+
+class Joining(Recording):
+    """Writes down the groups that it joins; weights come with its buckets all the same."""
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        self._note(f"connect {dict(info)} {epoch}")
+
+
+class Carried(RemoteSnapshot):
+    """Brings the tensors along, for an engine that has no transfer."""
+
+    def buckets(self, max_bytes: int) -> Iterator[Bucket]:
+        whole = list(snapshot(self.version).buckets(max_bytes))
+        yield from (replace(mine, tensors=theirs.tensors) for mine, theirs in zip(self.parts, whole, strict=True))
+
+
+def remote(version: int, epoch: int, *epochs: int) -> RemoteSnapshot:
+    """``epochs``: those of its buckets, if they are others."""
+    whole = snapshot(version)
+    parts = [Bucket(version=version, index=index, epoch=of) for index, of in enumerate(epochs or (epoch, epoch))]
+    return Carried(
+        version=version, probe=whole.probe, infos=whole.manifest().tensors, epoch=epoch, info={"port": epoch}, parts=tuple(parts)
+    )
+
+
+def test_an_engine_joins_before_the_first_update_and_whenever_the_epoch_rose(context: InferenceContext) -> None:
+    engine = Joining(context)
+    for version, epoch in ((1, 4), (2, 4), (3, 6)):
+        assert update_engine(engine, remote(version, epoch), 1) == version
+    joined = [(place, what) for place, what in enumerate(engine.asked) if what.startswith("connect")]
+    assert [what for _, what in joined] == ["connect {'port': 4} 4", "connect {'port': 6} 6"]
+    assert [engine.asked[place + 1] for place, _ in joined] == ["begin 1 finish", "begin 3 finish"]
+
+
+def test_an_engine_whose_connect_failed_has_not_joined(context: InferenceContext) -> None:
+    engine = Joining(context)
+    engine.fails = "connect {'port': 4} 4"
+    with pytest.raises(RuntimeError):
+        update_engine(engine, remote(1, 4), 1)
+    engine.fails = ""
+    update_engine(engine, remote(1, 4), 1)
+    assert engine.asked.count("connect {'port': 4} 4") == 2
+
+
+def test_an_epoch_that_goes_back_is_refused_before_the_engine_hears_of_it(context: InferenceContext) -> None:
+    engine = Joining(context)
+    update_engine(engine, remote(1, 4), 1)
+    heard = list(engine.asked)
+    with pytest.raises(WeightsError, match=r"version 2 comes by epoch 3 of its transfer, and Joining is a member of epoch 4; epochs must"):
+        update_engine(engine, remote(2, 3), 1)
+    assert engine.asked == heard
+
+
+def test_a_bucket_of_another_epoch_is_named_and_not_handed_over(context: InferenceContext) -> None:
+    engine = Joining(context)
+    with pytest.raises(WeightsError, match="bucket 1 of version 2 is of epoch 3, and the version is of epoch 4"):
+        update_engine(engine, remote(2, 4, 4, 3), 1)
+    assert engine.asked[-1] == "bucket 0"
+    whole = snapshot(3)
+
+    class Mixed(Snapshot):
+        def buckets(self, max_bytes: int) -> Iterator[Bucket]:
+            yield from (replace(bucket, epoch=4) for bucket in super().buckets(max_bytes))
+
+    with pytest.raises(WeightsError, match="bucket 0 of version 3 is of epoch 4, and the version is of epoch -1"):
+        update_engine(engine, Mixed(version=3, tensors=whole.tensors, checksums=whole.checksums), 1)
+
+
+def test_a_sleeping_engine_is_woken_once_if_the_group_breaks(context: InferenceContext) -> None:
+    class Breaks(Joining):
+        def wake(self) -> None:
+            self._note("wake")
+            super().wake()
+
+        def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+            super().connect(info, epoch)
+            if epoch == 1:
+                raise GroupBrokenError("gone")
+
+    engine = Breaks(context)
+    made = producer(engine)
+    made.sleep()
+    with pytest.raises(GroupBrokenError):
+        made.load(remote(1, 1))
+    assert made.asleep
+    made.load(remote(1, 2))
+    assert engine.asked.count("wake") == 1
+    assert made.serves

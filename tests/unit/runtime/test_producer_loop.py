@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.contracts.errors import RewardBudgetError, WeightsError
+from rlcore.contracts.errors import GroupBrokenError, RewardBudgetError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
-from rlcore.contracts.snapshots import Probe, Snapshot
+from rlcore.contracts.snapshots import Bucket, Probe, Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
@@ -330,4 +330,55 @@ def test_a_producer_without_work_says_what_it_waits_for(tmp_path: Path) -> None:
     until(lambda: stage.loop._waits_for() == "waiting for data")
     stage.loop.sleep()
     until(lambda: stage.loop._waits_for() == "waiting for weights")
+    stage.stop()
+
+
+def test_an_engine_whose_group_broke_generates_nothing_until_a_version_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it had under way goes on afterwards; evaluations, leases and sleep wait, too."""
+    stage = Stage(tmp_path)
+    stage.receiver.hand(snapshot(0))
+    engine = stage.producer._engine
+    broken, polls, poll, receive = threading.Event(), list[float](), engine.poll, engine.receive
+
+    def breaks(bucket: Bucket) -> None:
+        broken.set()
+        raise GroupBrokenError("a member was lost")
+
+    def noted(timeout: float) -> list[Any]:
+        assert not broken.is_set(), "a torn engine was asked for tokens"
+        polls.append(timeout)
+        time.sleep(timeout)
+        return []
+
+    monkeypatch.setattr(engine, "poll", noted)
+    stage.grant(0)
+    until(lambda: bool(polls))
+    monkeypatch.setattr(engine, "receive", breaks)
+    once = stage.receiver.newer_than
+
+    def newer_than(version: int) -> Snapshot | None:
+        found = once(version)
+        if found is not None:
+            stage.receiver.snapshot = None  # as a transfer of engines' own: once for each group
+        return found
+
+    monkeypatch.setattr(stage.receiver, "newer_than", newer_than)
+    stage.receiver.hand(snapshot(1))
+    assert broken.wait(SECONDS)
+    until(lambda: stage.producer.torn)
+    asleep = stage.loop.sleep()
+    done = evaluate(stage, 0)
+    until(lambda: not stage.mail._letters and stage.loop.pulse.age == 0.0)  # it waits
+    assert not stage.ended.done()
+    assert not asleep.done()
+    assert not done.done()
+    assert stage.links.versions == [0]
+    monkeypatch.setattr(engine, "receive", receive)
+    monkeypatch.setattr(engine, "poll", poll)
+    broken.clear()
+    stage.receiver.hand(snapshot(1))
+    stage.links.until(lambda: len(stage.links.groups) == 1)
+    assert done.result(SECONDS)[0] == 1
+    asleep.result(SECONDS)
+    assert stage.links.versions == [0, 1]
     stage.stop()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.snapshots import Bucket, Snapshot, Tensor, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.testing import FakeInference, FakePolicy
+from rlcore.testing.fake_collective import FakeGroupRank
+from rlcore.testing.fake_plugin import FAKE_JOINING_INFERENCE
 
 
 class WritesInPlace(FakeInference):
@@ -129,3 +135,56 @@ class KeepsTheArrays(FakeInference):
     def receive(self, bucket: Bucket) -> None:
         super().receive(bucket)
         self._update_under_way()._tensors.update(bucket.tensors)
+
+
+class JoinsByItself(FakeInference):
+    """No bug: takes weights by ``fake_collective``, in one process, as its only rank."""
+
+    capabilities = FAKE_JOINING_INFERENCE
+    group: FakeGroupRank | None = None
+
+    def describe(self) -> dict[str, int]:
+        return {"ranks": 1}
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        if self.group is not None:
+            self.group.close()
+        self.group = FakeGroupRank(info, 0)
+
+    def receive(self, bucket: Bucket) -> None:
+        if bucket.info:
+            assert self.group is not None
+            arrays = self.group.take(bucket.version, bucket.info["tensors"])
+            tensors = {name: Tensor(dtype="float32", shape=array.shape, data=array) for name, array in arrays.items()}
+            bucket = replace(bucket, tensors=tensors)
+        super().receive(bucket)
+
+    def close(self) -> None:
+        super().close()
+        if self.group is not None:
+            self.group.close()
+
+
+class JoinsOnce(JoinsByItself):
+    """A group is a group: it stays in the first one."""
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        if self.group is None:
+            super().connect(info, epoch)
+
+
+class TakesNothing(JoinsByItself):
+    """Reads what comes, and loads it nowhere."""
+
+    def finish_update(self) -> int:
+        served = self._policy
+        version = super().finish_update()
+        self._policy = served
+        return version
+
+
+class JoinsWhatItDoesNotName(FakeInference):
+    """Says that it takes weights through the host alone, and lets itself be connected."""
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        pass

@@ -1,0 +1,479 @@
+"""Weights from the trainer's process to the workers of each engine, over TCP, in numpy and sockets alone: what NCCL is to vLLM.
+
+A producer's process exchanges words with the trainer, and sees no bytes: its engine's workers join a group and read them. A group is a set
+of ranks that is fixed, as in a collective: each bucket goes to all of them, and the loss of one ends the group. The next one has a higher
+epoch. A group is announced when its members have asked for weights, so that no engine that could generate waits for another one; a producer
+that does not ask for a while (it evaluates) is left out, and gets the version in a group of its own.
+
+Slow and simple on purpose: one thread sends, one bucket after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.errors import GroupBrokenError, WeightsError
+from rlcore.contracts.snapshots import Bucket, RemoteSnapshot, TensorInfo, compare_checksums, tensor_hasher
+from rlcore.contracts.transport import OnFailure, Receiver, WeightTransfer
+from rlcore.weights.background import BackgroundPublisher, HostVersion
+
+__all__ = ["FakeCollective", "FakeCollectivePublisher", "FakeCollectiveReceiver", "FakeGroupRank"]
+
+_TICK = 0.1
+"""Seconds between two looks at what changes without a word."""
+_GRACE = 2.0
+"""Seconds that members who have asked for a version wait for one that has not."""
+_WHOLE, _TAKEN = b"+", b"."
+_HELLO = struct.Struct("!16sI")
+
+
+@dataclass(eq=False)
+class _Joined:
+    """A producer, as the publisher knows it: ``served``: the version of its engine; ``ready``: the last round that it asked for weights in;
+    ``heard``: when it said something, by the monotonic clock."""
+
+    channel: Connection
+    name: str
+    pid: int
+    ranks: int
+    served: int = -1
+    ready: int = 0
+    heard: float = field(default_factory=time.monotonic)
+    gone: bool = False
+
+    def __str__(self) -> str:
+        return f"producer {self.name} (process {self.pid})"
+
+    def tell(self, *word: Any) -> None:
+        with suppress(OSError, ValueError):  # it is gone, which its listener finds out
+            self.channel.send(word)
+
+
+class _LateError(Exception):
+    """These members stand still."""
+
+    def __init__(self, members: Sequence[_Joined], doing: str) -> None:
+        super().__init__(doing)
+        self.members = members
+
+
+class _Group:
+    """The trainer's side of one epoch: a connection to each rank of each member."""
+
+    def __init__(self, epoch: int, members: Sequence[_Joined], deadline: float) -> None:
+        self.epoch, self.members = epoch, tuple(members)
+        self.formed = False
+        self._deadline = deadline
+        self._key = secrets.token_bytes(16)
+        self._owners = [member for member in members for _ in range(member.ranks)]
+        self._peers: dict[int, socket.socket] = {}
+        self._server = socket.create_server(("127.0.0.1", 0))
+
+    def info(self, member: _Joined) -> dict[str, Any]:
+        """For ``connect`` of that member's engine; its ranks follow each other."""
+        return {
+            "address": self._server.getsockname(),
+            "key": self._key,
+            "first": self._owners.index(member),
+            "size": len(self._owners),
+            "deadline": self._deadline,
+        }
+
+    def form(self, broken: Callable[[], bool]) -> bool:
+        """Wait until all ranks are here; False once ``broken``. _LateError if none comes for as long as the deadline."""
+        until = time.monotonic() + self._deadline
+        self._server.settimeout(_TICK)
+        while len(self._peers) < len(self._owners):
+            if broken():
+                return False
+            if time.monotonic() > until:
+                absent = [owner for rank, owner in enumerate(self._owners) if rank not in self._peers]
+                raise _LateError(list(dict.fromkeys(absent)), "did not join the group")
+            try:
+                peer = self._server.accept()[0]
+            except TimeoutError:
+                continue
+            peer.settimeout(self._deadline)
+            key, rank = _HELLO.unpack(_exactly(peer, _HELLO.size))
+            if key == self._key:  # else it is of a group that is no more
+                self._peers[rank] = peer
+                until = time.monotonic() + self._deadline
+        for peer in self._peers.values():
+            peer.sendall(_WHOLE)
+        self.formed = True
+        return True
+
+    def broadcast(self, memory: np.ndarray) -> None:
+        """One bucket to all ranks, and wait until each has taken it. _LateError for those who do not; OSError if one is gone."""
+        until = time.monotonic() + self._deadline
+        late = []
+        for rank, peer in self._peers.items():
+            try:
+                peer.sendall(memory.data)
+            except TimeoutError:
+                late.append(self._owners[rank])
+        for rank, peer in self._peers.items():
+            peer.settimeout(max(until - time.monotonic(), 0.01))
+            try:
+                _exactly(peer, 1)
+            except TimeoutError:
+                late.append(self._owners[rank])
+            peer.settimeout(self._deadline)
+        if late:
+            raise _LateError(list(dict.fromkeys(late)), "took nothing")
+
+    def close(self) -> None:
+        """Hang up: whoever waits in it learns that it broke."""
+        for end in (self._server, *self._peers.values()):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def _exactly(peer: socket.socket, size: int) -> bytes:
+    """So many bytes; ConnectionError if they do not come any more."""
+    memory, at = bytearray(size), 0
+    while at < size:
+        count = peer.recv_into(memoryview(memory)[at:])
+        if not count:
+            raise ConnectionResetError("the other end hung up")
+        at += count
+    return bytes(memory)
+
+
+def _hang_up(channel: Connection) -> None:
+    """End it at once, for a thread that reads from it, too."""
+    with suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+
+class FakeGroupRank:
+    """A worker's side of one epoch. GroupBrokenError if the group breaks; WeightsError if it stands still, and for damage."""
+
+    def __init__(self, info: Mapping[str, Any], rank: int) -> None:
+        """``rank``: of this worker among those of its engine."""
+        self._deadline = 2 * info["deadline"]  # the trainer finds out first
+        try:
+            self._peer = socket.create_connection(info["address"], timeout=self._deadline)
+            self._peer.sendall(_HELLO.pack(info["key"], info["first"] + rank))
+        except OSError as error:
+            raise GroupBrokenError(f"the group of the weights could not be joined: {error}") from error
+        self._read(1)
+
+    def take(self, version: int, tensors: Sequence[tuple[str, str, tuple[int, ...], int]]) -> dict[str, np.ndarray]:
+        """The tensors of a bucket (name, dtype, shape, checksum), each verified."""
+        taken, meant = {}, {name: checksum for name, _, _, checksum in tensors}
+        for name, dtype, shape, _ in tensors:
+            info = TensorInfo(name=name, dtype=dtype, shape=tuple(shape))
+            memory = self._read(info.nbytes)
+            hasher = tensor_hasher(dtype, info.shape)
+            hasher.update(memory)
+            compare_checksums(version, info, hasher.intdigest(), meant)
+            taken[name] = np.frombuffer(memory, info.carrier).reshape(info.shape)
+        try:
+            self._peer.sendall(_TAKEN)
+        except OSError as error:
+            raise GroupBrokenError(f"the group of the weights broke: {error}") from error
+        return taken
+
+    def close(self) -> None:
+        """Leave: the group ends with it."""
+        self._peer.close()
+
+    def _read(self, size: int) -> bytes:
+        try:
+            return _exactly(self._peer, size)
+        except TimeoutError as error:
+            raise WeightsError(f"the trainer sent no weights for {self._deadline:g} s; look whether it is stopped or overloaded") from error
+        except OSError as error:
+            raise GroupBrokenError(f"the group of the weights broke: {error}") from error
+
+
+class FakeCollectivePublisher(BackgroundPublisher):
+    """The trainer's end. A round is one version for those who lack it; members that are the same as before keep their group."""
+
+    def __init__(self, deadline: float, bucket_bytes: int, on_failure: OnFailure | None = None) -> None:
+        self._changed = threading.Condition()
+        self._members: list[_Joined] = []
+        self._group: _Group | None = None
+        self._epoch = self._round = 0
+        self._sealed: tuple[HostVersion, np.ndarray] | None = None
+        self._key = secrets.token_bytes(16)
+        self._listener = Listener(("127.0.0.1", 0), backlog=64, authkey=self._key)
+        self._address = self._listener.address
+        super().__init__(deadline, bucket_bytes, on_failure)
+        threading.Thread(target=self._accept_forever, name="weights-members", daemon=True).start()
+
+    def address(self) -> tuple[Any, bytes]:
+        """Of the words; and the key to them."""
+        return self._address, self._key
+
+    def left(self, name: str) -> None:
+        """See Publisher."""
+        with self._changed:
+            for member in self._members:
+                member.gone = member.gone or member.name == name
+            self._changed.notify_all()
+
+    # --- members -------------------------------------------------------------------------------------------------------------
+
+    def _accept_forever(self) -> None:
+        while not self._closed:
+            try:
+                channel = self._listener.accept()
+            except (OSError, EOFError, AuthenticationError):  # closed, or somebody who has no key
+                continue
+            threading.Thread(target=self._listen_to, args=(channel,), name="weights-member", daemon=True).start()
+
+    def _listen_to(self, channel: Connection) -> None:
+        try:
+            member = _Joined(channel, *channel.recv())
+        except (OSError, EOFError):
+            return
+        with self._changed:
+            self._members.append(member)
+            if self._waiting is None and self._newest is not None and not self._closed:
+                self._waiting = self._newest  # nobody publishes it again for a newcomer
+            self._changed.notify_all()
+        try:
+            while True:
+                kind, *number = channel.recv()
+                with self._changed:
+                    self._heard(member, kind, *number)
+                    self._changed.notify_all()
+        except (OSError, EOFError):
+            pass
+        with self._changed:
+            member.gone = True
+            self._members = [other for other in self._members if other is not member]
+            self._changed.notify_all()
+        channel.close()
+
+    def _heard(self, member: _Joined, kind: str, number: int = 0) -> None:
+        member.heard = time.monotonic()
+        if kind == "ready":
+            member.ready = number
+        elif kind == "serves":
+            member.served = max(member.served, number)
+
+    def _end(self, member: _Joined, why: str) -> None:
+        """Nobody waits for it any more: its process is ended, and another takes its place."""
+        member.gone = True
+        advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
+        self.on_drop(f"{member} {why} for {self._deadline:g} s, so it was ended; {advice}")
+        if member.pid != os.getpid():
+            with suppress(ProcessLookupError):
+                os.kill(member.pid, signal.SIGKILL)
+
+    # --- rounds --------------------------------------------------------------------------------------------------------------
+
+    def _send(self, held: HostVersion) -> None:
+        layout = held.layout
+        if self._sealed is None or self._sealed[0] is not held:
+            self._sealed = held, layout.seal(held.memory.flat, range(len(layout.offsets)))
+        while True:
+            with self._changed:
+                targets = self._lacking(layout.version)
+                if self._closed or not targets or self._superseded(held):
+                    return
+            self._round += 1
+            asked = self._who_asks(targets, held)
+            if not asked:
+                continue
+            if self._sent_to(asked, held):
+                with self._changed:
+                    for member in asked:
+                        member.served = max(member.served, layout.version)
+            else:
+                self._drop_group()
+
+    def _lacking(self, version: int) -> list[_Joined]:
+        """Members that do not serve this version yet. Under ``_changed``."""
+        return [member for member in self._members if not member.gone and member.served < version]
+
+    def _superseded(self, held: HostVersion) -> bool:
+        """Whether a newer version waits, in whose place nobody should begin this one. Under ``_changed``."""
+        return self._waiting is not None and self._waiting is not held
+
+    def _sent_to(self, targets: list[_Joined], held: HostVersion) -> bool:
+        """One round; False if it broke off."""
+        version = held.layout.version
+        if self._group is None or set(self._group.members) != set(targets):
+            self._drop_group()
+            self._epoch += 1
+            self._group = _Group(self._epoch, targets, self._deadline)
+        group, parts = self._group, self._parts(held)
+        for member in targets:
+            member.tell("go", self._round, self._remote(held, group, member, [bucket for bucket, _ in parts]))
+        try:
+            if not group.formed and not group.form(lambda: self._closed or any(member.gone for member in targets)):
+                return False
+            for _, memory in parts:
+                group.broadcast(memory)
+        except _LateError as error:
+            with self._changed:
+                for member in error.members:
+                    self._end(member, f"{error} in the transfer of version {version}")
+            return False
+        except OSError:  # a rank is gone, and its producer with it, or soon
+            return False
+        return True
+
+    def _who_asks(self, targets: list[_Joined], held: HostVersion) -> list[_Joined]:
+        """Tell them of the version, and wait until all have asked for it, or some for a while; [] if others lack it now, or a newer one
+        is here: then all is to be looked at anew."""
+        version, number, enough = held.layout.version, self._round, time.monotonic() + min(_GRACE, self._deadline)
+        with self._changed:
+            for member in targets:
+                member.heard = time.monotonic()
+        for member in targets:
+            member.tell("news", number, version)
+        while True:
+            for member in targets:
+                member.tell("ping")
+            with self._changed:
+                if self._closed or self._superseded(held) or self._lacking(version) != targets:
+                    return []
+                asked = [member for member in targets if member.ready == number]
+                if len(asked) == len(targets) or (asked and time.monotonic() > enough):
+                    return asked
+                for member in targets:
+                    if time.monotonic() - member.heard > self._deadline:
+                        self._end(member, "has not answered")
+                self._changed.wait(min(_TICK, self._deadline / 4))
+
+    def _parts(self, held: HostVersion) -> list[tuple[Bucket, np.ndarray]]:
+        """The buckets, without tensors, and the bytes of each."""
+        assert self._sealed is not None
+        assert self._group is not None
+        layout, checksums, parts = held.layout, self._sealed[1], []
+        for index, places in enumerate(layout.buckets(self._bucket_bytes)):
+            infos = [layout.manifest.tensors[place] for place in places]
+            said = [(info.name, info.dtype, info.shape, int(checksums[place])) for place, info in zip(places, infos, strict=True)]
+            flat = [held.memory.flat[layout.offsets[place] :][: info.nbytes] for place, info in zip(places, infos, strict=True)]
+            bucket = Bucket(version=layout.version, index=index, info={"tensors": said}, epoch=self._group.epoch)
+            parts.append((bucket, np.concatenate(flat)))
+        return parts
+
+    def _remote(self, held: HostVersion, group: _Group, member: _Joined, parts: Sequence[Bucket]) -> RemoteSnapshot:
+        manifest = held.layout.manifest
+        return RemoteSnapshot(
+            version=held.layout.version,
+            probe=held.layout.probe,
+            kind=manifest.kind,
+            extra=dict(manifest.extra),
+            infos=manifest.tensors,
+            epoch=group.epoch,
+            info=group.info(member),
+            parts=tuple(parts),
+        )
+
+    def _drop_group(self) -> None:
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+    def _interrupt(self) -> None:
+        group = self._group
+        if group is not None:
+            group.close()
+
+    def _free(self) -> None:
+        self._drop_group()
+        self._sealed = None
+        with self._changed:
+            members, self._members = self._members, []
+        for member in members:
+            _hang_up(member.channel)
+        with suppress(OSError):
+            socket.create_connection(self._address).close()  # wakes the thread that accepts
+        self._listener.close()
+
+
+class FakeCollectiveReceiver(Receiver):
+    """A producer's end: words alone. It says that its engine is free when the producer asks for weights, and hands out what answers."""
+
+    def __init__(self, name: str, address: tuple[Any, bytes], on_news: Callable[[], None]) -> None:
+        super().__init__(name, on_news)
+        try:
+            self._channel = Client(address[0], authkey=address[1])
+        except (OSError, EOFError) as error:
+            raise WeightsError(f"producer {name} cannot reach the trainer at {address[0]} for weights: {error}") from error
+        self._lock = threading.Lock()
+        self._news: tuple[int, int] | None = None
+        self._go: RemoteSnapshot | None = None
+        self._closed = False
+
+    def introduce(self, engine: Mapping[str, Any]) -> None:
+        """See Receiver. Says who it is, and of how many ranks its engine is."""
+        self._tell(self.name, os.getpid(), int(engine["ranks"]))
+        threading.Thread(target=self._listen, name=f"weights-{self.name}", daemon=True).start()
+
+    def newer_than(self, version: int) -> RemoteSnapshot | None:
+        """See Receiver. What was announced is asked for here, and comes once all others have asked for it, too."""
+        with self._lock:
+            go, self._go = self._go, None
+            if go is not None and go.version > version:
+                return go
+            news, self._news = self._news, None
+        if news is not None:
+            self._tell("ready", news[0]) if news[1] > version else self._tell("serves", version)
+        return None
+
+    def release(self, version: int) -> None:
+        """See Receiver."""
+        self._tell("serves", version)
+
+    def close(self) -> None:
+        """See Receiver."""
+        self._closed = True
+        _hang_up(self._channel)
+
+    def _tell(self, *word: Any) -> None:
+        with self._lock, suppress(OSError):  # the trainer is gone, which others say
+            self._channel.send(word)
+
+    def _listen(self) -> None:
+        try:
+            while not self._closed:
+                kind, *said = self._channel.recv()
+                if kind == "ping":
+                    self._tell("pong")
+                    continue
+                with self._lock:
+                    if kind == "news":
+                        self._news, self._go = (said[0], said[1]), None
+                    elif kind == "go":
+                        self._go = said[1]
+                self.on_news()
+        except (OSError, EOFError):
+            pass
+        self._channel.close()
+
+
+class FakeCollective(WeightTransfer):
+    """The transfer ``fake_collective``; engines say ``{"ranks": count}`` of themselves, and their workers join by ``FakeGroupRank``."""
+
+    def publisher(
+        self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None
+    ) -> FakeCollectivePublisher:
+        """See WeightTransfer."""
+        return FakeCollectivePublisher(deadline, bucket_bytes, on_failure)
+
+    def receiver(self, *, name: str, address: Any, deadline: float, on_news: Callable[[], None]) -> FakeCollectiveReceiver:
+        """See WeightTransfer."""
+        return FakeCollectiveReceiver(name, address, on_news)
