@@ -167,8 +167,10 @@ class FakeGroupRank:
     def __init__(self, info: Mapping[str, Any], rank: int) -> None:
         """``rank``: of this worker among those of its engine."""
         self._deadline = 2 * info["deadline"]  # the trainer finds out first
+        self._peer = socket.socket()
         try:
-            self._peer = socket.create_connection(info["address"], timeout=self._deadline)
+            self._peer.settimeout(self._deadline)
+            self._peer.connect(info["address"])
             self._peer.sendall(_HELLO.pack(info["key"], info["first"] + rank))
         except OSError as error:
             raise GroupBrokenError(f"the group of the weights could not be joined: {error}") from error
@@ -193,6 +195,9 @@ class FakeGroupRank:
     def close(self) -> None:
         """Leave: the group ends with it."""
         self._peer.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def _read(self, size: int) -> bytes:
         try:

@@ -11,6 +11,7 @@ import numpy as np
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InferenceBackendSpec
+from rlcore.contracts.transport import WeightTransfer
 from rlcore.contracts.types import Completion, Request
 from rlcore.testing.records import make_request
 
@@ -52,6 +53,10 @@ class EngineSuite(ABC):
     @abstractmethod
     def prompts(self) -> list[Sequence[int]]:
         """Three or more different contexts of two or more tokens."""
+
+    def transfer(self) -> WeightTransfer:
+        """The transfer that the engine joins, of those in ``capabilities.transfers``; only for an engine that names one beside ``host``."""
+        raise NotImplementedError
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text as the engine's tokenizer gives it; leave it where stop strings are not to be checked."""

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
-from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
+from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, RemoteSnapshot, Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.suites.engine import EngineSuite
+from rlcore.testing.weights import publish
 
 __all__ = ["WeightRules"]
+
+_JOINING_SECONDS = 30.0
+"""Deadline of a transfer that an engine joins."""
 
 
 class WeightRules(EngineSuite):
@@ -233,6 +238,46 @@ class WeightRules(EngineSuite):
             assert (completion.versions == 0).all(), f"tokens have versions {completion.versions.tolist()} {when}"
             self.assert_scored(old, known[completion.request_id], completion, f"log probabilities {when}, on the old weights")
         return {completion.request_id for completion in answers}
+
+    def test_joins_its_own_transfer_again_and_again(self) -> None:
+        """As declared: without one, ``connect`` says so; with one, weights of each group that it joins are served, and back again."""
+        engine = self.make()
+        if engine.capabilities.transfers <= {"host"}:
+            try:
+                engine.connect({}, 1)
+            except NotImplementedError:
+                return
+            raise AssertionError("capabilities.transfers names host alone, and connect() did nothing")
+        before, versions = engine.score(self.fixed_sequence()), (1, 2, 3)
+        scores = [self._joined(engine, version, self.snapshot(0 if version == 3 else version)) for version in versions]
+        for version, last, score in zip(versions, [before, *scores], scores, strict=False):
+            assert np.abs(score - last).max() > 10 * self.tolerance, f"the scores of version {version}, of another group, are those before"
+        assert np.allclose(scores[-1], before, atol=self.tolerance), "the first weights, taken from a third group, score differently"
+
+    def _joined(self, engine: InferenceBackend, version: int, snapshot: Snapshot) -> np.ndarray:
+        """Publish to a group that this engine is alone in, as epoch ``version``; the scores afterwards."""
+        transfer = self.transfer()
+        publisher = transfer.publisher(deadline=_JOINING_SECONDS, bucket_bytes=BUCKET_BYTES)
+        receiver = transfer.receiver(name="p0", address=publisher.address(), deadline=_JOINING_SECONDS, on_news=lambda: None)
+        try:
+            receiver.introduce(engine.describe())
+            publish(publisher, replace(snapshot, version=version))
+            until, got = time.monotonic() + _JOINING_SECONDS, None
+            while got is None:
+                assert time.monotonic() < until, f"version {version} was not offered to the engine within {_JOINING_SECONDS:g} s"
+                got = receiver.newer_than(version - 1)
+                time.sleep(0.005)
+            assert isinstance(got, RemoteSnapshot), f"newer_than returned a {type(got).__name__}"
+            parts = tuple(replace(part, epoch=version) for part in got.parts)
+            try:
+                served = update_engine(engine, replace(got, epoch=version, parts=parts))
+            except GroupBrokenError as error:
+                raise AssertionError(f"the engine did not join the group of epoch {version}: {error}") from error
+            assert served == version, f"update to version {version} reports {served}"
+            return engine.score(self.fixed_sequence())
+        finally:
+            receiver.close()
+            publisher.close()
 
     def test_sleeps_and_wakes(self) -> None:
         """Where declared: after sleep at either level, wake and update it serves as before; elsewhere ``sleep`` says that it does not."""

@@ -8,12 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
+
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, RewardInput
 from rlcore.testing import (
     AdvantageSuite,
+    EngineTransferSuite,
     FakeEstimator,
     FakeInference,
     FakeInferenceOptions,
@@ -30,6 +33,7 @@ from rlcore.testing import (
     fake_plugin,
     write_fake_model,
 )
+from rlcore.testing.fake_collective import FakeCollective
 from rlcore.testing.fake_plugin import rlcore_register_rewards
 from rlcore.testing.judging import FakeRewardOptions
 
@@ -76,6 +80,9 @@ class FakeEngineSuite(InferenceBackendSuite):
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         return str(write_fake_model(folder, CHARACTERS, seed=0, scale=0.5))
 
+    def transfer(self) -> FakeCollective:
+        return FakeCollective()
+
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
             model=self.folder, tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=prompts_per_forward, max_tokens=64
@@ -105,3 +112,40 @@ class FakeTrainerSuite(TrainingBackendSuite):
     def model(self) -> str:
         folder = self.scratch / "start"
         return str(folder if folder.is_dir() else write_fake_model(folder, CHARACTERS))
+
+
+JOINED_IDS = np.array([3, 5, 6, 7, 4], np.int32)
+
+
+def drawn_policy(version: int) -> FakePolicy:
+    """The weights of a version, clearly different for different ones."""
+    return FakePolicy.random(len(FakeTokenizer(CHARACTERS)), version, 0.5)
+
+
+class FakeCollectiveSuite(EngineTransferSuite):
+    spec = next(spec for spec in fake_plugin.rlcore_register_weight_transfers() if spec.name == "fake_collective")
+    sequence = tuple(JOINED_IDS.tolist())
+    tolerance = 1e-6
+    engine: type[FakeInference] = FakeInference
+
+    @cached_property
+    def folder(self) -> Path:
+        folder = Path(mkdtemp(prefix="rlcore-test-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return write_fake_model(folder, CHARACTERS, seed=0, scale=0.5)
+
+    def make(self) -> FakeCollective:
+        return FakeCollective()
+
+    def make_engine(self) -> InferenceBackend:
+        context = InferenceContext(
+            model=str(self.folder), tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=4, max_tokens=16, tensor_parallel=2
+        )
+        made: InferenceBackend = self.engine(context)
+        return made
+
+    def snapshot(self, version: int) -> Snapshot:
+        return Snapshot.of(version, dict(drawn_policy(version).tensors()))
+
+    def scores(self, version: int) -> np.ndarray:
+        return drawn_policy(version).logprobs(JOINED_IDS).astype(np.float32)

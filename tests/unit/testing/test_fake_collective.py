@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 import time
-import weakref
 from collections.abc import Iterator
-from functools import cached_property
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import pytest
+from suites_of_fakes import CHARACTERS, FakeCollectiveSuite, drawn_policy
 from zoo_updates import JoinsByItself
 
 from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
-from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
+from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
-from rlcore.testing import EngineTransferSuite, FakePolicy, FakeTokenizer, fake_plugin, update_engine, write_fake_model
-from rlcore.testing.fake_collective import FakeCollective, FakeCollectivePublisher, FakeCollectiveReceiver, FakeGroupRank
+from rlcore.testing import FakeTokenizer, update_engine, write_fake_model
+from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver, FakeGroupRank
 from rlcore.testing.tensor_parallel import FakeJoining, FakeTensorParallelOptions
 from rlcore.testing.weights import mis_sealing, publish
 
-CHARACTERS = "abcdefgh"
 SEQUENCE = np.array([3, 5, 6, 7, 4], np.int32)
 
 
-def policy(version: int) -> FakePolicy:
-    return FakePolicy.random(len(FakeTokenizer(CHARACTERS)), version, 0.5)
-
-
 def weights(version: int) -> Snapshot:
-    return Snapshot.of(version, dict(policy(version).tensors()))
+    return Snapshot.of(version, dict(drawn_policy(version).tensors()))
 
 
 def context(model: Path, workers: int = 2) -> InferenceContext:
@@ -43,34 +35,8 @@ def context(model: Path, workers: int = 2) -> InferenceContext:
     )
 
 
-class FakeCollectiveSuite(EngineTransferSuite):
-    spec = next(spec for spec in fake_plugin.rlcore_register_weight_transfers() if spec.name == "fake_collective")
-    sequence = tuple(SEQUENCE.tolist())
-    tolerance = 1e-6
-    engine: Any = JoinsByItself
-
-    @cached_property
-    def folder(self) -> Path:
-        folder = Path(mkdtemp(prefix="rlcore-test-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        return write_fake_model(folder, CHARACTERS, seed=0, scale=0.5)
-
-    def make(self) -> FakeCollective:
-        return FakeCollective()
-
-    def make_engine(self) -> InferenceBackend:
-        made: InferenceBackend = self.engine(context(self.folder))
-        return made
-
-    def snapshot(self, version: int) -> Snapshot:
-        return weights(version)
-
-    def scores(self, version: int) -> np.ndarray:
-        return policy(version).logprobs(SEQUENCE).astype(np.float32)
-
-
 class TestEngineThatJoinsByItself(FakeCollectiveSuite):
-    pass
+    engine = JoinsByItself
 
 
 @pytest.mark.full

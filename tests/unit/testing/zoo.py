@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from suites_of_fakes import FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
+from suites_of_fakes import FakeCollectiveSuite, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
 from zoo_backends import (
     AbortsInSilence,
     AnnouncesAnotherOrder,
@@ -113,12 +113,15 @@ from zoo_methods import (
 from zoo_updates import (
     ChecksAtTheEnd,
     CountsTensors,
+    JoinsOnce,
+    JoinsWhatItDoesNotName,
     KeepsMissing,
     KeepsTheArrays,
     KeepsTheLastBucket,
     NamesNoTensor,
     ServesTorn,
     SwapsHalf,
+    TakesNothing,
 )
 
 from rlcore.contracts.interfaces import AdvantageEstimator, Reward
@@ -160,12 +163,30 @@ def _update(bug: type[FakeInference], rule: str, says: str, *, swaps: bool = Tru
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEngineSuite,), {"engine": bug, "swaps": swaps}), rule, says)
 
 
+def _joining(bug: type[FakeInference], rule: str, says: str) -> Specimen:
+    suite = type(f"{bug.__name__}TransferSuite", (OpenedSuite,), {"engine": bug, "rule": rule, "patience": 2.0})
+    return Specimen(bug.__name__, suite, "opened", says)
+
+
 def _fault(fault: str, rule: str) -> Specimen:
     return Specimen(f"faulty-{fault}", type(f"{fault.capitalize()}Suite", (FaultyEngineSuite,), {"fault": fault}), rule)
 
 
 def _trainer(bug: type[FakeTraining], rule: str, says: str = "") -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeTrainerSuite,), {"trainer": bug}), rule, says)
+
+
+class OpenedSuite(FakeCollectiveSuite):
+    """Runs one rule between set-up and tear-down, as pytest does."""
+
+    rule = ""
+
+    def opened(self) -> None:
+        self.setup_method()
+        try:
+            getattr(self, self.rule)()
+        finally:
+            self.teardown_method()
 
 
 ZOO = [
@@ -255,6 +276,13 @@ ZOO = [
     _update(SwapsHalf, "test_names_a_tensor_that_did_not_come", "it swaps, and serves other weights"),
     _update(ServesTorn, "test_an_update_that_breaks_off_serves_nothing_torn", "is no RunError", swaps=False),
     _update(ServesTorn, "test_refuses_a_bucket_that_comes_twice", "is no RunError", swaps=False),
+    _update(JoinsOnce, "test_joins_its_own_transfer_again_and_again", "did not join the group of epoch 2"),
+    _update(TakesNothing, "test_joins_its_own_transfer_again_and_again", "the scores of version 1, of another group, are those before"),
+    _update(JoinsWhatItDoesNotName, "test_joins_its_own_transfer_again_and_again", "names host alone, and connect"),
+    _joining(JoinsOnce, "test_a_late_engine_gets_the_newest_version", ""),
+    _joining(JoinsOnce, "test_an_engine_that_comes_back_joins_again", "serves version -1 2 s after version 2 was"),
+    _joining(TakesNothing, "test_every_engine_serves_what_was_published", "says that it serves version 1, and its scores are off"),
+    _joining(JoinsWhatItDoesNotName, "test_an_engine_can_join_it", "the spec says way = 'fake_collective', the engine takes weights by"),
     _fault("stale", "test_update_serves_the_new_weights"),
     _fault("partial", "test_every_tensor_is_taken"),
     _fault("behind", "test_update_serves_the_new_weights"),
