@@ -89,8 +89,6 @@ class Run:
         values = {**COMMON, "run.run_dir": runs.as_posix(), "schedule.max_staleness": self.row.staleness, **self.row.overrides}
         if values.pop("rewards", "") == "coin":
             table["rewards"] = [{"name": f"{COIN}:coin"}]
-        if not self.row.staleness:
-            del values["schedule.max_staleness"]  # 0 is the default
         for path, value in values.items():
             section, key = path.split(".")
             table.setdefault(section, {})[key] = value

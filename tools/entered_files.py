@@ -88,7 +88,7 @@ def _step(demo: Path) -> set[str]:
 
     LocalCrew.__init__, LocalCrew.next_batch, TrainingRun._record = make, next_batch, record  # type: ignore[method-assign]
     try:
-        _quiet(rlcore, ["quickstart", str(demo), "--max-steps", str(STEP), "--eval-interval", "100"])
+        _quiet(rlcore, ["quickstart", str(demo), "--max-steps", str(STEP), "--eval-interval", "100", "--max-staleness", "0"])
     finally:
         LocalCrew.__init__, LocalCrew.next_batch, TrainingRun._record = made, waited, recorded  # type: ignore[method-assign]
     return files

@@ -42,7 +42,7 @@ def main() -> int:
         _git("clone", "--quiet", "--no-checkout", str(ROOT), str(other))
         _git("-C", str(other), "checkout", "--quiet", args.commit)
         demo = folder / "demo"
-        _rlcore(ROOT, "quickstart", str(demo), "--max-steps", "1")
+        _rlcore(ROOT, "quickstart", str(demo), "--max-steps", "1", "--max-staleness", "0")
         runs = [_trained(checkout, demo, folder / label, args.steps) for checkout, label in ((other, "before"), (ROOT, "after"))]
         different = list(_differences(*runs))
         figures = {"commit": args.commit, "steps": args.steps, "figures_compared": _count(runs[0]), "weights": _weights(runs[0])}
@@ -74,7 +74,7 @@ def _trained(checkout: Path, demo: Path, runs: Path, steps: int) -> Path:
     older codes look for those of a file in the working folder."""
     held_out = json.dumps({"sort": str(demo / "heldout.jsonl")})
     paths = ("-m", str(demo / "base"), "-d", str(demo / "train.jsonl"), "-ed", held_out, "--run-dir", str(runs))
-    _rlcore(checkout, "train", str(demo / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", *paths)
+    _rlcore(checkout, "train", str(demo / "run.toml"), "--max-steps", str(steps), "--eval-interval", "5", "--max-staleness", "0", *paths)
     return next(runs.glob("*/*"))
 
 

@@ -17,7 +17,7 @@ def learn(setting: Setting) -> Outcome:
     """``failed`` where it does not learn what it learns on a CPU (below 0.9 from at most 0.6); a tiny run makes two updates and shows
     only that it runs."""
     device = backend_device(setting.device)
-    flags = ["--inference-device", device, "--training-device", device, "--json"]
+    flags = ["--inference-device", device, "--training-device", device, "--max-staleness", "0", "--json"]
     short = ["--max-steps", "2", "-ei", "0"] if setting.tiny else []
     command = [sys.executable, "-m", "rlcore", "quickstart", str(setting.scratch / "quickstart"), *flags, *short]
     path = os.pathsep.join([str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rlcore.config import Plan
@@ -14,7 +15,7 @@ __all__ = ["plan_json", "show_plan"]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}]}``.
+    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why}}``.
 
     JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
     """
@@ -23,6 +24,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),
         "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
+        "reproducible": asdict(plan.reproducible),
     }
 
 

@@ -14,6 +14,7 @@ from rlcore.config import Plan, plan_run
 from rlcore.config.data_source import is_file
 from rlcore.config.layers import replaced
 from rlcore.config.model import DataSource
+from rlcore.config.staleness import STALENESS
 from rlcore.config.this_machine import checked_here
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import UsageError
@@ -80,7 +81,9 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
-    notes = [note for note in plan.notes if note not in plan.derived]
+    overlap = [item for item in plan.derived if item.startswith(STALENESS)]
+    told = str(plan.reproducible)
+    notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
     if plan.derived:
         notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
     for note in notes:

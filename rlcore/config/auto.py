@@ -34,7 +34,7 @@ def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
 
 
 def _buffer(config: RunConfig) -> tuple[int, str]:
-    return (config.schedule.max_staleness + 1) * config.training.train_batch_size, "(max_staleness + 1) x train_batch_size"
+    return (int(config.schedule.max_staleness) + 1) * config.training.train_batch_size, "(max_staleness + 1) x train_batch_size"
 
 
 def _one_step(config: RunConfig) -> bool:

@@ -11,8 +11,9 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from rlcore.config.data_source import source_of
-from rlcore.config.layers import Draft, get_path
+from rlcore.config.layers import Draft, get_path, replaced
 from rlcore.config.model import Dtype, RunConfig
+from rlcore.config.staleness import STALENESS, staleness_choice
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
@@ -84,13 +85,13 @@ class Part:
 class Chosen:
     """Every part that could be found, by the path of the setting that names it, and what could not.
 
-    ``autos``: by the path of the setting, the name that was chosen and why, if the user left that to rlcore; "auto" stays if no transfer
-    fits, or if the recipe that names an estimator or a loss is not installed. ``single``, ``several``: the runtimes to name in a sentence
-    to a user who needs one process, or more than one."""
+    ``autos``: by the path of the setting, the name (of ``max_staleness`` the number) that was chosen and why, if the user left that to
+    rlcore; "auto" stays if no transfer fits, or if the recipe that names an estimator or a loss is not installed. ``single``,
+    ``several``: the runtimes to name in a sentence to a user who needs one process, or more than one."""
 
     parts: dict[str, Part]
     missing: tuple[Missing, ...]
-    autos: Mapping[str, tuple[str, str]]
+    autos: Mapping[str, tuple[Any, str]]
     single: str
     several: str
 
@@ -160,18 +161,23 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
     return (found.spec if isinstance(found.spec, AlgorithmSpec) else None), ()
 
 
-def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft) -> Chosen:
-    """Everything but the recipe itself."""
+def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft, exact: str = "") -> Chosen:
+    """Everything but the recipe itself. ``exact``: why ``max_staleness = "auto"`` must be 0, "" if the configuration decides."""
     single, several = (preferred_runtime(registry, several=several) for several in (False, True))
-    runtime = runtime_name(config, single, several)
+    runtime, training = runtime_name(config, single, several), training_name(config, registry)
+    autos: dict[str, tuple[Any, str]] = {}
+    if config.schedule.max_staleness == "auto":
+        loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
+        autos[STALENESS] = (0, exact) if exact else staleness_choice(config, registry, runtime=runtime[0], loss=loss, training=training[0])
+        config = replaced(config, STALENESS, autos[STALENESS][0])
     left_open = {
         (PluginKind.RUNTIME, "run.runtime"): runtime,
-        (PluginKind.TRAINING, "training.name"): training_name(config, registry),
+        (PluginKind.TRAINING, "training.name"): training,
         (PluginKind.TRANSFER, "weights.transport"): transfer_name(config, runtime[0], registry),
         (PluginKind.ESTIMATOR, "algorithm.estimator"): (recipe.estimator, f"recipe {recipe.name}") if recipe else ("auto", ""),
         (PluginKind.LOSS, "algorithm.loss"): (recipe.loss, f"recipe {recipe.name}") if recipe else ("auto", ""),
     }
-    autos = {path: answer for (_, path), answer in left_open.items() if get_path(config, path) == "auto"}
+    autos |= {path: answer for (_, path), answer in left_open.items() if get_path(config, path) == "auto"}
     wanted = [(kind, path, autos[path][0] if path in autos else str(get_path(config, path))) for kind, path in left_open]
     wanted.insert(1, (PluginKind.INFERENCE, "inference.name", config.inference.name))
     wanted.append((PluginKind.CONVERSATION, "sampling.conversation", config.sampling.conversation))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rlcore.config.remarks import remarks
 from rlcore.config.rules import Facts, check_required, check_rules
 from rlcore.config.sentences import refusal
 from rlcore.config.settings import core_settings
+from rlcore.config.staleness import STALENESS, Reproducibility, reproducibility
 from rlcore.config.toml_text import to_toml
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
@@ -37,8 +39,9 @@ __all__ = ["Plan", "peek", "plan_run"]
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
-    it from running here. Options are instances of the plugins' models, None where a plugin has none; ``reward_options`` in the order of
-    ``config.rewards``, ``algorithm_options`` (of what stands around the loss) by the key that names the plugin.
+    it from running here; ``reproducible``: how far two runs agree. Options are instances of the plugins' models, None where a plugin has
+    none; ``reward_options`` in the order of ``config.rewards``, ``algorithm_options`` (of what stands around the loss) by the key that
+    names the plugin.
     """
 
     config: RunConfig
@@ -46,6 +49,7 @@ class Plan:
     notes: tuple[str, ...]
     missing: tuple[Missing, ...]
     registry: Registry
+    reproducible: Reproducibility
     derived: tuple[str, ...] = ()
     runtime_options: BaseModel | None = None
     transfer_options: BaseModel | None = None
@@ -113,6 +117,21 @@ def plan_run(
     layers = [*([recipe_layer(recipe)] if recipe else []), *below]
     config, draft = _named(layers, flags)
     chosen = choose(config, recipe, registry, draft)
+    finish = partial(_finished, layers, flags, registry, missing_recipe, require)
+    if not chosen.autos.get(STALENESS, (0, ""))[0]:
+        return finish(chosen)
+    try:
+        plan = finish(chosen)
+        registry.check_portable()
+    except (ConfigError, PluginError) as refusal:  # what rlcore chose is no reason to refuse a run
+        return finish(choose(config, recipe, registry, draft, exact=f"1 is refused: {refusal}"))
+    return plan
+
+
+def _finished(
+    layers: Sequence[Layer], flags: Mapping[str, Any], registry: Registry, missing_recipe: Sequence[Missing], require: bool, chosen: Chosen
+) -> Plan:
+    """The plan of the chosen plugins, checked."""
     config, draft = _with_options(layers, flags, chosen)
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen)
@@ -133,7 +152,8 @@ def plan_run(
         *_data_missing(config, registry),
     ]
     derived = [str(item) for item in (*resolved, *declared)]
-    notes = [*derived, *options.notes, *remarks(facts), *model_notes, *registry.notes]
+    repeats = reproducibility(config, chosen.spec)
+    notes = [*derived, str(repeats), *options.notes, *remarks(facts), *model_notes, *registry.notes]
     instances = options.instances
     return Plan(
         config=config,
@@ -142,6 +162,7 @@ def plan_run(
         missing=tuple(dict.fromkeys(missing)),
         registry=registry,
         derived=tuple(derived),
+        reproducible=repeats,
         runtime_options=instances.get("run.runtime"),
         transfer_options=instances.get("weights.transport"),
         conversation_options=instances.get("sampling.conversation"),

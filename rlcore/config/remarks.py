@@ -43,7 +43,7 @@ def remarks(facts: Facts) -> Iterator[str]:
             f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: one optimizer step a batch, with the trainer's own log "
             "probabilities as the old ones, makes every ratio 1"
         )
-    if ratio_is_one(config) and config.schedule.max_staleness > 0 and config.algorithm.mismatch_correction == "none":
+    if ratio_is_one(config) and int(config.schedule.max_staleness) > 0 and config.algorithm.mismatch_correction == "none":
         yield (
             f"{facts.cite('schedule.max_staleness')}: stale data is trained as if it were fresh, for one optimizer step with "
             f"{facts.cite('algorithm.old_logprobs')} makes every ratio 1; {_weighing(facts)}"

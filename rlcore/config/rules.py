@@ -261,7 +261,7 @@ def _loss_without_ratio(facts: Facts) -> str | None:
                 f"{facts.cite(path)}: the loss {spec.name} has no ratio to the policy that sampled, so every optimizer step after the "
                 f"first would be wrong; type {flag} 1, or choose another --loss"
             )
-    if facts.config.schedule.max_staleness > 0 and algorithm.mismatch_correction == "none":
+    if int(facts.config.schedule.max_staleness) > 0 and algorithm.mismatch_correction == "none":
         cut = facts.config.sampling.truncates  # which no correction can mend
         return (
             f"{facts.cite('schedule.max_staleness')}: the loss {spec.name} has no ratio to the policy that sampled, so stale data would be "

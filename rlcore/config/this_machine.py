@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +10,11 @@ from rlcore.config.layers import get_path
 from rlcore.config.plan import Plan
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RuntimeSpec
+from rlcore.host.devices import cuda_devices
 
-__all__ = ["checked_here", "cuda_devices"]
+__all__ = ["checked_here"]
 
 _FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_save_dir", "-esd"), ("log.rollout_save_dir", "-rsd"))
-_OTHER_NODES = ("dxg", "nvhost-gpu", "nvgpu", "kfd")
-"""Device files of GPUs that torch calls cuda and that have no file /dev/nvidia0."""
 
 
 def checked_here(plan: Plan) -> Plan:
@@ -61,14 +59,3 @@ def _lacking_device(device: str) -> str:
     if count is None or (count and not number.isdigit()) or (number.isdigit() and int(number) < count):
         return ""
     return f"this machine has {count} CUDA devices, the last is cuda:{count - 1}" if count else "this machine has no CUDA device"
-
-
-def cuda_devices(dev: Path = Path("/dev")) -> int | None:
-    """How many CUDA devices a process may find here at most; None if device files do not tell. No driver is asked: that takes long, and
-    a process that has asked cannot be forked."""
-    if sys.platform != "linux" or any((dev / name).exists() for name in _OTHER_NODES):
-        return None
-    count, visible = len(list(dev.glob("nvidia[0-9]*"))), os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return count
-    return min(count, len([name for name in visible.split(",") if name.strip() not in ("", "-1", "NoDevFiles")]))

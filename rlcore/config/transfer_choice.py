@@ -10,7 +10,7 @@ from rlcore.contracts.specs import InferenceBackendSpec, PluginKind, Reach, Runt
 from rlcore.host.catalogue import known_transfer
 from rlcore.host.registry import Registry
 
-__all__ = ["fitting_transfers", "in_one_process", "transfer_name"]
+__all__ = ["fitting_transfers", "in_one_process", "needed_reach", "transfer_name"]
 
 _FARTHER = get_args(Reach)
 
@@ -25,7 +25,7 @@ def transfer_name(config: RunConfig, runtime: str, registry: Registry) -> tuple[
         return config.weights.transport, ""
     known = registry.spec(PluginKind.RUNTIME, runtime) if registry.has(PluginKind.RUNTIME, runtime) else None
     runtime = known.name if known is not None else runtime.lower()
-    reach, why = _needed_reach(config, runtime, known)
+    reach, why = needed_reach(config, runtime, known)
     ways = _ways(config.inference.name, registry)
     fit = fitting_transfers(registry, runtime, reach, ways)
     if "host" not in ways:
@@ -47,7 +47,7 @@ def in_one_process(config: RunConfig, runtime: RuntimeSpec | None, transfer: Spe
     return runtime.in_turns and alone and not apart and not leaves and config.schedule.max_staleness == 0
 
 
-def _needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
+def needed_reach(config: RunConfig, runtime: str, spec: Spec | None) -> tuple[Reach, str]:
     """How far apart trainer and producers may be, and why."""
     known = spec if isinstance(spec, RuntimeSpec) else None
     if in_one_process(config, known):

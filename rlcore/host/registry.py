@@ -273,6 +273,10 @@ class Registry:
             added.append((kind, name, offer, shipment))
         return _arrived, (tuple(added),)
 
+    def check_portable(self) -> None:
+        """PluginError if a part that was added by hand cannot travel to another process."""
+        self.__reduce__()
+
     # --- identity ------------------------------------------------------------------------------------------------------
 
     def attest(self, kind: PluginKind | str, name: str) -> Attestation:

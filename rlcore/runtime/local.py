@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.config.this_machine import cuda_devices
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.specs import PluginKind, RuntimeSpec
+from rlcore.host.devices import cuda_devices
 from rlcore.host.threads import threads_of
 from rlcore.rewards import Judge
 from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceWorker

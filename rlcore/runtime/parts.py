@@ -78,7 +78,7 @@ def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
         buffer_limit=int(config.schedule.data_actor_buffer_size_limit),
         episodes=config.run.num_episodes,
         max_steps=config.run.max_steps,
-        max_staleness=config.schedule.max_staleness,
+        max_staleness=int(config.schedule.max_staleness),
         filter_range=config.algorithm.filter_range,
         dynamic_batching=config.algorithm.dynamic_batching,
         seed=config.run.seed,

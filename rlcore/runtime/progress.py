@@ -48,7 +48,8 @@ class Summary:
     between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part, summed over workers;
     ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter``
     is what the group filter saw and how many updates it starved, empty without one; ``dropped``
-    counts prompts that were too long, by data set; ``remarks`` are sentences that a person should read.
+    counts prompts that were too long, by data set; ``remarks`` are sentences that a person should read; ``max_staleness`` and
+    ``reproducible`` (``bitwise`` or ``seeded``) are what the run had.
     """
 
     run: Path
@@ -69,6 +70,8 @@ class Summary:
     remarks: tuple[str, ...] = ()
     checkpoint: Path | None = None
     samples: tuple[Sample, ...] = ()
+    max_staleness: int = 0
+    reproducible: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """A JSON-able dict, paths as text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rlcore.runtime.workers import Launcher, Seat, Worker
@@ -43,6 +44,12 @@ class Site(ABC):
     """Whether the stores keep what was scored until ``take_scored``."""
     logs = "the output of this program"
     """Where a person finds what a worker wrote before it died."""
+
+    def prepare(self) -> Future[Sequence[str]]:
+        """Get ready for workers, which start once this is done; the answer: what the user should know of these hosts, a line each."""
+        done: Future[Sequence[str]] = Future()
+        done.set_result(())
+        return done
 
     @abstractmethod
     def trainer_seat(self, rank: int) -> Seat:

@@ -292,6 +292,8 @@ class TrainingRun:
             remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
+            max_staleness=int(self._plan.config.schedule.max_staleness),
+            reproducible=self._plan.reproducible.level,
         )
 
 

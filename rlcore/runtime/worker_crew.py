@@ -78,6 +78,8 @@ class WorkerCrew(Crew):
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
         self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
+        for notice in self._inbox.wait([site.prepare()])[0]:
+            say(notice)
         config = plan.config
         self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers)
         patience = Patience(

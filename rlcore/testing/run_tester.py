@@ -120,7 +120,9 @@ class RunTester:
         return self.write_jsonl(name, [{"messages": {"role": "user", "content": letter}, "gt_answer": letter} for letter in letters])
 
     def fake_run(self, **sections: Mapping[str, Any]) -> str:
-        """A configuration of fakes from end to end with model and data beside it; ``sections`` override key by key; returns its path."""
+        """A configuration of fakes from end to end with model and data beside it; ``sections`` override key by key; returns its path.
+
+        ``schedule.max_staleness`` is 0 unless they say otherwise: one process, the same numbers each time."""
         model = write_fake_model(self.folder / "model", "abcdef")
         config: dict[str, dict[str, Any]] = {
             "run": {"num_episodes": 2, "max_steps": 3},
@@ -130,6 +132,7 @@ class RunTester:
             "inference": {"name": "fake"},
             "training": {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1},
             "algorithm": {"name": "fake"},
+            "schedule": {"max_staleness": 0},
         }
         for section, values in sections.items():
             config[section] = {**config.get(section, {}), **values}

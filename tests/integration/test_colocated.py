@@ -169,7 +169,7 @@ def trained(folder: Path, **overrides: Any) -> tuple[Summary, dict[str, np.ndarr
     from safetensors.numpy import load_file
 
     paths = {"run_dir": str(folder / "runs"), "model": str(folder / "base"), "dataset": str(folder / "train.jsonl")}
-    short = {"max_steps": 3, "rollout_interval": 3, "eval_dataset": {}, "eval_interval": 0}
+    short = {"max_steps": 3, "rollout_interval": 3, "eval_dataset": {}, "eval_interval": 0, "max_staleness": 0}
     summary = rlcore.train(folder / "run.toml", **{**short, **paths, **overrides})
     assert summary.checkpoint is not None
     weights = load_file(summary.checkpoint / "model" / "model.safetensors")

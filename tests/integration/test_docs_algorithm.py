@@ -95,7 +95,7 @@ def test_a_model_is_trained_with_it(source: Path, installed: Path) -> None:
     finally:
         os.chdir(here)
     base = (source / "demo" / "base" / "model.safetensors").read_bytes()
-    words = ["train", "demo/run.toml", "--algo", "median", "--max-steps", "3", "-tbs", "8", "-ei", "0", "--json"]
+    words = ["train", "demo/run.toml", "--algo", "median", "--max-steps", "3", "-tbs", "8", "-ei", "0", "--max-staleness", "0", "--json"]
     python(source, "-c", PROGRAM, *words, path=installed)
     (run,) = (source / "demo" / "runs").glob("*/*")
     updates = [line for line in (run / "metrics.jsonl").read_text().splitlines() if '"grad_norm"' in line]

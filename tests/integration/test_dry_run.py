@@ -63,7 +63,14 @@ REFUSED = {
         "--placement colocated lets generation and training take turns on one device, and inference backend sleepless never gives its",
     ),
 }
-FINE = ["", "--training-dtype bfloat16", "--placement colocated", "--training-device cpu --inference-device cpu", "-zero 0 -tp 1 -ptp 1"]
+EXACT = "--max-staleness 0"
+FINE = [
+    "",
+    f"--training-dtype bfloat16 {EXACT}",
+    "--placement colocated",
+    f"--training-device cpu --inference-device cpu {EXACT}",
+    f"-zero 0 -tp 1 -ptp 1 {EXACT}",
+]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def steps_of(folder: Path, **overrides: Any) -> list[dict[str, float]]:
     paths = {"run_dir": str(folder / "runs"), "model": str(folder / "base"), "dataset": str(folder / "train.jsonl")}
     values = {"max_steps": 4, "train_batch_size": 8, "eval_dataset": {}, "eval_interval": 0, "warmup_steps": 0, "rollout_interval": 0}
+    values["max_staleness"] = 0
     summary = rlcore.train(folder / "run.toml", **{**values, **paths, **overrides})
     return [json.loads(line) for line in (summary.run / "metrics.jsonl").read_text().splitlines()]
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from rlcore.host.threads import cores
+
 PATIENCE = 1500.0
 """Seconds after which a run that learns is given up; it computes for one minute, and its machine may be doing ten other things."""
 KEYS = {"accuracy_before", "accuracy_after", "train_seconds", "steps", "tokens_per_second", "run"}
@@ -49,6 +51,7 @@ def test_two_steps_in_a_folder_that_is_then_used_again(tmp_path: Path) -> None:
     assert set(first) >= KEYS
     assert (first["steps"], Path(first["run"]).parts[:2]) == (2, ("qs", "runs"))
     assert 0.1 < first["accuracy_before"] <= 0.6
+    assert first["max_staleness"] == (cores() > 1)
     before = (tmp_path / "qs" / "base" / "model.safetensors").read_bytes()
     again = rlcore(tmp_path, "qs", "--dry-run")
     assert (again.returncode, again.stdout.splitlines()[0]) == (0, "qs: made before with seed 0; used again as it is")

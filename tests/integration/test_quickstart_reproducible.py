@@ -28,7 +28,7 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def train(folder: Path, **overrides: Any) -> Summary:
     paths = {"run_dir": str(folder / "runs"), "model": str(folder / "base"), "dataset": str(folder / "train.jsonl")}
-    values = {"max_steps": STEPS, "eval_dataset": {}, "eval_interval": 0, **paths, **overrides}
+    values = {"max_steps": STEPS, "eval_dataset": {}, "eval_interval": 0, "max_staleness": 0, **paths, **overrides}
     return rlcore.train(folder / "run.toml", **values)
 
 

@@ -26,9 +26,10 @@ def tester(tmp_path: Path) -> RunTester:
     return tester
 
 
-def test_three_lines_tell_what_was_derived_what_is_short_and_what_was_cut(tester: RunTester) -> None:
-    derived, short, cut = start_of(tester, "run.toml")
+def test_four_lines_tell_what_was_derived_how_it_repeats_what_is_short_and_what_was_cut(tester: RunTester) -> None:
+    derived, repeats, short, cut = start_of(tester, "run.toml")
     assert derived.endswith(" settings follow from the others; rlcore show config, with the same files and flags, says how")
+    assert repeats == "reproducible: bitwise (max_staleness 0, CPU, and both backends are)"
     assert short == "the last of 2 updates is short, 1 in place of 3 prompts: -tbs 3 does not divide 4 prompts"
     assert cut.count("2 prompts are longer than 3 tokens and are left out (--overlong drop)") == 2
     assert cut.startswith("train: ")
@@ -54,5 +55,33 @@ def test_updates_that_the_data_cannot_give_are_told_with_what_to_type(tester: Ru
 
 def test_what_a_person_chose_and_should_read_is_still_told(tester: RunTester) -> None:
     lines = start_of(tester, "run.toml", "--skip-threshold", "3")
-    assert len(lines) == 4
-    assert lines[1].startswith("--skip-threshold 3 and clipping cannot act")
+    assert len(lines) == 5
+    assert lines[2].startswith("--skip-threshold 3 and clipping cannot act")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_run_says_whether_generation_runs_ahead_and_what_weighs_stale_data(
+    count: int, tester: RunTester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlcore.config.staleness.cores", lambda: count)
+    made = tester.run("train", "run.toml", "--max-staleness", "auto", "--json").assert_ok()
+    told = next(line for line in made.stderr.splitlines() if line.startswith("schedule.max_staleness"))
+    if count > 1:
+        assert told.startswith(
+            "schedule.max_staleness = 1 (2 cores; stale data is weighed by the ratio of loss fake); reproducible: seeded"
+        )
+        assert (made.json["max_staleness"], made.json["reproducible"]) == (1, "seeded")
+    else:
+        assert told.startswith("schedule.max_staleness = 0 (one core); reproducible: bitwise")
+        assert (made.json["max_staleness"], made.json["reproducible"]) == (0, "bitwise")
+
+
+def test_a_dry_run_tells_it_too(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlcore.config.staleness.cores", lambda: 2)
+    why = "2 cores; stale data is weighed by the ratio of loss fake"
+    lines = tester.run("train", "run.toml", "--max-staleness", "auto", "--dry-run").assert_ok().lines
+    assert f"  schedule.max_staleness = 1 ({why})" in lines
+    assert any(line.startswith("  reproducible: seeded (max_staleness above 0") for line in lines)
+    found = tester.run("train", "run.toml", "--max-staleness", "auto", "--dry-run", "--json").assert_ok().json
+    assert found["origins"]["schedule.max_staleness"] == {"layer": "auto", "detail": f"auto: {why}"}
+    assert found["reproducible"]["level"] == "seeded"

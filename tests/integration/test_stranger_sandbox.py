@@ -121,6 +121,7 @@ def config(tester: RunTester, **sandbox: Any) -> str:
                 "inference": {"name": "fake"},
                 "training": {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1},
                 "algorithm": {"name": "fake"},
+                "schedule": {"max_staleness": 0},
                 "rewards": [{"name": "code", "options": {"sandbox": sandbox}}],
             },
         )

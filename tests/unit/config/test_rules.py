@@ -86,6 +86,7 @@ def plan(registry: Registry, values: dict[str, Any], *rewards: str) -> Plan:
         "model": "org/model",
         "dataset": "hf:x",
         "algorithm.name": "plain",
+        "max_staleness": 0,
         "rewards": [{"name": name} for name in rewards or ("right",)],
     }
     return plan_run([], {}, registry, overrides={**base, **values})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.config import this_machine
+from rlcore.host import devices
 from rlcore.testing import RunTester
 
 
@@ -38,7 +39,7 @@ def test_device_files_and_the_environment_bound_the_devices_of_a_process(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert this_machine.cuda_devices(tmp_path) == count
+    assert devices.cuda_devices(tmp_path) == count
 
 
 @pytest.mark.parametrize(

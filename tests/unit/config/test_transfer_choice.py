@@ -138,7 +138,7 @@ def joining(registry: Registry, **values: Any) -> None:
     registry.add("transfer", WeightTransferSpec(name="joined", target="a.b:C", summary="", way="wire", **{"reach": "host", **values}))
 
 
-OF_MINE = RunConfig.model_validate({"inference": {"name": "mine"}})
+OF_MINE = RunConfig.model_validate({"inference": {"name": "mine"}, "schedule": {"max_staleness": 0}})
 
 
 def test_auto_takes_what_the_engine_takes(registry: Registry) -> None:

@@ -24,6 +24,4 @@ def make_crew(plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambd
 
     session = closing.enter_context(Session(address, plan.config.run, say))
     site = RaySite(plan, session, shipment, len(texts.training), keep_scored=keep_scored, closing=closing)
-    for notice in site.notices:
-        say(notice)
     return WorkerCrew(plan, texts, shipment, site, closing, say)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -25,8 +25,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class RaySite(Site):
-    """``prompts``: how many there are to train on; ``notices``: what the rewards say of this machine. ConfigError if the cluster lacks what
-    the roles need; DataError for rows that no reward can judge."""
+    """``prompts``: how many there are to train on. ConfigError if the cluster lacks what the roles need."""
 
     logs = "the logs of Ray's session folder"
 
@@ -52,8 +51,10 @@ class RaySite(Site):
         self._services = NodeServices(session, shipment, keep_scored=keep_scored)
         closing.callback(self._close_judges)
         self._group = session.reserve(self._places.bundles)
-        judge = self._services.on(self._places.producers[0]).judge
-        self.notices: Sequence[str] = judge.call("check").result()
+
+    def prepare(self) -> Future[Sequence[str]]:
+        """Of the first judge. It raises DataError for rows that no reward can judge."""
+        return self._services.on(self._places.producers[0]).judge.call("check")
 
     def trainer_seat(self, rank: int) -> Seat:
         home = self._places.trainers[rank]
