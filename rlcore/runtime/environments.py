@@ -25,7 +25,7 @@ ENVIRONMENT = "RLCORE_ENVIRONMENT"
 
 _LOOK = "import json, sys; from importlib.util import find_spec as f; print(json.dumps({}))"
 _FITNESS = _LOOK.format("[sys.version_info[:2], [name for name in sys.argv[1:] if not f(name)]]")
-_INFO = ("METADATA", "RECORD", "direct_url.json", "entry_points.txt")
+_INFO = ("METADATA", "PKG-INFO", "RECORD", "direct_url.json", "entry_points.txt")  # PKG-INFO: of a checkout that stands on the path
 
 
 class Interpreters:

@@ -153,6 +153,22 @@ def test_packages_are_linked_with_their_versions_and_entry_points(tmp_path: Path
     assert (tmp_path / "rlcore_plugin_code" / "corpus").is_dir()
 
 
+def test_the_packages_of_a_checkout_that_stands_on_the_path_are_linked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A build leaves ``rlcore.egg-info`` in a checkout, which Python finds first if it starts there."""
+    packages, checkout = tmp_path / "packages", tmp_path / "checkout"
+    packages.mkdir()
+    described = distribution("rlcore")
+    info = checkout / "rlcore.egg-info"
+    info.mkdir(parents=True)
+    for name, text in (("PKG-INFO", described.read_text("METADATA")), ("entry_points.txt", described.read_text("entry_points.txt"))):
+        (info / name).write_text(text or "")
+    monkeypatch.syspath_prepend(checkout)
+    link_own_packages(packages)
+    (found,) = distributions(name="rlcore", path=[str(packages)])
+    assert (found.version, found.requires) == (described.version, described.requires)
+    assert list(found.entry_points) == list(described.entry_points)
+
+
 @pytest.mark.full
 @pytest.mark.filterwarnings("default::ResourceWarning")
 def test_an_actor_of_ray_runs_in_an_environment(environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
