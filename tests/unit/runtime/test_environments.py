@@ -160,7 +160,10 @@ def test_the_packages_of_a_checkout_that_stands_on_the_path_are_linked_too(tmp_p
     described = distribution("rlcore")
     info = checkout / "rlcore.egg-info"
     info.mkdir(parents=True)
-    for name, text in (("PKG-INFO", described.read_text("METADATA")), ("entry_points.txt", described.read_text("entry_points.txt"))):
+    for name, text in (
+        ("PKG-INFO", described.read_text("METADATA") or described.read_text("PKG-INFO")),
+        ("entry_points.txt", described.read_text("entry_points.txt")),
+    ):
         (info / name).write_text(text or "")
     monkeypatch.syspath_prepend(checkout)
     link_own_packages(packages)
