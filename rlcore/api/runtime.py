@@ -26,13 +26,13 @@ from rlcore.contracts.errors import WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.blame import blaming
+from rlcore.host.environments import Interpreters
 from rlcore.host.install import install_line
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
-from rlcore.runtime.environments import Interpreters
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.node_services import AsyncJudge, GroupStore

@@ -72,7 +72,8 @@ def _metavar(setting: Setting) -> Any:
         return ("LOW", "HIGH") if setting.key.endswith("range") else ("NUMBER", "NUMBER")
     if arity(setting.type) == "many":
         return "TEXT"
-    return first or "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"
+    auto = "|auto" if words.endswith(", or auto") else ""
+    return first + auto if first else "{" + words.replace(", or ", ",").replace(" or ", ",").replace(", ", ",") + "}"
 
 
 def _plain(flag: str) -> str:

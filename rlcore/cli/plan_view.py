@@ -9,22 +9,27 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.layers import get_path, spoken
+from rlcore.config.staleness import STALENESS
 from rlcore.contracts.specs import LABELS, PluginKind
 
 __all__ = ["plan_json", "show_plan"]
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why}}``.
+    """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
+    "max_staleness": {value, why, correction}}``; ``why``: "" if somebody set it.
 
     JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
     """
+    origin, path = plan.origins[STALENESS], "algorithm.mismatch_correction"
+    why = origin.detail.removeprefix("auto: ") if origin.layer == "auto" else ""
     return {
         "config": _finite(plan.config.plain()),
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),
         "missing": [{"what": item.what, "command": item.command} for item in plan.missing],
         "reproducible": asdict(plan.reproducible),
+        "max_staleness": {"value": get_path(plan.config, STALENESS), "why": why, "correction": get_path(plan.config, path)},
     }
 
 

@@ -150,7 +150,7 @@ def runtime_name(config: RunConfig, single: str, several: str) -> tuple[str, str
         f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
     ]
     why = " and ".join(reason for reason in reasons if reason)
-    return (several, why) if why else (single, "one trainer and one producer in one process")
+    return (several, why) if why else (single, "one trainer and one producer")
 
 
 def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[AlgorithmSpec | None, tuple[Missing, ...]]:

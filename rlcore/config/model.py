@@ -307,7 +307,7 @@ class RewardEntrySection(Section):
 class ScheduleSection(Section):
     """[schedule]: how far generation may run ahead of training."""
 
-    max_staleness: Whole | Auto = setting("auto", help="policy versions that a group may lag; 0: on-policy, exact; auto: 0 or 1")
+    max_staleness: Whole | Auto = setting("auto", help="versions a group may lag; 0: exact; auto: 1 if generation can run ahead, else 0")
     data_actor_buffer_size_limit: Count | Auto = setting(
         "auto", "-cbsl", help="groups that may wait for the trainer; auto: (max_staleness + 1) x train_batch_size"
     )

@@ -326,6 +326,10 @@ def _transport_fits_runtime(facts: Facts) -> str | None:
             return None
         return f"{facts.cite('run.runtime')}: no weight transfer that fits it is installed; type --runtime {facts.chosen.single}"
     cited = facts.cite("weights.transport")
+    if transfer.unusable:
+        return (
+            f"{cited} cannot be used here, for {transfer.unusable}; type --transport auto and, for one process, --max-staleness 0 -i 1 -t 1"
+        )
     alone = in_one_process(facts.config, runtime, transfer)
     if alone and transfer.reach != "process":
         other = transfer.runtimes[0] if transfer.runtimes else facts.chosen.several

@@ -45,6 +45,11 @@ def staleness_choice(config: RunConfig, registry: Registry, *, runtime: str, los
     if why := _without_transfer(ahead, registry, place):
         return 0, why
     offered = [_capabilities(registry, PluginKind.INFERENCE, config.inference.name), _capabilities(registry, PluginKind.TRAINING, training)]
+    if (kinds := getattr(offered[1], "kinds", {"full"})) != {"full"}:
+        return (
+            0,
+            f"training backend {training} hands out weights of kind {' or '.join(sorted(kinds))}, of which no engine may miss a version",
+        )
     far = needed_reach(ahead, place.name, place)[0] == "cluster"
     room, where = (True, "producers may be on other hosts") if far else _room(config, *offered)
     if not room:
@@ -59,8 +64,8 @@ def _unweighed(config: RunConfig, spec: Any, loss: str) -> str:
         return f"loss {loss} is not known here"
     if config.algorithm.mismatch_correction != "none":
         return ""
-    if spec.on_policy:
-        return f"loss {loss} has no ratio"
+    if spec.on_policy is not False:
+        return f"loss {loss} {'has no ratio' if spec.on_policy else 'does not say whether it has a ratio (on_policy)'}"
     if config.sampling.truncates:
         return f"{config.sampling.cut[0]} truncates the sampler, so no ratio weighs stale data"
     return "old_logprobs trainer: no ratio weighs stale data" if config.algorithm.old_logprobs == "trainer" else ""
@@ -72,6 +77,8 @@ def _without_transfer(ahead: RunConfig, registry: Registry, runtime: RuntimeSpec
     spec = _usable(registry, PluginKind.TRANSFER, name)
     if not isinstance(spec, WeightTransferSpec) and ahead.weights.transport == "auto":
         return "no weight transfer between processes is installed"
+    if isinstance(spec, WeightTransferSpec) and spec.unusable:
+        return f"transport {name} cannot be used here, for {spec.unusable}"
     leaves = isinstance(spec, WeightTransferSpec) and spec.reach != "process" and (not spec.runtimes or runtime.name in spec.runtimes)
     return "" if leaves else f"transport {name} does not leave the process"
 
@@ -83,7 +90,9 @@ def _room(config: RunConfig, engine: InferenceCapabilities | None, trainer: Trai
     if (ours == "cpu") != (theirs == "cpu"):
         return True, f"the producer computes on {ours}, the trainer on {theirs}"
     if ours == "cpu":
-        return cores() > 1, f"{cores()} cores" if cores() > 1 else "one core"
+        count, trainers = cores(), config.training.num_trainers
+        counted = f"{count} cores" if count > 1 else "one core"
+        return count > trainers, f"{counted} for {trainers} trainers and a producer" if trainers > 1 else counted
     if ":" in ours and ":" in theirs:
         return ours != theirs, f"the producer computes on {ours}, the trainer on {theirs}"
     if ours.partition(":")[0] == theirs.partition(":")[0] == "cuda":

@@ -1,4 +1,5 @@
-"""What this machine lacks for a plan, seen before anything starts: devices that were asked for by name, folders that cannot be made."""
+"""What this machine lacks for a plan, seen before anything starts: devices that were asked for by name, folders that cannot be made,
+environments that do not fit."""
 
 from __future__ import annotations
 
@@ -8,9 +9,11 @@ from pathlib import Path
 
 from rlcore.config.layers import get_path
 from rlcore.config.plan import Plan
+from rlcore.config.transfer_choice import needed_reach
 from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.devices import cuda_devices
+from rlcore.host.environments import fitting_python
 
 __all__ = ["checked_here"]
 
@@ -20,7 +23,8 @@ _FOLDERS = (("run.run_dir", "--run-dir"), ("log.save_dir", "-sd"), ("eval.eval_s
 def checked_here(plan: Plan) -> Plan:
     """The plan, with a remark on each device that this machine lacks and that other machines of the run may have.
 
-    ConfigError for a device that processes on this machine would need, and for a folder of the run that cannot be made. Writes nothing.
+    ConfigError for a device that processes on this machine would need, for a folder of the run that cannot be made, and for an environment
+    of this machine in which no process can run. Writes nothing.
     """
     run = plan.config.run
     for path, flag in _FOLDERS:
@@ -37,9 +41,11 @@ def checked_here(plan: Plan) -> Plan:
                 raise ConfigError(f"{said}; type --{section}-device auto or cpu")
             remarks.append(f"{said}, so the machines of the {role} must be others")
         environment = get_path(plan.config, f"{section}.environment")
-        if environment and not Path(environment, "bin", "python").exists():
-            named = plan.cite(f"{section}.environment")
-            raise ConfigError(f"{named}: the folder has no bin/python; make one with python -m venv {environment}, or leave it out")
+        if environment and needed_reach(plan.config, runtime.name, runtime)[0] != "cluster":
+            try:
+                fitting_python(Path(environment))
+            except ConfigError as error:
+                raise ConfigError(f"{plan.cite(f'{section}.environment')}: {error}") from error
     return replace(plan, notes=(*plan.notes, *remarks))
 
 

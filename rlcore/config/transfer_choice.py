@@ -67,12 +67,12 @@ def _ways(engine: str, registry: Registry) -> Collection[str]:
 
 
 def fitting_transfers(registry: Registry, runtime: str, reach: str, ways: Collection[str] = ("host",)) -> list[WeightTransferSpec]:
-    """Every transfer that the runtime can use, that reaches as far and goes one of these ways, the one that ``auto`` takes first.
+    """Every transfer that machine and runtime can use, that reaches as far and goes one of these ways, the one ``auto`` takes first.
 
     One whose name two plugins claim has its place, too: it is refused when it is looked up."""
     specs = [spec for spec in registry.specs(PluginKind.TRANSFER, claimed=True) if isinstance(spec, WeightTransferSpec)]
     able = [spec for spec in specs if spec.way in ways and (not spec.runtimes or runtime in spec.runtimes)]
-    fit = [spec for spec in able if spec.preference >= 0 and _reaches(spec, reach)]
+    fit = [spec for spec in able if spec.preference >= 0 and _reaches(spec, reach) and not spec.unusable]
     return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))
 
 

@@ -430,9 +430,14 @@ class AdvantageEstimator(ABC):
 
 
 class Loss(ABC):
-    """A policy-gradient loss, per token. Mask, KL penalty, entropy bonus, mismatch correction and aggregation are the core's."""
+    """A policy-gradient loss, per token. Mask, KL penalty, entropy bonus, mismatch correction and aggregation are the core's.
+
+    ``on_policy`` (False: it has a ratio to the policy that sampled), ``sequence_ratio``, ``one_advantage``: see ``LossSpec``."""
 
     needs: frozenset[Need] = frozenset()
+    on_policy: bool | None = None
+    sequence_ratio: bool = False
+    one_advantage: bool = False
 
     def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
         """Arrays float32[N] chosen over the whole global batch (ranks, selections); they come back as ``LossBatch.extras``."""

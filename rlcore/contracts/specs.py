@@ -115,12 +115,14 @@ class InferenceCapabilities:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
-    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``reproducible``: see ``Reproducible``."""
+    "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
+    ``reproducible``: see ``Reproducible``."""
 
     sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
+    kinds: frozenset[str] = frozenset({"full"})
     reproducible: Reproducible = "seeded"
 
     def __post_init__(self) -> None:
@@ -135,6 +137,7 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "a whole number"),
     "float": ((int, float), "a number"),
     "bool": ((bool,), "True or False"),
+    "bool | None": ((bool, NoneType), "True or False"),
     "InFlight": ((InFlight,), "an InFlight"),
     "InferenceCapabilities | None": ((InferenceCapabilities, NoneType), "an InferenceCapabilities"),
     "TrainingCapabilities | None": ((TrainingCapabilities, NoneType), "a TrainingCapabilities"),
@@ -255,10 +258,11 @@ class AdvantageSpec(Spec):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec(Spec):
     """A policy-gradient loss. ``on_policy``: it has no ratio to the policy that sampled, so it is right for one optimizer step on fresh
-    data only. ``sequence_ratio``: it has one ratio a response, which a weight for stale data must then be too. ``one_advantage``: it
-    takes one advantage a response, so KL in the reward of an estimator that is ``per`` token is refused."""
+    data only; None, not said: ``max_staleness = "auto"`` is 0 without a correction. ``sequence_ratio``: it has one ratio a response,
+    which a weight for stale data must then be too. ``one_advantage``: it takes one advantage a response, so KL in the reward of an
+    estimator that is ``per`` token is refused. All three as on the class."""
 
-    on_policy: bool = False
+    on_policy: bool | None = None
     sequence_ratio: bool = False
     one_advantage: bool = False
 
@@ -341,8 +345,9 @@ class RuntimeSpec(Spec):
 
     ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
     one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``in_turns``:
-    whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0) and neither has an environment,
-    however far it reaches. ``settings``: the settings of the core that not every runtime reads and that this one does, by path:
+    whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0), neither has an environment, and
+    the weights go through the host, however far it reaches. ``settings``: the settings of the core that not every runtime reads and that
+    this one does, by path:
     ``run.master_address``, ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
     ``schedule.producer_load_deadline``, ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for
     inference. ``config``: the model of ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of
@@ -374,12 +379,14 @@ class WeightTransferSpec(Spec):
     runtimes that it works in, () for all. ``preference``: of several that fit, ``transport = "auto"`` takes the one that reaches no farther
     than it must, then the one with the highest preference; below 0: never by itself. ``way``: how the bytes reach the engine, of those that
     ``InferenceCapabilities.transfers`` of an engine names: ``host``, or a transfer of engines' own, which they join by themselves.
+    ``unusable``: half a sentence on why this machine cannot use it ("this Python has no os.memfd_create"), "" if it can.
     """
 
     reach: Reach
     runtimes: tuple[str, ...] = ()
     preference: int = 0
     way: str = "host"
+    unusable: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

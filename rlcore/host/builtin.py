@@ -48,6 +48,7 @@ def rlcore_register_losses() -> list[LossSpec]:
             config="rlcore.learning.losses:ClippedOptions",
             summary="Probability ratio times advantage, clipped to [1 - clip_eps_low, 1 + clip_eps_high]",
             source="PPO (arXiv 1707.06347), equation 7; separate bounds: DAPO (arXiv 2503.14476), section 3.1",
+            on_policy=False,
         )
     ]
 

@@ -48,6 +48,7 @@ DECLARED: Mapping[PluginKind, tuple[str, ...]] = {
     PluginKind.INFERENCE: ("capabilities",),
     PluginKind.TRAINING: ("capabilities",),
     PluginKind.ESTIMATOR: ("accepts_kl", "needs_greedy", "per"),
+    PluginKind.LOSS: ("on_policy", "sequence_ratio", "one_advantage"),
     PluginKind.CORRECTION: ("per", "usual_range", "masks"),
     PluginKind.RUNTIME: ("reach", "settings"),
 }

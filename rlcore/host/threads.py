@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 __all__ = ["cores", "limit_threads", "threads_limited", "threads_of", "variables"]
 
@@ -19,9 +20,16 @@ _COUNTS = (
 )
 
 
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the number of cores that this process may use, at least 1: those that it may run on, and no more than its container has the
+    time of (``groups``: where its control group is seen, of version 2 or 1)."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for names in (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # no such file, or no limit: "max", or -1
+            quota, period = map(int, " ".join((groups / name).read_text() for name in names).split())
+            if quota > 0 and period > 0:
+                mine = min(mine, max(1, quota // period))
+    return mine
 
 
 def threads_of(roles: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.errors import RunError
+from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, Saving, TrainingBackend, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
 from rlcore.contracts.transport import Publisher
@@ -120,7 +120,7 @@ class Consumer:
                 probe = None
                 if probe_ids is not None:
                     probe = Probe(token_ids=probe_ids, logprobs=self._probed(version, probe_ids), tolerance=tolerance)
-                source = _NamedSource(self._backend.weight_source(), self._blaming, self._sleep)
+                source = _NamedSource(self._backend, self._backend.weight_source(), self._blaming, self._sleep)
                 if publisher is None:
                     source.manifest()
                     for _ in source.buckets(self._bucket_bytes):
@@ -255,6 +255,7 @@ class Consumer:
 class _NamedSource(WeightSource):
     """A source whose errors name the training backend, whoever reads it."""
 
+    backend: TrainingBackend
     source: WeightSource
     blaming: Callable[[str], AbstractContextManager[None]]
     read: Callable[[], None]
@@ -262,7 +263,13 @@ class _NamedSource(WeightSource):
 
     def manifest(self) -> WeightsManifest:
         with self.blaming("saying which weights it has"):
-            return self.source.manifest()
+            manifest = self.source.manifest()
+        if manifest.kind not in self.backend.capabilities.kinds:
+            raise WeightsError(
+                f"the training backend {type(self.backend).__name__} hands out weights of kind {manifest.kind} and declares "
+                f"{', '.join(sorted(self.backend.capabilities.kinds))}; add {manifest.kind} to its capabilities.kinds"
+            )
+        return manifest
 
     def buckets(self, max_bytes: int) -> Iterator[Mapping[str, Tensor]]:
         buckets = iter(self.source.buckets(max_bytes))

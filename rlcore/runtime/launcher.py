@@ -20,7 +20,7 @@ from typing import Any
 
 from rlcore.contracts.errors import RunError
 from rlcore.host import threads
-from rlcore.runtime.environments import Interpreters
+from rlcore.host.environments import Interpreters
 from rlcore.runtime.worker_link import CallRequest, Link
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 

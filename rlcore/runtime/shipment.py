@@ -12,9 +12,9 @@ import cloudpickle
 
 from rlcore.config import Plan
 from rlcore.contracts.errors import ConfigError, DataError, PluginError, RlcoreError
+from rlcore.host.environments import ENVIRONMENT
 from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
-from rlcore.runtime.environments import ENVIRONMENT
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.parts import used_plugins
 from rlcore.runtime.pulse import Pulse
@@ -82,7 +82,11 @@ class Shipment:
         for name, found in fingerprints(data, texts.tokenizer).items():
             if found != self.fingerprints[name]:
                 what = name if name == "tokenizer" else f"data set {name}"
-                raise DataError(f"{what} differs between nodes: {worker} reads another than the driver; copy its files anew")
+                raise DataError(
+                    f"{what} is read by each process, and {worker} reads another than the driver: a data source must give the same rows "
+                    "each time, and files must be the same on every host and stay as they are; to read it once, type --max-staleness 0 "
+                    "--runtime local -i 1 -t 1"
+                )
         return texts
 
 

@@ -25,7 +25,7 @@ import cloudpickle
 
 from rlcore.contracts.errors import RunError
 from rlcore.host.blame import reason
-from rlcore.runtime.environments import missing_package
+from rlcore.host.environments import missing_package
 from rlcore.runtime.workers import Worker
 
 __all__ = ["CallRequest", "Link", "serve"]

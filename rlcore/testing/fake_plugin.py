@@ -177,7 +177,8 @@ def rlcore_register_advantage_estimators() -> list[AdvantageSpec]:
 @hookimpl
 def rlcore_register_losses() -> list[LossSpec]:
     """One loss."""
-    return [LossSpec(name="fake", target="rlcore.testing.algorithms:FakeLoss", summary="-advantage * ratio, not clipped.")]
+    target = "rlcore.testing.algorithms:FakeLoss"
+    return [LossSpec(name="fake", target=target, summary="-advantage * ratio, not clipped.", on_policy=False)]
 
 
 @hookimpl

@@ -96,4 +96,4 @@ def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> No
     apart = tester.run("train", config, "--json", "--inference-environment", str(environment)).assert_ok()
     assert weights_of(tester, apart) == weights_of(tester, alone)
     refused = tester.run("train", config, "--training-environment", str(tmp_path))
-    refused.assert_refused("--training-environment", "the folder has no bin/python; make one with python -m venv")
+    refused.assert_refused("--training-environment", "has no bin/python; make one:")

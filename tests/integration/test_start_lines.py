@@ -85,3 +85,6 @@ def test_a_dry_run_tells_it_too(tester: RunTester, monkeypatch: pytest.MonkeyPat
     found = tester.run("train", "run.toml", "--max-staleness", "auto", "--dry-run", "--json").assert_ok().json
     assert found["origins"]["schedule.max_staleness"] == {"layer": "auto", "detail": f"auto: {why}"}
     assert found["reproducible"]["level"] == "seeded"
+    assert found["max_staleness"] == {"value": 1, "why": why, "correction": "none"}
+    typed = tester.run("train", "run.toml", "--max-staleness", "2", "--dry-run", "--json").assert_ok().json
+    assert typed["max_staleness"] == {"value": 2, "why": "", "correction": "none"}

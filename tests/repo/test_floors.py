@@ -42,6 +42,7 @@ HOST = (
     "sandboxes",
     "threads",
     "devices",
+    "environments",
 )
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [

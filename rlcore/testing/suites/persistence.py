@@ -16,8 +16,10 @@ class PersistenceRules(TrainerSuite):
     """Weights, models, checkpoints."""
 
     def test_weights_are_whole_records(self) -> None:
-        """Unique names; shape, dtype and data of each tensor agree; all of them seal into a snapshot that verifies."""
+        """Unique names; shape, dtype and data of each tensor agree; all seal into a snapshot that verifies; the kind is declared."""
         manifest = self.ready().weight_source().manifest()
+        declared = self.ready().capabilities.kinds
+        assert manifest.kind in declared, f"weights of kind {manifest.kind}, and capabilities.kinds has {', '.join(sorted(declared))}"
         names = [tensor.name for tensor in manifest.tensors]
         assert len(set(names)) == len(names) > 0, f"weights without or with repeated names: {names}"
         try:

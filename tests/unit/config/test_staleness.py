@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from rlcore.config import Plan, plan_run
 from rlcore.config import staleness as module
+from rlcore.config.model import RunConfig
+from rlcore.config.staleness import staleness_choice
 from rlcore.contracts.errors import UsageError
 from rlcore.host import devices
 from rlcore.host.registry import Registry
@@ -53,7 +55,11 @@ def rlcore_register_training_backends():
         capabilities = TrainingCapabilities(layouts=frozenset({"single", "data"}), **given)
         return TrainingBackendSpec(name=name, target="json:load", summary="", capabilities=capabilities, preference=-1)
     both = frozenset({"cpu", "cuda"})
-    return [spec("seeded"), spec("cores", reproducible="bitwise"), spec("cards", reproducible="bitwise", devices=both)]
+    delta, either = frozenset({"delta"}), frozenset({"full", "adapter"})
+    return [
+        spec("seeded"), spec("cores", reproducible="bitwise"), spec("cards", reproducible="bitwise", devices=both),
+        spec("deltas", kinds=delta), spec("adapters", kinds=either),
+    ]
 
 @hookimpl
 def rlcore_register_runtimes():
@@ -65,6 +71,7 @@ def rlcore_register_weight_transfers():
     return [
         WeightTransferSpec(name="wire", target="json:load", summary="", reach="cluster", runtimes=("far",)),
         WeightTransferSpec(name="card_to_card", target="json:load", summary="", reach="host", way="card_to_card"),
+        WeightTransferSpec(name="elsewhere", target="json:load", summary="", reach="host", preference=99, unusable="it needs Plan 9"),
     ]
 
 @hookimpl
@@ -72,7 +79,8 @@ def rlcore_register_losses():
     target = "rlcore.learning.losses:ClippedSurrogate"
     return [
         LossSpec(name="no_ratio", target=target, summary="", on_policy=True),
-        LossSpec(name="whole", target=target, summary="", sequence_ratio=True),
+        LossSpec(name="whole", target=target, summary="", on_policy=False, sequence_ratio=True),
+        LossSpec(name="silent", target=target, summary=""),
     ]
 
 @hookimpl
@@ -140,6 +148,19 @@ CARDS = {"inference.name": "cards", "training.name": "cards"}
         ({"max_staleness": "auto"}, (1, f"2 cores{RATIO}")),
         ({"loss": "no_ratio"}, (0, "loss no_ratio has no ratio")),
         ({"algorithm.name": "bare"}, (0, "loss no_ratio has no ratio")),
+        ({"loss": "silent"}, (0, "loss silent does not say whether it has a ratio (on_policy)")),
+        (
+            {"loss": "silent", "mismatch_correction": "truncated"},
+            (1, "2 cores; stale data is weighed by mismatch_correction truncated"),
+        ),
+        (
+            {"training.name": "deltas"},
+            (0, "training backend deltas hands out weights of kind delta, of which no engine may miss a version"),
+        ),
+        (
+            {"training.name": "adapters"},
+            (0, "training backend adapters hands out weights of kind adapter or full, of which no engine may miss a version"),
+        ),
         (
             {"loss": "no_ratio", "mismatch_correction": "truncated"},
             (1, "2 cores; stale data is weighed by mismatch_correction truncated"),
@@ -180,6 +201,11 @@ def test_what_a_recipe_or_a_user_sets_is_kept(registry: Registry) -> None:
         (1, 0, {"runtime": "ray"}, (0, "one core")),
         (1, 0, {"runtime": "far"}, (1, f"producers may be on other hosts{RATIO}")),
         (8, 1, {}, (1, f"8 cores{RATIO}")),
+        (2, 0, {"num_trainers": 2}, (0, "2 cores for 2 trainers and a producer")),
+        (1, 0, {"num_trainers": 2}, (0, "one core for 2 trainers and a producer")),
+        (2, 0, {"num_trainers": 2, "num_inferencer": 2}, (0, "2 cores for 2 trainers and a producer")),
+        (3, 0, {"num_trainers": 2}, (1, f"3 cores for 2 trainers and a producer{RATIO}")),
+        (2, 0, {"num_inferencer": 2}, (1, f"2 cores{RATIO}")),
         (8, 1, CARDS, (0, "1 CUDA device for 2 roles")),
         (8, 2, CARDS, (1, f"2 CUDA devices for 2 roles{RATIO}")),
         (8, 4, {**CARDS, "num_trainers": 4}, (0, "4 CUDA devices for 5 roles")),
@@ -214,6 +240,62 @@ def test_a_bare_install_trains_in_one_process_and_nothing_is_missing(folder: Plu
     assert found.config.weights.transport == "memory"
 
 
+MINE = "from rlcore.api import Loss\n\nclass Mine(Loss):\n    {}\n    def per_token(self, logprobs, batch): return -logprobs\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("", (0, "loss ./mine.py:Mine does not say whether it has a ratio (on_policy)")),
+        ("on_policy = True", (0, "loss ./mine.py:Mine has no ratio")),
+        ("on_policy = False", (1, "2 cores; stale data is weighed by the ratio of loss ./mine.py:Mine")),
+    ],
+)
+def test_a_loss_that_is_not_packaged_says_on_its_class_whether_it_has_a_ratio(
+    said: str, expected: tuple[int, str], folder: PluginFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE.format(said))
+    registry = seen(folder, "rlcore-plugin-shared")
+    assert chosen(plan(registry, loss="./mine.py:Mine")) == expected
+    if said == "on_policy = True":
+        with pytest.raises(UsageError, match=r"^max_staleness = 1 \(Python\): the loss mine has no ratio to the policy that sampled"):
+            plan(registry, loss="./mine.py:Mine", max_staleness=1)
+
+
+def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder) -> None:
+    registry = seen(folder, "rlcore-plugin-shared")
+
+    def mine(logprobs: Any, batch: Any) -> Any:
+        return -logprobs
+
+    assert chosen(plan(registry, loss=registry.add("loss", mine)))[0] == 0
+    mine.on_policy = False  # type: ignore[attr-defined]
+    assert chosen(plan(registry, loss=registry.add("loss", mine, name="other")))[0] == 1
+
+
+def test_shared_is_not_taken_on_a_system_without_its_memory(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS."""
+    monkeypatch.delattr("os.memfd_create")
+    registry = seen(folder, "rlcore-plugin-shared")
+    why = "transport shared cannot be used here, for this Python has no os.memfd_create (Linux only)"
+    for transport in ("auto", "shared"):
+        assert staleness_of(registry, transport) == (0, why)
+    found = plan(registry, **{"weights.transport": "auto"})
+    assert found.config.weights.transport == "memory"
+    said = r"^transport = shared \(Python\) cannot be used here, for this Python has no os.memfd_create \(Linux only\); type --transport"
+    for staleness in ("auto", 0, 1):
+        with pytest.raises(UsageError, match=said):
+            plan(registry, **{"weights.transport": "shared"}, max_staleness=staleness)
+    with pytest.raises(UsageError, match=r"^transport = shared \(auto: .*\) cannot be used here, for this Python has no os.memfd_create"):
+        plan(registry, max_staleness=1)
+
+
+def staleness_of(registry: Registry, transport: str) -> tuple[Any, str]:
+    config = RunConfig.model_validate({"weights": {"transport": transport}, "inference": {"name": "cores"}, "model": {"model": "x"}})
+    return staleness_choice(config, registry, runtime="local", loss="clipped", training="cores")
+
+
 def test_what_is_written_out_plans_the_same_run_with_fewer_cores(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -240,20 +322,20 @@ def test_a_part_that_cannot_travel_stays_in_one_process(folder: PluginFolder) ->
 
 LEVERS: dict[str, tuple[Any, ...]] = {
     "algorithm.name": ("plain", "bare", "pinned"),
-    "loss": ("auto", "clipped", "no_ratio", "whole"),
+    "loss": ("auto", "clipped", "no_ratio", "whole", "silent"),
     "mismatch_correction": ("none", "truncated", "sequence_masked", "decoupled"),
     "old_logprobs": ("auto", "trainer", "rollout"),
     "updates_per_batch": (1, 4),
     "top_p": (1.0, 0.9),
     "placement": ("split", "colocated"),
     "runtime": ("auto", "local", "ray", "alone", "far"),
-    "weights.transport": ("auto", "memory", "shared", "collective", "object_store", "wire", "card_to_card"),
+    "weights.transport": ("auto", "memory", "shared", "collective", "object_store", "wire", "card_to_card", "elsewhere"),
     "num_trainers": (1, 2),
     "num_inferencer": (1, 2),
     "master_address": (None, "10.0.0.1:6379"),
     "inference.environment": (None, "/nowhere"),
     "inference.name": ("cores", "cards", "silent", "own_way", "unknown_way"),
-    "training.name": ("cores", "cards"),
+    "training.name": ("cores", "cards", "deltas"),
     "seed": (0, 13),
     "data_actor_buffer_size_limit": ("auto", 32),
 }

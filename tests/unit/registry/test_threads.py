@@ -39,6 +39,30 @@ def test_a_number_in_the_environment_is_kept(given: str, expected: int, monkeypa
     assert threads_of(2) == expected
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8),
+        ({"cpu.max": "max 100000"}, 8),
+        ({"cpu.max": "200000 100000"}, 2),
+        ({"cpu.max": "350000 100000"}, 3),
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "6400000 100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 8),
+        ({"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ({"cpu/cpu.cfs_quota_us": "300000"}, 8),
+    ],
+)
+def test_no_more_cores_are_counted_than_a_container_has_the_time_of(
+    files: dict[str, str], expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    (tmp_path / "cpu").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n")
+    assert threads.cores(tmp_path) == expected
+
+
 def test_a_torch_that_is_imported_is_limited_and_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [7]
     torch = SimpleNamespace(get_num_threads=lambda: counts[-1], set_num_threads=counts.append)

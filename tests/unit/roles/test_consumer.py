@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
-from rlcore.contracts.errors import RunError
+from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, OptimizerSettings, TrainingContext, Which
-from rlcore.contracts.snapshots import BUCKET_BYTES
+from rlcore.contracts.snapshots import BUCKET_BYTES, WeightsKind
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score, Segment
 from rlcore.learning.assemble import BatchSettings
@@ -387,3 +387,14 @@ def test_log_probabilities_that_are_not_finite_are_blamed_on_the_model_that_gave
     ):
         consumer(trainer, estimator, kl_in_reward=0.1).update([group(0)], (), 4)
     assert estimator.seen == []
+
+
+def test_weights_of_a_kind_that_the_trainer_did_not_declare_are_refused_on_every_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = RecordingTrainer()
+    monkeypatch.setattr(trainer, "weight_source", lambda: HostSource({}, WeightsKind.DELTA, {"base": "0"}))
+    said = "^the training backend RecordingTrainer hands out weights of kind delta and declares full; add delta to its capabilities.kinds$"
+    for publisher in (MemoryPublisher(BUCKET_BYTES), None):
+        with pytest.raises(WeightsError, match=said):
+            consumer(trainer, Seeing()).publish(publisher, 1, None, 0.1)
+    trainer.capabilities = TrainingCapabilities(kinds=frozenset({"delta"}))  # type: ignore[misc]
+    consumer(trainer, Seeing()).publish(None, 1, None, 0.1)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.metadata import distribution, distributions
 from pathlib import Path
@@ -16,8 +16,8 @@ import rlcore_plugin_grpo
 
 import rlcore
 from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.host.environments import fitting_python, interpreter, link_own_packages
 from rlcore.host.registry import Registry
-from rlcore.runtime.environments import interpreter, link_own_packages
 from rlcore.runtime.launcher import ProcessLauncher
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.producer_host import ProducerHost
@@ -108,7 +108,7 @@ def test_a_folder_without_a_python_is_refused_before_anything_starts(launcher: P
 
 def fake_python(folder: Path, prints: str) -> Path:
     """A folder whose bin/python prints this, whatever it is asked."""
-    (folder / "bin").mkdir()
+    (folder / "bin").mkdir(exist_ok=True)
     python = folder / "bin" / "python"
     python.write_text(f"#!/bin/sh\necho '{prints}'\n")
     python.chmod(0o755)
@@ -124,14 +124,42 @@ def test_another_minor_version_of_python_is_refused(tmp_path: Path) -> None:
 
 def test_an_environment_without_what_rlcore_imports_is_refused(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    said = r"/bare lacks cloudpickle and numpy and .*, which rlcore imports; type \S+/bare/bin/python -m pip install .*pydantic-core"
+    said = r"/bare lacks cloudpickle, numpy, .*, which rlcore imports; type \S+/bare/bin/python -m pip install .*pydantic-core"
     with pytest.raises(ConfigError, match=said):
         interpreter(tmp_path / "bare", tmp_path)
 
 
-def test_a_python_that_does_not_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python cannot be run: .*; make the environment anew$"):
-        interpreter(fake_python(tmp_path, "nothing"), tmp_path)
+def bare_file(python: Path) -> None:
+    python.write_text("")
+    python.chmod(0o644)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (bare_file, "Permission denied"),
+        (lambda python: python.symlink_to(python.with_name("absent")), "No such file or directory"),
+        (lambda python: fake_python(python.parents[1], ""), "it printed nothing"),
+        (lambda python: fake_python(python.parents[1], "hello"), "it printed hello"),
+    ],
+)
+def test_a_python_that_does_not_run_is_refused(make: Callable[[Path], object], why: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    make(tmp_path / "bin" / "python")
+    with pytest.raises(ConfigError, match=rf"^{tmp_path}/bin/python is not a Python that runs \({why}\); make the environment anew$"):
+        fitting_python(tmp_path)
+
+
+@pytest.mark.parametrize("dry", [True, False])
+@pytest.mark.parametrize("flag", ["--inference-environment", "--training-environment"])
+def test_an_environment_is_looked_at_by_the_dry_run_and_before_anything_is_loaded(dry: bool, flag: str, tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    folder = tmp_path / "env"
+    folder.mkdir()
+    fake_python(folder, "[[3, 9], []]")
+    done = tester.run("train", tester.fake_run(), flag, str(folder), *["--dry-run"] * dry)
+    done.assert_refused(f"{flag} {folder}: environment {folder} has Python 3.9 and the driver has")
+    assert not done.written
 
 
 def test_what_the_run_brought_is_on_the_path_and_what_the_driver_s_environment_brought_is_not(

@@ -58,7 +58,9 @@ def test_prompts_that_the_driver_drops_every_producer_drops(tmp_path: Path, monk
 def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what: str) -> None:
     shipment = shipment_of(plan)
     other = replace(shipment, fingerprints={**shipment.fingerprints, name: "0" * 64})
-    with pytest.raises(DataError, match=f"^{what} differs between nodes: producer-0 reads another than the driver"):
+    with pytest.raises(
+        DataError, match=f"^{what} is read by each process, and producer-0 reads another than the driver: .* type --max-staleness 0"
+    ):
         ProducerHost(other, "producer-0").prepare()
 
 

@@ -69,6 +69,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_entropy.clip_cov:ClipCovOptions",
     summary="Clipped surrogate without a few randomly drawn tokens of high covariance between advantage and log probability",
     source=f"{_PAPER}, section 4.2",
+    on_policy=False,
     aliases=("clip-cov",),
 )
 

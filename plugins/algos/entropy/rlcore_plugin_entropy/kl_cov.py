@@ -62,6 +62,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_entropy.kl_cov:KlCovOptions",
     summary="Unclipped ratio times advantage, with a penalty to the old policy on the tokens of highest covariance",
     source=f"{_PAPER}, section 4.2",
+    on_policy=False,
     aliases=("kl-cov",),
 )
 

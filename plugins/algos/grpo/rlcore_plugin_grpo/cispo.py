@@ -52,6 +52,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_grpo.cispo:CispoOptions",
     summary="Log probability times advantage times a bounded, detached importance weight",
     source=f"{_PAPER}, equations 4 and 5",
+    on_policy=False,
 )
 
 _NOTES = """\

@@ -55,6 +55,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_grpo.gmpo:GmpoOptions",
     summary="Geometric mean over a response of token ratios clamped in log space, pessimistic by the sign of the advantage",
     source=f"{_PAPER}, section 3",
+    on_policy=False,
     sequence_ratio=True,
 )
 

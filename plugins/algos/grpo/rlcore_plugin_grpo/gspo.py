@@ -68,6 +68,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_grpo.gspo:GspoOptions",
     summary="Length-normalised sequence ratio times advantage, clipped to [1 - sequence_eps_low, 1 + sequence_eps_high]",
     source=f"{_PAPER}, equations 5 and 7",
+    on_policy=False,
     sequence_ratio=True,
     one_advantage=True,
 )

@@ -53,6 +53,7 @@ LOSS = LossSpec(
     config="rlcore_plugin_grpo.sapo:SapoOptions",
     summary="Sigmoid-gated ratio times advantage: off-policy tokens fade instead of being clipped",
     source=f"{_PAPER}, section 3",
+    on_policy=False,
 )
 
 _NOTES = """\

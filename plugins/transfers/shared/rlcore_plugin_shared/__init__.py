@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from rlcore.api import WeightTransferSpec, hookimpl
@@ -19,5 +20,6 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
             summary="One copy into memory that every process of the host maps; Linux",
             reach="host",
             preference=10,
+            unusable="" if hasattr(os, "memfd_create") else "this Python has no os.memfd_create (Linux only)",
         )
     ]

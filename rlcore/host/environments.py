@@ -18,7 +18,7 @@ from typing import Any
 from rlcore.contracts.errors import ConfigError
 from rlcore.host.blame import reason
 
-__all__ = ["ENVIRONMENT", "Interpreters", "interpreter", "link_own_packages", "missing_package"]
+__all__ = ["ENVIRONMENT", "Interpreters", "fitting_python", "interpreter", "link_own_packages", "missing_package"]
 
 ENVIRONMENT = "RLCORE_ENVIRONMENT"
 """Variable that names the environment in the processes that run in one."""
@@ -52,15 +52,23 @@ class Interpreters:
 
 
 def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]:
-    """The Python of an environment, and the variables of a process in it. Its path begins with ``packages``, which ``link_own_packages``
-    filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the driver's lacks.
+    """``fitting_python`` of an environment, and the variables of a process in it. Its path begins with ``packages``, which
+    ``link_own_packages`` filled, and what the run brought (its folder, PYTHONPATH, a notebook's): the entries that a bare Python of the
+    driver's lacks."""
+    python = fitting_python(environment)
+    bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
+    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare)
+    path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
+    programs, folder = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)]), str(python.parents[1])
+    return str(python), {ENVIRONMENT: folder, "VIRTUAL_ENV": folder, "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
 
-    ConfigError if there is none, if it is of another minor version than this one (a plan cannot be sent there), or if it lacks what rlcore
-    imports.
-    """
+
+def fitting_python(environment: Path) -> Path:
+    """The Python of an environment. ConfigError if there is none, if it is of another minor version than this one (a plan cannot be sent
+    there), or if it lacks what rlcore imports."""
     folder = environment.absolute()
     python = folder / "bin" / "python"
-    if not os.access(python, os.X_OK):
+    if not os.path.lexists(python):
         raise ConfigError(f"environment {folder} has no bin/python; make one: {sys.executable} -m venv {folder}")
     required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
     version, missing = _asked(str(python), "-I", "-c", _FITNESS, *(name.replace("-", "_") for name in required))
@@ -71,12 +79,8 @@ def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]
             f"make it anew: {sys.executable} -m venv --clear {folder}"
         )
     if missing:
-        raise ConfigError(f"environment {folder} lacks {' and '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
-    bare = _asked(sys.executable, "-E", "-P", "-c", _LOOK.format("sys.path"))
-    brought = (Path(entry).absolute() for entry in sys.path if entry not in bare)
-    path = [str(packages), *(str(entry) for entry in brought if not entry.is_relative_to(sys.prefix))]
-    programs = os.pathsep.join([str(python.parent), os.environ.get("PATH", os.defpath)])
-    return str(python), {ENVIRONMENT: str(folder), "VIRTUAL_ENV": str(folder), "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
+        raise ConfigError(f"environment {folder} lacks {', '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
+    return python
 
 
 def link_own_packages(packages: Path) -> None:
@@ -108,7 +112,7 @@ def missing_package(error: BaseException, name: str) -> ConfigError | None:
     if folder is None or not isinstance(cause, ModuleNotFoundError) or not cause.name:
         return None
     line = _install(Path(sys.executable), cause.name.partition(".")[0])
-    return ConfigError(f"{name} runs in environment {folder}, which lacks module {cause.name}; {line} ({reason(error)})")
+    return ConfigError(f"{name} runs in environment {folder}, which lacks module {cause.name}; {line} ({reason(cause)})")
 
 
 def _install(python: Path, *packages: str) -> str:
@@ -117,8 +121,11 @@ def _install(python: Path, *packages: str) -> str:
 
 def _asked(python: str, *words: str) -> Any:
     """What a short program prints in another interpreter."""
+    printed = ""
     try:
         done = subprocess.run([python, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
+        printed = done.stdout.strip()
+        return json.loads(printed)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        raise ConfigError(f"{python} cannot be run: {getattr(error, 'stderr', '') or error}; make the environment anew") from error
+        said = getattr(error, "strerror", "") or getattr(error, "stderr", "").strip() or f"it printed {printed or 'nothing'}"
+        raise ConfigError(f"{python} is not a Python that runs ({said}); make the environment anew") from error
