@@ -84,8 +84,8 @@ class Shipment:
                 what = name if name == "tokenizer" else f"data set {name}"
                 raise DataError(
                     f"{what} is read by each process, and {worker} reads another than the driver: a data source must give the same rows "
-                    "each time, and files must be the same on every host and stay as they are; to read it once, type --max-staleness 0 "
-                    "--runtime local -i 1 -t 1"
+                    "each time, and files must be the same on every host and stay as they are; to read it once on one host, type "
+                    "--max-staleness 0 -i 1 -t 1"
                 )
         return texts
 
