@@ -186,6 +186,7 @@ def test_it_is_1_if_stale_data_is_weighed_and_can_be_made(values: dict[str, Any]
     found = plan(registry, **values)
     assert chosen(found) == expected
     assert f"schedule.max_staleness = {expected[0]} ({expected[1]})" in found.derived
+    assert not expected[0] or "in one process" not in " ".join(found.derived)
 
 
 def test_what_a_recipe_or_a_user_sets_is_kept(registry: Registry) -> None:
@@ -261,6 +262,21 @@ def test_a_loss_that_is_not_packaged_says_on_its_class_whether_it_has_a_ratio(
     if said == "on_policy = True":
         with pytest.raises(UsageError, match=r"^max_staleness = 1 \(Python\): the loss mine has no ratio to the policy that sampled"):
             plan(registry, loss="./mine.py:Mine", max_staleness=1)
+
+
+def test_every_loss_of_this_repository_says_whether_it_has_a_ratio() -> None:
+    found = Registry.discover()
+    owners = {spec.name: found.owner("loss", spec.name) for spec in found.specs("loss")}
+    specs = [spec for spec in found.specs("loss") if owners[spec.name].startswith("rlcore") and not owners[spec.name].endswith("acme")]
+    assert len(specs) > 5
+    assert [spec.name for spec in specs if spec.on_policy is None] == []  # type: ignore[attr-defined]
+
+
+def test_a_loss_that_says_it_in_another_type_is_refused(folder: PluginFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MINE.format('on_policy = "no"'))
+    with pytest.raises(UsageError, match=r"on_policy is 'no', it must be True or False"):
+        plan(seen(folder, "rlcore-plugin-shared"), loss="./mine.py:Mine")
 
 
 def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder) -> None:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from rlcore.contracts.errors import PluginError
-from rlcore.host.targets import load_target, missing_target
+from rlcore.contracts.interfaces import Loss
+from rlcore.contracts.specs import LossSpec, PluginKind
+from rlcore.host.targets import disagreement, load_target, missing_target
 from rlcore.rewards.reward_entry import RewardRecipe
 
 LABEL = "reward 'mine': its target 'm:a'"
@@ -61,6 +63,14 @@ def test_in_a_module_that_is_imported_the_target_itself_is_looked_for() -> None:
     assert missing_target("json:loads", LABEL) == ""
     assert missing_target("json:JSONDecoder.decode", LABEL) == ""
     assert missing_target("json:lods", LABEL) == f"{LABEL} does not exist, did you mean 'loads'"
+
+
+@pytest.mark.parametrize("name", ["on_policy", "sequence_ratio", "one_advantage"])
+def test_what_a_class_of_a_loss_says_must_be_what_its_spec_says(name: str) -> None:
+    spec = LossSpec(name="mine", target="a.b:C", summary="", on_policy=False)
+    assert disagreement(PluginKind.LOSS, spec, type("Mine", (Loss,), {})) == ""
+    said = disagreement(PluginKind.LOSS, spec, type("Mine", (Loss,), {name: True}))
+    assert said == f"{name} is True on its class and False in its spec; they must agree"
 
 
 def test_a_worker_names_what_is_not_there() -> None:
