@@ -110,7 +110,7 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return ", ".join(map(str, value)) if isinstance(value, list) else "not said" if value is None else str(value)
 
 
 # --- lines that fit a terminal -----------------------------------------------------------------------------------------

@@ -270,3 +270,9 @@ def test_the_capabilities_of_a_backend_are_facts_of_their_own(tmp_path: Path) ->
     assert "reproducible: bitwise" in lines
     shown = tester.run("show", "training", "fake-pipeline", "--json").assert_ok().stdout
     assert json.loads(shown)["properties"]["dtypes"] == ["float32", "float64"]
+
+
+def test_what_a_loss_leaves_open_is_not_said(tester: RunTester) -> None:
+    lines = tester.run("show", "loss", "acme").assert_ok().lines
+    assert "on policy: not said" in lines
+    assert "sequence ratio: no" in lines
