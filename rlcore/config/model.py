@@ -313,7 +313,7 @@ class ScheduleSection(Section):
     )
     producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
     producer_deadline: Seconds = setting(600.0, help="seconds after which an engine that does not answer counts as dead")
-    producer_load_deadline: Seconds = setting(1800.0, help="seconds that a replacement producer may take to load its model")
+    producer_load_deadline: Seconds = setting(1800.0, help="seconds that a producer may take to load its model")
     reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
     reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")

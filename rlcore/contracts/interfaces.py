@@ -163,7 +163,8 @@ class InferenceBackend(ABC):
 
         Called before the first update that comes by it, and again under a higher ``epoch`` when its members changed: a collective cannot
         lose one, so its group is built anew, and what is left of the group before is dropped here. ``connect``, ``receive`` and
-        ``finish_update`` raise GroupBrokenError if the group breaks: the producer waits for the next epoch, and keeps the engine."""
+        ``finish_update`` raise GroupBrokenError if the group breaks: the producer keeps the engine, tells the transfer, and waits for the
+        version to come under a higher epoch, for ``weights.deadline`` at most."""
         raise NotImplementedError(f"{type(self).__name__} takes weights through the memory of the host alone (capabilities.transfers)")
 
     @abstractmethod

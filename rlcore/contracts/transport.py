@@ -80,6 +80,10 @@ class Receiver(ABC):
         A transfer of engines' own hands out a ``RemoteSnapshot``, once for each group that is to send it: the engine joins the group and
         takes the bytes before anything else is asked for. If the group breaks, the version is offered again, under a higher epoch."""
 
+    def group_broke(self, epoch: int) -> None:  # noqa: B027 - for transfers of engines' own
+        """The engine raised GroupBrokenError over a snapshot of this epoch, and has not taken it whole: the publisher cannot know that,
+        if the group stands at its end. It ends that group and offers the version, or a newer one, under a higher epoch."""
+
     @abstractmethod
     def release(self, version: int) -> None:
         """This snapshot and older ones are not read any more. Call it as soon as the engine has taken them: the publisher's memory is

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from rlcore.runtime.parts import make_jobs, make_receiver
 from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Links
-from rlcore.runtime.timing import profiled
+from rlcore.runtime.timing import peak_memory, profiled
 from rlcore.runtime.workers import WorkerDiedError
 from rlcore.schedule import Role, TimeAccount, WorkerTime
 
@@ -75,6 +76,7 @@ class ProducerHost:
             self._account,
             in_waves=plan.config.schedule.max_staleness == 0,
             pulse=self._shipment.pulse,
+            weights_seconds=plan.config.weights.deadline,
         )
         self._loop.on_version, self._stop = self._on_version, self._loop.stop
 
@@ -126,7 +128,8 @@ class ProducerHost:
 
     def report(self, until: float | None = None) -> WorkerTime:
         """Where its seconds went since the last report; ``TimeAccount.report``."""
-        return self._account.report(self._name, Role.PRODUCER, until)
+        time = self._account.report(self._name, Role.PRODUCER, until)
+        return replace(time, peak_memory_bytes=peak_memory() if isinstance(self._shipment, Shipment) else 0)
 
     def stop(self) -> None:
         """End ``run``, and wait until its engine is closed."""

@@ -6,6 +6,7 @@ Plain Python: whom it talks to is a worker, which may be a thread or on another 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -136,6 +137,9 @@ class ProducerLoop:
     """Beats while engine and judge come back from what they are asked; rests while there is nothing to do."""
     on_version: Callable[[int], None] = field(default=lambda version: None, kw_only=True)
     """Told every version that is served from now on, verified."""
+    weights_seconds: float = field(default=120.0, kw_only=True)
+    """How long an engine whose group broke waits for a whole version, at most."""
+    _broke_at: float | None = field(default=None, init=False)
     _held_back: list[Lease] = field(default_factory=list, init=False)
     _asked: bool = field(default=False, init=False)
     _ended: bool = field(default=False, init=False)
@@ -184,22 +188,39 @@ class ProducerLoop:
                 return True
             self._fall_asleep()
             with self.account.span(self._waits_for()), self.pulse.resting():
-                self.mail.wait()
+                self.mail.wait(self._patience())
+
+    def _patience(self) -> float | None:
+        """Seconds for which a version may still be waited for after a group broke; RunError if none are left."""
+        if self._broke_at is None:
+            return None
+        left = self._broke_at + self.weights_seconds - time.monotonic()
+        if left <= 0:
+            raise RunError(
+                f"its engine's group of the weights broke, and {self.receiver.who} brought no whole version within "
+                f"{self.weights_seconds:g} s; its own log may say why, or raise --weights-deadline"
+            )
+        return left
 
     def _take_leases(self, leases: Sequence[Lease]) -> None:
         self._asked, self._ended = False, not leases
         self._held_back += leases
 
     def _load_newer(self) -> None:
-        if self._evaluation is not None:
-            return  # made by one version from its first token to its last
+        if self._evaluation is not None:  # made by one version from its first token to its last
+            self._broke_at = self._broke_at and time.monotonic()
+            return
         snapshot = newer_weights(self.receiver, self.producer.version)
         if snapshot is None:
             return
         try:
             self.producer.load(snapshot)
-        except GroupBrokenError:
-            return  # the version, or a newer one, comes again under a higher epoch; an engine that is torn waits for it
+        except GroupBrokenError:  # the version, or a newer one, comes again under a higher epoch; an engine that is torn waits for it
+            self._broke_at = self._broke_at or time.monotonic()
+            with blaming(self.receiver.who, f"hearing that the group of version {snapshot.version} broke"):
+                self.receiver.group_broke(getattr(snapshot, "epoch", -1))
+            return
+        self._broke_at = None
         with blaming(self.receiver.who, f"releasing version {snapshot.version}"):
             self.receiver.release(snapshot.version)
         self.links.schedule.call("serving", self.producer.name, snapshot.version)

@@ -27,12 +27,14 @@ the run: see ``_ended``."""
 _START_SECONDS = 120.0
 """How long a process that replaces another may take until it is there (its engine may take longer): a launcher may wait for ever for a node
 that has gone away."""
+_WHY_SECONDS = 2.0
+"""How long rank 0 may take to say why it ended a producer, if it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """Limits for one producer: failures in a row without a delivery; seconds for one engine answer. Only replacements: ``load_seconds`` to
-    load, then ``weights_seconds`` to serve. The run itself waits for the first producers."""
+    """Limits for one producer: failures in a row without a delivery; seconds for one engine answer; ``load_seconds`` to load. Only
+    replacements: ``weights_seconds`` to serve; the run itself waits for the first producers."""
 
     restarts: int
     engine_seconds: float
@@ -76,8 +78,8 @@ class ProducerTeam:
         self._address: Any = None
         self._profiles: Path | None = None
         self._stopping = False
-        self.on_loss: Callable[[str], None] = lambda name: None
-        """Told that a producer, and what it was doing, is lost."""
+        self.on_loss: Callable[[str], Future[str]]
+        """Told that a producer, and what it was doing, is lost; why the weights' publisher ended it, "" if it did not."""
         for member in self._members:
             self._start(member)
 
@@ -93,12 +95,26 @@ class ProducerTeam:
 
     def prepare(self) -> list[Future[Any]]:
         """Have the first ones read data and model: what fails here ends the run before it starts."""
-        return [worker.call("prepare") for worker in self.workers]
+        return self._in_time([worker.call("prepare") for worker in self.workers])
 
     def connect(self, address: Any) -> list[Future[Any]]:
         """Have them meet the others; ``address``: of the weights."""
         self._address = address
-        return [self._connected(member, worker) for member, worker in zip(self._members, self.workers, strict=True)]
+        return self._in_time([self._connected(member, worker) for member, worker in zip(self._members, self.workers, strict=True)])
+
+    def _in_time(self, calls: list[Future[Any]]) -> list[Future[Any]]:
+        """Whoever has not answered at the deadline of loading is stopped or hangs: that ends a run that has not begun."""
+
+        def late() -> None:
+            if names := [member.name for member, call in zip(self._members, calls, strict=True) if not call.done()]:
+                raise WorkerLostError(
+                    f"{', '.join(names)} was not loaded after {self._patience.load_seconds:g} s: look whether its process is stopped or "
+                    "overloaded, or raise --producer-load-deadline"
+                )
+
+        if not self._site.one_process:
+            self._inbox.after(self._patience.load_seconds, late)
+        return calls
 
     def _connected(self, member: _Member, worker: Worker) -> Future[Any]:
         return worker.call("connect", self._site.links(member.seat), self._address)
@@ -202,11 +218,18 @@ class ProducerTeam:
             return  # the driver itself is told of that
         if self._site.one_process:
             raise error
-        self.on_loss(member.name)
-        member.last_reason = shorten(str(error), _REASON, placeholder=" …")
         name, member.worker = member.name, None
         worker.kill()
-        self._inbox.watch(self._site.schedule.call("worker_lost", name), lambda lost, failure: self._lost(member, name, lost))
+        reasons: list[str] = []
+
+        def told(why: str | None, failure: BaseException | None) -> None:
+            if not reasons:
+                reasons.append(why or str(error))
+                member.last_reason = shorten(reasons[0], _REASON, placeholder=" …")
+                self._inbox.watch(self._site.schedule.call("worker_lost", name), lambda lost, failure: self._lost(member, name, lost))
+
+        self._inbox.watch(self.on_loss(name), told)
+        self._inbox.after(_WHY_SECONDS, lambda: told(None, None))
 
     def _lost(self, member: _Member, name: str, lost: tuple[int, int] | None) -> None:
         """Its leases are returned: somebody else makes them. Who delivered something since its start had a new beginning."""

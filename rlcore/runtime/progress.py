@@ -49,7 +49,9 @@ class Summary:
     ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter``
     is what the group filter saw and how many updates it starved, empty without one; ``dropped``
     counts prompts that were too long, by data set; ``remarks`` are sentences that a person should read; ``max_staleness`` and
-    ``reproducible`` (``bitwise`` or ``seeded``) are what the run had.
+    ``reproducible`` (``bitwise`` or ``seeded``) are what the run had. ``peak_memory``: bytes at their most by process, the driver and the
+    workers that have one of their own, from its start; ``peak_memory_bytes`` is their sum, in which memory that two of them map counts
+    twice. Processes that engines, rewards and sandboxes start for themselves are not in it.
     """
 
     run: Path
@@ -62,6 +64,7 @@ class Summary:
     ledger: Mapping[str, int]
     time: Mapping[str, float]
     peak_memory_bytes: int
+    peak_memory: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)

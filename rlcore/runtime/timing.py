@@ -7,15 +7,17 @@ about, and become the figures of a step, the shares of the run, and the rows of 
 from __future__ import annotations
 
 import cProfile
+import resource
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from rlcore.schedule import Role, Timeline, WorkerTime
 
-__all__ = ["Category", "Timing", "by_category", "profiled"]
+__all__ = ["Category", "Timing", "by_category", "peak_memory", "profiled"]
 
 _SPANS_A_WORKER = 5_000
 _SPANS = 300_000
@@ -78,11 +80,12 @@ def by_category(seconds: Mapping[str, float], wasted: float = 0.0) -> dict[Categ
 class Timing:
     """``seconds`` of wall clock; ``by_activity``: each role's activities sum to it, ``idle`` included, for each of its workers. What the
     trainer says of its own steps stands below ``trainer/training`` and is part of it. ``step_workers``: worker -> category -> seconds of
-    what ``step`` closed last."""
+    what ``step`` closed last. ``peaks``: worker -> bytes of its process at their most."""
 
     seconds: float = 0.0
     by_activity: dict[str, float] = field(default_factory=dict)
     step_workers: dict[str, dict[str, float]] = field(default_factory=dict)
+    peaks: dict[str, int] = field(default_factory=dict)
     _since: float = 0.0
     _totals: _Seconds = field(default_factory=dict)
     _timelines: dict[tuple[str, Role], Timeline] = field(default_factory=dict)
@@ -99,6 +102,8 @@ class Timing:
         """Take reports that arrived. Each may cover any stretch of time; a worker's come in order."""
         for report in times:
             key = report.worker, report.role
+            if report.peak_memory_bytes:
+                self.peaks[report.worker] = report.peak_memory_bytes
             for book in (self._totals, self._of_step):
                 seconds = book.setdefault(key, {})
                 for activity, spent in report.seconds.items():
@@ -186,6 +191,15 @@ def _share(part: int, whole: int) -> float:
 def _normalised(seconds: Mapping[Category, float]) -> dict[Category, float]:
     total = sum(seconds.values())
     return {category: spent / total if total > 0 else 0.0 for category, spent in seconds.items()}
+
+
+def peak_memory() -> int:
+    """Bytes of memory of this process at their most. On Linux not ``getrusage``, which begins with what the parent had."""
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from rlcore.runtime.backends import make_consumer
 from rlcore.runtime.parts import make_publisher, schedule_settings
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
-from rlcore.runtime.timing import profiled
+from rlcore.runtime.timing import peak_memory, profiled
 from rlcore.schedule import Role, TimeAccount, WorkerTime
 
 __all__ = ["Batch", "Trained", "TrainerHost", "batch_figures", "probe_sequence", "rollout_rows"]
@@ -115,7 +116,7 @@ def _mean(values: list[float]) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
     """What a rank says of an update: where its seconds went; rank 0 also the figures, the rows of the rollout log, ``timings``: seconds
-    inside the backend since the start, by part, and ``notes``: whom the weights wait for no more."""
+    inside the backend since the start, by part, and ``notes``: whom the weights wait for no more, if no death has told of it."""
 
     time: WorkerTime
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -139,6 +140,7 @@ class TrainerHost:
         self._publisher: Publisher | None = None
         self._life: Future[None] = Future()
         self._notes: list[str] = []
+        self._taking = Lock()
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
 
     def rendezvous(self, port: int | None) -> str:
@@ -203,9 +205,12 @@ class TrainerHost:
             notes=self._take_notes(),
         )
 
-    def _take_notes(self) -> tuple[str, ...]:
-        notes, self._notes[:] = tuple(self._notes), []
-        return notes
+    def _take_notes(self, about: str = "") -> tuple[str, ...]:
+        with self._taking:  # whoever drops a producer only appends
+            notes = tuple(note for note in self._notes if about in note)
+            for note in notes:
+                self._notes.remove(note)
+            return notes
 
     def save(self, folder: Path) -> None:
         """Begin ``model/`` and ``trainer/`` below a folder that every rank sees; the weights may change when it returns."""
@@ -219,12 +224,14 @@ class TrainerHost:
 
     def report(self, until: float | None = None) -> WorkerTime:
         """Where its seconds went since the last report; ``TimeAccount.report``."""
-        return self._account.report(f"trainer-{self._rank}", Role.TRAINER, until)
+        time = self._account.report(f"trainer-{self._rank}", Role.TRAINER, until)
+        return replace(time, peak_memory_bytes=peak_memory() if isinstance(self._shipment, Shipment) else 0)
 
-    def producer_left(self, name: str) -> None:
-        """A producer died: no transfer waits for it."""
+    def producer_left(self, name: str) -> str:
+        """A producer died: no transfer waits for it. Returns why the publisher ended it, if it did."""
         if self._publisher is not None:
             self._publisher.left(name)
+        return "; ".join(self._take_notes(f"{name} "))
 
     def lifetime(self) -> None:
         """Return at ``close`` (in a thread of its own); whoever waits for it learns at once that this process died or a transfer failed."""

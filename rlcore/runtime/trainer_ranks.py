@@ -71,9 +71,9 @@ class Ranks:
         for worker in self.workers:
             self._inbox.watch(worker.call("preload", *groups, beside=True), arrived)
 
-    def producer_left(self, name: str) -> None:
-        """A producer died: no transfer of weights waits for it."""
-        self.workers[0].call("producer_left", name, beside=True)
+    def producer_left(self, name: str) -> Future[str]:
+        """A producer died: no transfer of weights waits for it. Why the publisher ended it, if it did."""
+        return self.workers[0].call("producer_left", name, beside=True)
 
     def save(self, folder: Path) -> Saving:
         """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""

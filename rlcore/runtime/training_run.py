@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -27,7 +25,7 @@ from rlcore.runtime.listeners import Listeners
 from rlcore.runtime.parts import used_plugins
 from rlcore.runtime.progress import Progress, Sample, Summary
 from rlcore.runtime.starvation import refuse_an_empty_run
-from rlcore.runtime.timing import Timing, profiled
+from rlcore.runtime.timing import Timing, peak_memory, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
@@ -273,6 +271,7 @@ class TrainingRun:
         status, watch = self._crew.status(), self._crew.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []
+        peaks = {"driver": peak_memory(), **timing.peaks}
         return Summary(
             run=self._folder.root,
             steps=status.version,
@@ -284,7 +283,8 @@ class TrainingRun:
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},
-            peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            peak_memory_bytes=sum(peaks.values()),
+            peak_memory=peaks,
             interrupted=self._interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),

@@ -43,12 +43,14 @@ class Span:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTime:
     """What a worker did since its last report. ``seconds`` by activity are exact, ``idle`` among them, and sum to the time elapsed;
-    ``spans``, in order and apart, are for drawing, without the idle ones, and bounded in number (``Timeline``)."""
+    ``spans``, in order and apart, are for drawing, without the idle ones, and bounded in number (``Timeline``). ``peak_memory_bytes``: of
+    its process since that started; 0 if it is the driver's."""
 
     worker: str
     role: Role
     seconds: Mapping[str, float]
     spans: tuple[Span, ...] = ()
+    peak_memory_bytes: int = 0
 
 
 class Timeline:

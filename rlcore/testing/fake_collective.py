@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import Any
 
 import numpy as np
@@ -36,15 +36,15 @@ __all__ = ["FakeCollective", "FakeCollectivePublisher", "FakeCollectiveReceiver"
 _TICK = 0.1
 """Seconds between two looks at what changes without a word."""
 _GRACE = 2.0
-"""Seconds that members who have asked for a version wait for one that has not."""
+"""Seconds that members who have asked for a version wait for one that has not, and that a rank has to say who it is."""
 _WHOLE, _TAKEN = b"+", b"."
 _HELLO = struct.Struct("!16sI")
 
 
 @dataclass(eq=False)
 class _Joined:
-    """A producer, as the publisher knows it: ``served``: the version of its engine; ``ready``: the last round that it asked for weights in;
-    ``heard``: when it said something, by the monotonic clock."""
+    """A producer, as the publisher knows it: ``served``: the version of its engine, by its own word; ``ready``: the last round in which it
+    asked for weights; ``heard``: when it said something, by the monotonic clock."""
 
     channel: Connection
     name: str
@@ -76,7 +76,7 @@ class _Group:
 
     def __init__(self, epoch: int, members: Sequence[_Joined], deadline: float) -> None:
         self.epoch, self.members = epoch, tuple(members)
-        self.formed = False
+        self.formed = self.broken = False
         self._deadline = deadline
         self._key = secrets.token_bytes(16)
         self._owners = [member for member in members for _ in range(member.ranks)]
@@ -107,8 +107,13 @@ class _Group:
                 peer = self._server.accept()[0]
             except TimeoutError:
                 continue
+            peer.settimeout(min(_GRACE, self._deadline / 4))  # the others stand behind it
+            try:
+                key, rank = _HELLO.unpack(_exactly(peer, _HELLO.size))
+            except OSError:  # it says nothing: its member is absent, and named in the end
+                peer.close()
+                continue
             peer.settimeout(self._deadline)
-            key, rank = _HELLO.unpack(_exactly(peer, _HELLO.size))
             if key == self._key:  # else it is of a group that is no more
                 self._peers[rank] = peer
                 until = time.monotonic() + self._deadline
@@ -137,8 +142,9 @@ class _Group:
             raise _LateError(list(dict.fromkeys(late)), "took nothing")
 
     def close(self) -> None:
-        """Hang up: whoever waits in it learns that it broke."""
-        for end in (self._server, *self._peers.values()):
+        """Hang up: whoever waits in it learns that it broke. From any thread."""
+        self.broken = True
+        for end in (self._server, *list(self._peers.values())):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
@@ -218,7 +224,8 @@ class FakeCollectivePublisher(BackgroundPublisher):
         self._epoch = self._round = 0
         self._sealed: tuple[HostVersion, np.ndarray] | None = None
         self._key = secrets.token_bytes(16)
-        self._listener = Listener(("127.0.0.1", 0), backlog=64, authkey=self._key)
+        self._channels: set[Connection] = set()
+        self._listener = Listener(("127.0.0.1", 0), backlog=64)
         self._address = self._listener.address
         super().__init__(deadline, bucket_bytes, on_failure)
         threading.Thread(target=self._accept_forever, name="weights-members", daemon=True).start()
@@ -240,15 +247,24 @@ class FakeCollectivePublisher(BackgroundPublisher):
         while not self._closed:
             try:
                 channel = self._listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # closed, or somebody who has no key
+            except OSError:  # closed
                 continue
+            with self._changed:
+                self._channels.add(channel)
             threading.Thread(target=self._listen_to, args=(channel,), name="weights-member", daemon=True).start()
 
     def _listen_to(self, channel: Connection) -> None:
-        try:
-            member = _Joined(channel, *channel.recv())
-        except (OSError, EOFError):
-            return
+        """Ask for the key here, and not in the thread that accepts: one who says nothing keeps nobody out."""
+        with suppress(OSError, EOFError, AuthenticationError):  # gone, or somebody who has no key
+            deliver_challenge(channel, self._key)
+            answer_challenge(channel, self._key)
+            self._attend(_Joined(channel, *channel.recv()))
+        with self._changed:
+            self._channels.discard(channel)
+        channel.close()
+
+    def _attend(self, member: _Joined) -> None:
+        """Hear what a member says until it hangs up."""
         with self._changed:
             self._members.append(member)
             if self._waiting is None and self._newest is not None and not self._closed:
@@ -256,17 +272,15 @@ class FakeCollectivePublisher(BackgroundPublisher):
             self._changed.notify_all()
         try:
             while True:
-                kind, *number = channel.recv()
+                kind, *number = member.channel.recv()
                 with self._changed:
                     self._heard(member, kind, *number)
                     self._changed.notify_all()
-        except (OSError, EOFError):
-            pass
-        with self._changed:
-            member.gone = True
-            self._members = [other for other in self._members if other is not member]
-            self._changed.notify_all()
-        channel.close()
+        finally:
+            with self._changed:
+                member.gone = True
+                self._members = [other for other in self._members if other is not member]
+                self._changed.notify_all()
 
     def _heard(self, member: _Joined, kind: str, number: int = 0) -> None:
         member.heard = time.monotonic()
@@ -274,6 +288,8 @@ class FakeCollectivePublisher(BackgroundPublisher):
             member.ready = number
         elif kind == "serves":
             member.served = max(member.served, number)
+        elif kind == "broke" and self._group is not None and self._group.epoch == number:
+            self._group.close()  # the others wait in it, and the next round needs a new one
 
     def _end(self, member: _Joined, why: str) -> None:
         """Nobody waits for it any more: its process is ended, and another takes its place."""
@@ -281,7 +297,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
         advice = "look whether it was stopped or overloaded, or raise --weights-deadline"
         self.on_drop(f"{member} {why} for {self._deadline:g} s, so it was ended; {advice}")
         if member.pid != os.getpid():
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # gone, and its number is another's: it only said what it was
                 os.kill(member.pid, signal.SIGKILL)
 
     # --- rounds --------------------------------------------------------------------------------------------------------------
@@ -299,12 +315,23 @@ class FakeCollectivePublisher(BackgroundPublisher):
             asked = self._who_asks(targets, held)
             if not asked:
                 continue
-            if self._sent_to(asked, held):
-                with self._changed:
-                    for member in asked:
-                        member.served = max(member.served, layout.version)
-            else:
+            if not (self._sent_to(asked, held) and self._are_served(asked, held)):
                 self._drop_group()
+
+    def _are_served(self, asked: list[_Joined], held: HostVersion) -> bool:
+        """All bytes are there: wait until each engine serves them, or a newer version is here; who says nothing is ended. False if the
+        group broke after all."""
+        group, version = self._group, held.layout.version
+        assert group is not None
+
+        def late() -> list[_Joined]:
+            return [member for member in asked if not member.gone and member.served < version]
+
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._closed or group.broken or self._superseded(held) or not late(), self._deadline):
+                for member in late():
+                    self._end(member, f"has taken version {version} and not said that it serves it")
+            return not group.broken
 
     def _lacking(self, version: int) -> list[_Joined]:
         """Members that do not serve this version yet. Under ``_changed``."""
@@ -317,7 +344,7 @@ class FakeCollectivePublisher(BackgroundPublisher):
     def _sent_to(self, targets: list[_Joined], held: HostVersion) -> bool:
         """One round; False if it broke off."""
         version = held.layout.version
-        if self._group is None or set(self._group.members) != set(targets):
+        if self._group is None or self._group.broken or set(self._group.members) != set(targets):
             self._drop_group()
             self._epoch += 1
             self._group = _Group(self._epoch, targets, self._deadline)
@@ -401,9 +428,9 @@ class FakeCollectivePublisher(BackgroundPublisher):
         self._drop_group()
         self._sealed = None
         with self._changed:
-            members, self._members = self._members, []
-        for member in members:
-            _hang_up(member.channel)
+            channels = list(self._channels)
+        for channel in channels:
+            _hang_up(channel)
         with suppress(OSError):
             socket.create_connection(self._address).close()  # wakes the thread that accepts
         self._listener.close()
@@ -442,6 +469,10 @@ class FakeCollectiveReceiver(Receiver):
     def release(self, version: int) -> None:
         """See Receiver."""
         self._tell("serves", version)
+
+    def group_broke(self, epoch: int) -> None:
+        """See Receiver."""
+        self._tell("broke", epoch)
 
     def close(self) -> None:
         """See Receiver."""

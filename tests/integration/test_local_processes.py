@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlcore.testing import RunOutcome, RunTester
-from tests.integration.ray.faults import BackgroundRun
+from tests.integration.ray.faults import BackgroundRun, until
 from tests.other_environment import other_environment
 
 
@@ -74,6 +74,26 @@ def test_a_producer_that_dies_or_stops_is_replaced_and_the_run_goes_on(tmp_path:
     assert outcome.summary["ledger"]["trained"] == 60 * 3
     assert "warning: producer-0 was lost (" in str(outcome)
     assert "producer-0.1 takes its place" in str(outcome)
+    if number is signal.SIGSTOP:
+        assert "killed by signal 9" not in str(outcome)  # it is said why
+    peaks = outcome.summary["peak_memory"]
+    assert {"driver", "trainer-0", "producer-0.1"} <= set(peaks)
+    assert outcome.summary["peak_memory_bytes"] == sum(peaks.values())
+    assert all(10 << 20 < peak < 10 << 30 for peak in peaks.values())
+
+
+@pytest.mark.full
+def test_a_producer_that_is_stopped_while_it_first_loads_ends_the_run_at_the_deadline(tmp_path: Path) -> None:
+    tester, config = project(tmp_path, schedule={"max_staleness": 1, "producer_load_deadline": 6.0})
+    with BackgroundRun(tester, ("train", config), tmp_path) as run:
+        workers = until(lambda: [pid for pid, said in children(run.process.pid).items() if '"producer-0"' in said], "a producer")
+        os.kill(workers[0], signal.SIGSTOP)
+        others = children(run.process.pid)
+        outcome = run.outcome()
+    assert outcome.exit_code == 1, outcome
+    assert "producer-0 was not loaded after 6 s: look whether its process is stopped or overloaded, or raise" in outcome.error
+    assert "--producer-load-deadline" in outcome.error
+    assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:

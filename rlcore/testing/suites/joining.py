@@ -68,6 +68,7 @@ class JoiningProducer:
             try:
                 self.version = update_engine(self.engine, snapshot)
             except GroupBrokenError:
+                self.receiver.group_broke(getattr(snapshot, "epoch", -1))
                 return
         self.receiver.release(snapshot.version)
 
@@ -233,6 +234,35 @@ class EngineTransferSuite(ABC):
         self.publish(publisher, 3)
         self.serves(3, stays)
         assert stays.took[-1][1] > stays.took[1][1], f"a member left, and the epoch stayed {stays.took[-1][1]}"
+
+    def test_an_engine_whose_group_broke_gets_the_version_again(self) -> None:
+        """``connect``, ``receive`` or ``finish_update`` of one engine raises GroupBrokenError, which nobody else can see: the version comes
+        again, to it at least, under a higher epoch."""
+        publisher = self.publisher()
+        breaks, other = self.producer(publisher, "breaks"), self.producer(publisher, "other")
+        for version, method in enumerate(("connect", "receive", "finish_update"), 1):
+            if method == "connect":  # called for a new member
+                breaks.close()
+                publisher.left("breaks")
+            self._break_once(breaks.engine, method)
+            if method == "connect":
+                breaks = self.producer(publisher, "breaks.1", engine=breaks.engine)
+            before = len(breaks.took)
+            self.publish(publisher, version)
+            self.serves(version, breaks, other)
+            epochs = [epoch for taken, epoch in breaks.took[before:] if taken == version]
+            assert len(epochs) > 1, f"{method} raised GroupBrokenError, and version {version} was handed out once"
+            assert epochs[-1] > epochs[0], f"{method} raised GroupBrokenError, and the epochs of version {version} were {epochs}"
+
+    @staticmethod
+    def _break_once(engine: InferenceBackend, method: str) -> None:
+        """Its next call of the method raises GroupBrokenError in place of doing anything."""
+
+        def broken(*_: Any) -> Any:
+            delattr(engine, method)  # the class's own from here on
+            raise GroupBrokenError(f"a link of the engine broke in {method}")
+
+        setattr(engine, method, broken)
 
     def test_publish_never_waits_for_an_engine(self) -> None:
         """Nor do the others for one that asks for nothing; when it asks it gets the newest."""

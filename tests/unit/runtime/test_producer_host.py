@@ -64,6 +64,18 @@ def test_other_rows_or_another_tokenizer_are_refused(plan: Plan, name: str, what
         ProducerHost(other, "producer-0").prepare()
 
 
+def test_its_loop_waits_for_weights_as_long_as_the_run_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(producer_host, "make_receiver", lambda *given, **named: None)
+    links: Any = SimpleNamespace(judge=None, schedule=None, store=None)
+    with tester.plugins:
+        host = ProducerHost(shipment_of(make_plan(tester.fake_run(weights={"deadline": 7.0}))), "producer-0")
+        host.prepare()
+        host.connect(links, None)
+    assert host._loop.weights_seconds == 7.0
+
+
 class Ages:
     """A pulse whose ages a test gives, the last one for ever."""
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlcore.contracts.errors import GroupBrokenError, RewardBudgetError, WeightsError
+from rlcore.contracts.errors import GroupBrokenError, RewardBudgetError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import Bucket, Probe, Snapshot
 from rlcore.contracts.specs import InFlight
@@ -46,6 +46,7 @@ class Handed(Receiver):
         self.snapshot: Snapshot | None = None
         self.error: WeightsError | None = None
         self.released: list[int] = []
+        self.broke: list[int] = []
 
     def hand(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -58,6 +59,9 @@ class Handed(Receiver):
 
     def release(self, version: int) -> None:
         self.released.append(version)
+
+    def group_broke(self, epoch: int) -> None:
+        self.broke.append(epoch)
 
     def close(self) -> None: ...
 
@@ -373,6 +377,7 @@ def test_an_engine_whose_group_broke_generates_nothing_until_a_version_came(tmp_
     assert not asleep.done()
     assert not done.done()
     assert stage.links.versions == [0]
+    assert stage.receiver.broke == [-1]  # of the host: no epoch
     monkeypatch.setattr(engine, "receive", receive)
     monkeypatch.setattr(engine, "poll", poll)
     broken.clear()
@@ -381,4 +386,45 @@ def test_an_engine_whose_group_broke_generates_nothing_until_a_version_came(tmp_
     assert done.result(SECONDS)[0] == 1
     asleep.result(SECONDS)
     assert stage.links.versions == [0, 1]
+    stage.stop()
+
+
+@pytest.mark.parametrize("method", ["begin_update", "finish_update"])
+def test_a_producer_whose_group_broke_ends_if_no_version_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Torn, or with nothing else to do; it names the option."""
+    stage = Stage(tmp_path)
+    stage.loop.weights_seconds = 0.3
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: stage.links.versions == [0])
+
+    def breaks(*_: Any) -> Any:
+        stage.receiver.snapshot = None
+        raise GroupBrokenError("a member was lost")
+
+    monkeypatch.setattr(stage.producer._engine, method, breaks)
+    stage.receiver.hand(snapshot(1))
+    error = stage.ended.exception(SECONDS)
+    assert isinstance(error, RunError)
+    assert "its engine's group of the weights broke, and the weight transfer brought no whole version within 0.3 s" in str(error)
+    assert "--weights-deadline" in str(error)
+
+
+def test_a_whole_version_ends_the_wait_after_a_group_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage(tmp_path)
+    stage.loop.weights_seconds = 0.3
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: stage.links.versions == [0])
+    engine = stage.producer._engine
+    finish = engine.finish_update
+
+    def breaks_once() -> int:
+        monkeypatch.setattr(engine, "finish_update", finish)
+        stage.receiver.on_news()
+        raise GroupBrokenError("a member was lost")
+
+    monkeypatch.setattr(engine, "finish_update", breaks_once)
+    stage.receiver.hand(snapshot(1))
+    stage.links.until(lambda: stage.links.versions == [0, 1])
+    with pytest.raises(TimeoutError):
+        stage.ended.exception(0.6)
     stage.stop()

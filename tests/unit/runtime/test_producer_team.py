@@ -11,7 +11,7 @@ from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.producer_team import Patience, ProducerTeam
 from rlcore.runtime.site import Site
 from rlcore.runtime.workers import Launcher, Seat, WorkerDiedError
-from tests.worker_answers import ToldWorker
+from tests.worker_answers import Answer, ToldWorker
 
 
 class Starter(Launcher):
@@ -72,10 +72,18 @@ class Stage:
             patience=Patience(restarts=restarts, engine_seconds=engine, load_seconds=load, weights_seconds=weights),
             say=self.said.append,
         )
-        self.team.on_loss = self.lost.append
+        self.why: Answer | None = None
+        self.team.on_loss = self.left
         self.team.connect("address")
         self.team.run(None)
         self.inbox.drain()
+
+    def left(self, name: str) -> Answer:
+        self.lost.append(name)
+        answer = Answer()
+        if self.why is None:
+            answer.give("")
+        return self.why or answer
 
     def die(self, name: str, error: Exception | None = None) -> None:
         worker = self.starter.made[name]
@@ -257,3 +265,32 @@ def test_a_process_that_answers_is_asked_again() -> None:
     lives = stage.starter.made["producer-0"].calls["lives"]
     stage.inbox.until(lambda: len(lives) > 2, 20.0)
     assert stage.said == []
+
+
+def test_whom_the_publisher_ended_is_said_to_be_lost_for_its_reason() -> None:
+    """And not for the signal; if rank 0 does not answer, what is known is said."""
+    stage = Stage()
+    stage.serve("producer-0", "producer-1")
+    stage.why = Answer()
+    stage.die("producer-0")
+    stage.inbox.drain()
+    assert not stage.said
+    stage.why.give("producer producer-0 (process 7) kept version 3 for 6 s, so it was ended")
+    stage.inbox.drain()
+    assert "producer-0 was lost (producer producer-0 (process 7) kept version 3 for 6 s, so it was ended); the 3 groups" in stage.said[0]
+    stage.why = Answer()
+    stage.die("producer-1")
+    stage.inbox.until(lambda: len(stage.said) == 2, 20.0)
+    assert "producer-1 was lost (the process of producer-1 died)" in stage.said[1]
+
+
+@pytest.mark.parametrize("step", ["prepare", "connect"])
+def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(step: str) -> None:
+    """A process that is stopped, or hangs."""
+    stage = Stage(load=0.05)
+    del stage.starter.made["producer-1"]._ready[step]
+    loading = stage.team.prepare() if step == "prepare" else stage.team.connect("address")
+    with pytest.raises(WorkerLostError, match=r"^producer-1 was not loaded after 0.05 s: .* or raise --producer-load-deadline$"):
+        stage.inbox.wait(loading)
+    loading[1].give(None)  # type: ignore[attr-defined]
+    stage.inbox.wait(loading)

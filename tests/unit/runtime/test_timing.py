@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 
 from rlcore.runtime import timing
-from rlcore.runtime.timing import Timing
+from rlcore.runtime.timing import Timing, peak_memory
 from rlcore.schedule import Role, Span, TimeAccount, WorkerTime
 
 
@@ -121,3 +123,20 @@ def test_however_long_the_run_the_rows_are_bounded(monkeypatch: pytest.MonkeyPat
         for worker in ("p0", "p1"):
             made.saw([reported(worker, Role.PRODUCER, 3.0 * second, generation=1.0, scoring=1.0)])
     assert 2 <= len(made.rows()) <= 40
+
+
+def test_the_peak_of_a_process_is_the_last_that_it_told_and_the_driver_s_is_not_counted_again() -> None:
+    seen = Timing.start(0.0)
+    for peak in (5, 7):
+        seen.saw([WorkerTime(worker="producer-0", role=Role.PRODUCER, seconds={}, peak_memory_bytes=peak)])
+    seen.saw([WorkerTime(worker="trainer-0", role=Role.TRAINER, seconds={})])  # in the driver's process
+    assert seen.peaks == {"producer-0": 7}
+
+
+def test_the_peak_memory_of_a_process_is_its_own_and_not_that_of_its_parent() -> None:
+    before = peak_memory()
+    memory = bytearray(200 << 20)
+    assert peak_memory() >= before
+    code = "from rlcore.runtime.timing import peak_memory; print(peak_memory())"
+    child = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    assert 1 << 20 < child < len(memory) + before

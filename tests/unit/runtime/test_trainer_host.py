@@ -98,3 +98,13 @@ def test_a_transfer_that_fails_in_the_background_ends_its_life(rank_0: TrainerHo
     threading.Thread(target=live, daemon=True).start()
     rank_0.start(None, None)
     assert ended.result(SECONDS) == "version 0 went nowhere"
+
+
+def test_why_a_producer_was_ended_is_told_once_with_its_death(rank_0: TrainerHost) -> None:
+    said = [f"producer {name} (process 7) took nothing, so it was ended" for name in ("producer-1", "producer-1.1", "producer-12")]
+    assert rank_0._publisher is not None
+    for one in said:
+        rank_0._publisher.on_drop(one)
+    assert rank_0.producer_left("producer-1") == said[0]
+    assert rank_0.producer_left("producer-1") == ""
+    assert rank_0._take_notes() == tuple(said[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -179,3 +180,36 @@ def test_the_two_processes_of_an_engine_have_the_weights_that_came(ends: Ends) -
     ends.suite.serves(3, producer)
     update_engine(by_host, weights(3))
     assert np.array_equal(producer.score(SEQUENCE), by_host.score(SEQUENCE))
+
+
+def test_somebody_who_says_nothing_keeps_no_producer_out(ends: Ends) -> None:
+    """Neither from the words nor, as a rank, from the group."""
+    (host, port), _ = ends.publisher.address()
+    with socket.create_connection((host, port)):
+        producer = ends.producer("p0", JoinsByItself(context(ends.model)))
+        publish(ends.publisher, weights(0))
+        ends.suite.serves(0, producer)
+    silent = list[socket.socket]()
+    engine = JoinsByItself(context(ends.model))
+    connect = engine.connect
+
+    def behind_a_silent_one(info: Any, epoch: int) -> None:
+        silent.append(socket.create_connection(info["address"]))
+        connect(info, epoch)
+
+    engine.connect = behind_a_silent_one  # type: ignore[method-assign]
+    late = ends.producer("p1", engine)
+    ends.suite.serves(0, late)
+    assert len(late.took) == 1
+    assert not ends.drops
+    silent[0].close()
+
+
+def test_a_producer_that_never_serves_what_it_took_is_dropped(ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeCollectiveReceiver, "release", lambda self, version: None)
+    ends.producer("p0", JoinsByItself(context(ends.model)))
+    publish(ends.publisher, weights(0))
+    until = time.monotonic() + 30
+    while not ends.drops and time.monotonic() < until:
+        time.sleep(0.01)
+    assert "has taken version 0 and not said that it serves it for 1 s, so it was ended" in ends.drops[0]

@@ -1,7 +1,7 @@
-"""The publisher's side of its connections: which receiver reads which version, from the first word to the last, killed or not.
+"""The publisher's side of its connections: which receiver reads which version, from its HELLO to the end of its process.
 
 One thread waits for what receivers say. It never waits for a single one of them, so a receiver that is stopped disturbs no other. A
-receiver holds one version at a time: it is told of the next one when it has let go of the last.
+receiver holds one version at a time: it is told of the next one when it has released the last.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ class Reader:
     ``holds``: the version that it may be reading; ``told``: how many of its buckets it has heard of; ``verified``: how many of them it has
     verified; ``owes``: since when, by the monotonic clock, it has verified none of those that it has heard of; ``late``: since when it
     holds a version, wholly verified, that is not the newest; ``seen``: the newest version that it was offered; ``known``: the buffers whose
-    descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was.
+    descriptor it has been sent; ``news``: it knows that a newer version is there; ``ended``: its process was; ``process``: a descriptor of
+    it, which stays with this one when its number is given to another; -1 on a system that has none.
     """
 
     channel: socket.socket
     pid: int
+    process: int = -1
     name: str = ""
     holds: Offer | None = None
     told: int = 0
@@ -189,11 +191,16 @@ class Readers:
                 reader.holds.memory.abandoned = True
             self._forget(reader)
         else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(reader.pid, signal.SIGKILL)
+            try:
+                if reader.process >= 0:
+                    signal.pidfd_send_signal(reader.process, signal.SIGKILL)
+                else:
+                    os.kill(reader.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):  # gone; without a descriptor its number may be another's
+                self._forget(reader)
 
     def close(self) -> None:
-        """Take leave of everybody. Not under ``changed``."""
+        """Say GOODBYE to every receiver, and end the thread. Not under ``changed``."""
         with self._changed:
             if not self._closing:
                 self._closing = True
@@ -249,6 +256,9 @@ class Readers:
             self._woken.recv(4096)
         elif key.fileobj is self._listener:
             self._accept()
+        elif key.data is not None:  # its process is gone, though a child of it may have the socket
+            if key.data in self._all.values():
+                self._forget(key.data)
         elif (reader := self._all.get(key.fd)) is not None:
             if events & selectors.EVENT_WRITE:
                 reader.advance(self._newest)
@@ -268,20 +278,27 @@ class Readers:
         except (WeightsError, OSError):
             channel.close()
             return
+        with contextlib.suppress(OSError, AttributeError):  # not to be had: its socket alone tells of its end
+            reader.process = os.pidfd_open(reader.pid)
+            self._selector.register(reader.process, selectors.EVENT_READ, reader)
         self._selector.register(channel, selectors.EVENT_READ)
         self._all[channel.fileno()] = reader
 
     def _listen_to(self, reader: Reader) -> None:
-        try:
-            heard = receive(reader.channel)
-        except BlockingIOError:
-            return
-        except (OSError, WeightsError):
-            heard = None
-        if heard is None:
-            self._forget(reader)
-            return
-        message, _ = heard
+        """All that it has said: what stands behind its next message may be that it has released what it is about to be ended for."""
+        while True:
+            try:
+                heard = receive(reader.channel)
+            except BlockingIOError:
+                return
+            except (OSError, WeightsError):
+                heard = None
+            if heard is None:
+                self._forget(reader)
+                return
+            self._heed(reader, heard[0])
+
+    def _heed(self, reader: Reader, message: WireMessage) -> None:
         if message.kind is WireKind.HELLO:
             reader.name = message.text
         elif message.kind is WireKind.RELEASE and reader.holds is not None and reader.holds.version <= message.version:
@@ -296,14 +313,22 @@ class Readers:
             self._selector.modify(reader.channel, wanted)
 
     def _forget(self, reader: Reader) -> None:
-        self._selector.unregister(reader.channel)
         del self._all[reader.channel.fileno()]
+        for end in (reader.channel, reader.process):
+            if end != -1:
+                self._selector.unregister(end)
+        self._hang_up(reader)
+
+    @staticmethod
+    def _hang_up(reader: Reader) -> None:
         reader.channel.close()
+        if reader.process >= 0:
+            os.close(reader.process)
 
     def _close_all(self) -> None:
         self._selector.close()
         for reader in self._all.values():
-            reader.channel.close()
+            self._hang_up(reader)
         self._all.clear()
         for end in (self._listener, self._waker, self._woken):
             end.close()

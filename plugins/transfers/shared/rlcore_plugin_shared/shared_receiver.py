@@ -84,8 +84,8 @@ class SharedReceiver(BackgroundReceiver):
         self._interrupt()
 
     def _hear(self) -> tuple[WireMessage, int | None] | None:
-        """The next message; None at the end. Between transfers it waits as long as it takes, in one no longer than the deadline. A version
-        that nobody asks for within ``UNASKED`` after a newer one is there makes room for that one."""
+        """The next message; None after GOODBYE, and once this end is closed. Between transfers it waits as long as it takes, in one no
+        longer than the deadline. A version that nobody asks for within ``UNASKED`` after a newer one is there makes room for that one."""
         poller = select.poll()
         poller.register(self._channel, select.POLLIN)
         while True:
@@ -106,8 +106,9 @@ class SharedReceiver(BackgroundReceiver):
                 heard = receive(self._channel)
             except BlockingIOError:
                 continue
-            if heard is None and self._arriving is not None and not self._closed:
-                raise WeightsError(f"{self._trainer} is gone in the middle of {self._arriving}")
+            if heard is None and not self._closed:
+                place = f"is gone in the middle of {self._arriving}" if self._arriving is not None else "hung up between two versions"
+                raise WeightsError(f"{self._trainer} {place}")
             return None if heard is None or heard[0].kind is WireKind.GOODBYE else heard
 
     def _handle(self, message: WireMessage, descriptor: int | None) -> None:

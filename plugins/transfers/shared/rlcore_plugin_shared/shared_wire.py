@@ -14,6 +14,7 @@ import os
 import secrets
 import socket
 import struct
+from array import array
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
@@ -92,8 +93,13 @@ def receive(channel: socket.socket) -> tuple[WireMessage, int | None] | None:
 
 
 def _read(channel: socket.socket) -> tuple[bytes, list[int]]:
-    data, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 1, socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
-    return data, descriptors
+    # Not socket.recv_fds, which forgets its flags: it waits, and programs that this process starts inherit what came.
+    data, carried, _, _ = channel.recvmsg(_LONGEST, socket.CMSG_LEN(array("i").itemsize), socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+    descriptors = array("i")
+    for level, kind, numbers in carried:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            descriptors.frombytes(numbers[: len(numbers) - len(numbers) % descriptors.itemsize])
+    return data, list(descriptors)
 
 
 def peer_pid(channel: socket.socket) -> int:
