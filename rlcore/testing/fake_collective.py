@@ -14,7 +14,6 @@ import os
 import secrets
 import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,19 +25,18 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.errors import GroupBrokenError, WeightsError
-from rlcore.contracts.snapshots import Bucket, RemoteSnapshot, TensorInfo, compare_checksums, tensor_hasher
+from rlcore.contracts.errors import WeightsError
+from rlcore.contracts.snapshots import Bucket, RemoteSnapshot
 from rlcore.contracts.transport import OnFailure, Receiver, WeightTransfer
+from rlcore.testing.fake_group_rank import HELLO, WHOLE, exactly
 from rlcore.weights.background import BackgroundPublisher, HostVersion
 
-__all__ = ["FakeCollective", "FakeCollectivePublisher", "FakeCollectiveReceiver", "FakeGroupRank"]
+__all__ = ["FakeCollective", "FakeCollectivePublisher", "FakeCollectiveReceiver"]
 
 _TICK = 0.1
 """Seconds between two looks at what changes without a word."""
 _GRACE = 2.0
 """Seconds that members who have asked for a version wait for one that has not, and that a rank has to say who it is."""
-_WHOLE, _TAKEN = b"+", b"."
-_HELLO = struct.Struct("!16sI")
 
 
 @dataclass(eq=False)
@@ -109,7 +107,7 @@ class _Group:
                 continue
             peer.settimeout(min(_GRACE, self._deadline / 4))  # the others stand behind it
             try:
-                key, rank = _HELLO.unpack(_exactly(peer, _HELLO.size))
+                key, rank = HELLO.unpack(exactly(peer, HELLO.size))
             except OSError:  # it says nothing: its member is absent, and named in the end
                 peer.close()
                 continue
@@ -118,7 +116,7 @@ class _Group:
                 self._peers[rank] = peer
                 until = time.monotonic() + self._deadline
         for peer in self._peers.values():
-            peer.sendall(_WHOLE)
+            peer.sendall(WHOLE)
         self.formed = True
         return True
 
@@ -134,7 +132,7 @@ class _Group:
         for rank, peer in self._peers.items():
             peer.settimeout(max(until - time.monotonic(), 0.01))
             try:
-                _exactly(peer, 1)
+                exactly(peer, 1)
             except TimeoutError:
                 late.append(self._owners[rank])
             peer.settimeout(self._deadline)
@@ -150,68 +148,10 @@ class _Group:
             end.close()
 
 
-def _exactly(peer: socket.socket, size: int) -> bytes:
-    """So many bytes; ConnectionError if they do not come any more."""
-    memory, at = bytearray(size), 0
-    while at < size:
-        count = peer.recv_into(memoryview(memory)[at:])
-        if not count:
-            raise ConnectionResetError("the other end hung up")
-        at += count
-    return bytes(memory)
-
-
 def _hang_up(channel: Connection) -> None:
     """End it at once, for a thread that reads from it, too."""
     with suppress(OSError), socket.socket(fileno=os.dup(channel.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
-
-
-class FakeGroupRank:
-    """A worker's side of one epoch. GroupBrokenError if the group breaks; WeightsError if it stands still, and for damage."""
-
-    def __init__(self, info: Mapping[str, Any], rank: int) -> None:
-        """``rank``: of this worker among those of its engine."""
-        self._deadline = 2 * info["deadline"]  # the trainer finds out first
-        self._peer = socket.socket()
-        try:
-            self._peer.settimeout(self._deadline)
-            self._peer.connect(info["address"])
-            self._peer.sendall(_HELLO.pack(info["key"], info["first"] + rank))
-        except OSError as error:
-            raise GroupBrokenError(f"the group of the weights could not be joined: {error}") from error
-        self._read(1)
-
-    def take(self, version: int, tensors: Sequence[tuple[str, str, tuple[int, ...], int]]) -> dict[str, np.ndarray]:
-        """The tensors of a bucket (name, dtype, shape, checksum), each verified."""
-        taken, meant = {}, {name: checksum for name, _, _, checksum in tensors}
-        for name, dtype, shape, _ in tensors:
-            info = TensorInfo(name=name, dtype=dtype, shape=tuple(shape))
-            memory = self._read(info.nbytes)
-            hasher = tensor_hasher(dtype, info.shape)
-            hasher.update(memory)
-            compare_checksums(version, info, hasher.intdigest(), meant)
-            taken[name] = np.frombuffer(memory, info.carrier).reshape(info.shape)
-        try:
-            self._peer.sendall(_TAKEN)
-        except OSError as error:
-            raise GroupBrokenError(f"the group of the weights broke: {error}") from error
-        return taken
-
-    def close(self) -> None:
-        """Leave: the group ends with it."""
-        self._peer.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _read(self, size: int) -> bytes:
-        try:
-            return _exactly(self._peer, size)
-        except TimeoutError as error:
-            raise WeightsError(f"the trainer sent no weights for {self._deadline:g} s; look whether it is stopped or overloaded") from error
-        except OSError as error:
-            raise GroupBrokenError(f"the group of the weights broke: {error}") from error
 
 
 class FakeCollectivePublisher(BackgroundPublisher):
@@ -502,7 +442,7 @@ class FakeCollectiveReceiver(Receiver):
 
 
 class FakeCollective(WeightTransfer):
-    """The transfer ``fake_collective``; engines say ``{"ranks": count}`` of themselves, and their workers join by ``FakeGroupRank``."""
+    """The transfer ``fake_collective``; engines say ``{"ranks": count}`` of themselves, and their workers join as ``FakeGroupRank``."""
 
     def publisher(
         self, *, deadline: float, bucket_bytes: int, device: str = "cpu", on_failure: OnFailure | None = None

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 import numpy as np
 
 from rlcore.contracts.errors import RlcoreError, WeightsError
-from rlcore.testing.fake_collective import FakeGroupRank
+from rlcore.testing.fake_group_rank import FakeGroupRank
 from rlcore.testing.policy import LAST, PAIR, FakePolicy
 
 __all__ = ["share"]

@@ -19,7 +19,8 @@ from rlcore.contracts.errors import GroupBrokenError, RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceContext
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
 from rlcore.testing import FakeTokenizer, update_engine, write_fake_model
-from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver, FakeGroupRank
+from rlcore.testing.fake_collective import FakeCollectivePublisher, FakeCollectiveReceiver
+from rlcore.testing.fake_group_rank import FakeGroupRank
 from rlcore.testing.tensor_parallel import FakeJoining, FakeTensorParallelOptions
 from rlcore.testing.weights import mis_sealing, publish
 
