@@ -46,7 +46,7 @@ def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_pa
     assert "warning: producer-0 was lost (" in str(outcome)
     assert "producer-0.1 takes its place" in str(outcome)
     if number is signal.SIGSTOP:
-        assert f"warning: producer producer-0 (process {lost}) " in str(outcome)
+        assert f"warning: producer-0 was lost (producer producer-0 (process {lost}) " in str(outcome)
         assert " for 3 s, so it was ended; look whether it was stopped or overloaded" in str(outcome)
 
 

@@ -61,7 +61,8 @@ def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster,
         outcome = run.outcome()
     outcome.balances(6 * 16, staleness=2).learned()
     said = (
-        rf"warning: producer producer-\d \(process {victim}\) (kept version \d+|verified nothing of version \d+) for 2 s.*, so it was ended"
+        rf"warning: producer-\d was lost \(producer producer-\d \(process {victim}\) (kept version|verified nothing of version) \d+ for 2 s"
+        r".*, so it was ended"
     )
     assert re.search(said, str(outcome)), outcome
     assert "producers were started anew 1 time;" in str(outcome), outcome
