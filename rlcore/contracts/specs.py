@@ -92,7 +92,8 @@ class InferenceCapabilities:
     function of ``Request.noise``, which bitwise reproducibility needs; ``continues``: understands ``Request.continued``, so that what an
     abort left is kept; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which it takes weights: ``host``, buckets in host
     memory; or the names of engine transfers; ``kinds`` of ``WeightsKind`` that it takes; ``sampling``: what of a request it understands
-    beyond the base: "min_p", and names in ``Sampling.extra``; ``reproducible``: see ``Reproducible``.
+    beyond the base: "min_p", and names in ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells;
+    ``reproducible``: see ``Reproducible``.
     """
 
     in_flight: InFlight
@@ -106,6 +107,7 @@ class InferenceCapabilities:
     transfers: frozenset[str] = frozenset({"host"})
     kinds: frozenset[str] = frozenset({"full"})
     sampling: frozenset[str] = frozenset()
+    details: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from rlcore.contracts.errors import RunError
+from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext
 from rlcore.contracts.snapshots import Bucket, WeightsKind, WeightsManifest
 from rlcore.contracts.specs import InFlight
@@ -85,7 +85,9 @@ class FakeInference(InferenceBackend):
     def __init__(self, context: InferenceContext, options: FakeInferenceOptions | None = None) -> None:
         self.context = context
         self.options = options if options is not None else FakeInferenceOptions()
-        self.capabilities = replace(type(self).capabilities, in_flight=self.options.in_flight, continues=self.options.continues)
+        told = frozenset({"kept", "experts"} if self.options.tells else ())
+        in_flight, continues = self.options.in_flight, self.options.continues
+        self.capabilities = replace(type(self).capabilities, in_flight=in_flight, continues=continues, details=told)
         self._policy = FakePolicy.load(context.model)
         self._base: FakePolicy | None = self._policy
         self._version = 0
@@ -97,18 +99,18 @@ class FakeInference(InferenceBackend):
         self._finished: list[Completion] = []
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Queue requests; ValueError for an id in use or a context that leaves no room for a token."""
+        """Queue requests; RunError for an id in use, ConfigError for a context that leaves no room for a token."""
         self._require_weights()
         known = {request.request_id for request in self._waiting} | set(self._running)
         for request in requests:
             if request.request_id in known:
-                raise ValueError(f"request {request.request_id!r} is in flight already")
+                raise RunError(f"request {request.request_id!r} is in flight already")
             if len(request.token_ids) >= self.context.max_tokens:
-                raise ValueError(
+                raise ConfigError(
                     f"request {request.request_id!r} has {len(request.token_ids)} tokens, the bound is {self.context.max_tokens}"
                 )
             known.add(request.request_id)
-            self._waiting.append(request)
+        self._waiting.extend(requests)
 
     def poll(self, timeout: float) -> list[Completion]:
         """Decode ``steps_per_poll`` steps, and on until something has finished or ``timeout`` seconds have passed."""

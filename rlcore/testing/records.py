@@ -25,10 +25,12 @@ def make_request(
     max_new_tokens: int = 16,
     temperature: float = 1.0,
     stop: tuple[str, ...] = (),
+    top_p: float = 1.0,
+    top_k: int = 0,
     min_p: float = 0.0,
 ) -> Request:
     """A request whose stream is ``(0, 0, 0, noise)``."""
-    sampling = Sampling(temperature=temperature, max_new_tokens=max_new_tokens, stop=stop, min_p=min_p)
+    sampling = Sampling(temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens, stop=stop, min_p=min_p)
     return Request(request_id=request_id, token_ids=np.asarray(token_ids), sampling=sampling, noise=(0, 0, 0, noise))
 
 

@@ -1,10 +1,17 @@
-"""How the suites for inference backends make and drive an engine."""
+"""How the suites for inference backends make and drive an engine.
+
+An engine may take seconds to start, so rules share what they can: ``shared`` lends the engine that no rule updates, ``updatable`` the one
+that rules update, ``fresh`` makes one. A rule that fails takes its engine with it, so the next rule begins with a good one.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NoReturn
+from unittest import SkipTest
 
 import numpy as np
 
@@ -13,14 +20,46 @@ from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InferenceBackendSpec
 from rlcore.contracts.transport import WeightTransfer
 from rlcore.contracts.types import Completion, Request
+from rlcore.roles.engine_update import update_engine
+from rlcore.testing.overdue import within
+from rlcore.testing.policy import log_softmax
 from rlcore.testing.records import make_request
 
-__all__ = ["EngineSuite"]
+__all__ = ["EngineSuite", "expected"]
+
+_NEXT = 100
+"""From the version that a rule begins with to that of the next rule on the same engine; no rule uses so many."""
+
+
+@contextmanager
+def expected(kind: type[Exception], otherwise: str) -> Iterator[list[Exception]]:
+    """AssertionError with the words ``otherwise`` unless an error of this kind is raised inside; the list holds it then."""
+    seen: list[Exception] = []
+    try:
+        yield seen
+    except kind as error:
+        seen.append(error)
+        return
+    raise AssertionError(otherwise)
+
+
+@dataclass
+class _Kept:
+    """An engine between two rules; ``version``: what it served when a rule took it last. ``suite`` made it, and may hold its files."""
+
+    suite: EngineSuite
+    engine: InferenceBackend
+    version: int = 0
+    taken: bool = False
 
 
 class EngineSuite(ABC):
     """How a suite makes and drives an engine."""
 
+    _kept_engines: ClassVar[dict[Any, _Kept]]
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """Rules that the engine does not keep, by name, each with the reason: they are skipped with it. What the capabilities say is not
+    repeated here."""
     spec: ClassVar[InferenceBackendSpec | None] = None
     """What the plugin registers, to hold the class against; None leaves that unchecked."""
     stop_ids: ClassVar[frozenset[int]] = frozenset()
@@ -32,7 +71,9 @@ class EngineSuite(ABC):
     long_tokens: ClassVar[int] = 48
     """``max_new_tokens`` of requests that should still run after one poll; some of eight samples must get beyond half of it."""
     tolerance: ClassVar[float] = 1e-4
-    """Largest difference of two log probabilities of one token on one set of weights, by dtype."""
+    """Largest difference of two log probabilities of one token on one set of weights, by dtype; at temperature T it is divided by T."""
+    tolerance_reason: ClassVar[str] = ""
+    """Why the tolerance is larger than 1e-4, with the largest difference that was seen."""
     same_draws: ClassVar[bool] = True
     """Whether equal noise gives equal tokens in any batch, for an engine that declares ``counter_noise``. Set False for low precisions,
     where rounding changes with the batch shape."""
@@ -41,10 +82,19 @@ class EngineSuite(ABC):
     new weights over the old ones: it serves nothing then until a whole update has landed."""
     patience: ClassVar[int] = 400
     """Polls of 0.05 s in a row that may return nothing while requests are open."""
+    deadline: ClassVar[float] = 60.0
+    """Seconds within which each call of the engine comes back; a start may take five times as long."""
+    closing_seconds: ClassVar[float] = 10.0
+    """Seconds after ``close`` within which its processes have ended."""
+    max_tokens: ClassVar[int] = 0
+    """``max_tokens`` of the context that ``make`` gives: what prompt and answer may take together; 0 leaves the bound unchecked."""
+    prefix_tokens: ClassVar[int] = 40
+    """Length of a prompt that the engine keeps in its prefix cache: two of its blocks or more. ``make`` leaves room for 8 tokens more."""
 
     @abstractmethod
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
-        """A fresh engine that serves the weights of ``snapshot(0)`` as version 0, with room for ``long_tokens``."""
+        """A fresh engine that serves the weights of ``snapshot(0)`` as version 0, with room for ``long_tokens``. The suite closes it, maybe
+        after other rules, so no ``teardown_method`` may."""
 
     @abstractmethod
     def snapshot(self, version: int) -> Snapshot:
@@ -59,8 +109,17 @@ class EngineSuite(ABC):
         raise NotImplementedError
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Text as the engine's tokenizer gives it; leave it where stop strings are not to be checked."""
+        """Text as the engine's tokenizer gives it; leave it out, and stop strings are not checked."""
         return ""
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Token ids as the engine's tokenizer gives them; leave it out, and re-tokenised text is not looked for."""
+        return []
+
+    def forward(self, version: int, token_ids: np.ndarray) -> np.ndarray | None:
+        """float[T, V]: the logits of int32[T] by the plain forward pass of a trainer, on the weights of ``snapshot(version)``. Leave it out
+        where no trainer is at hand: the engine's own ``score`` stands for it, which a mistake of both hides."""
+        return None
 
     def required_tensor(self, snapshot: Snapshot) -> str:
         """A tensor without which the snapshot is not whole (not a tied copy)."""
@@ -75,6 +134,107 @@ class EngineSuite(ABC):
             for n in range(start, start + count)
         ]
 
+    # --- engines ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def shared(self, prompts_per_forward: int = 8) -> Iterator[InferenceBackend]:
+        """The engine of all rules that change no weights, of version 0, idle before and after."""
+        with self._lent(prompts_per_forward) as kept:
+            yield kept.engine
+
+    @contextmanager
+    def updatable(self) -> Iterator[tuple[InferenceBackend, int]]:
+        """The engine of rules that change its weights, idle before and after, and the version that it serves: the weights of
+        ``snapshot(0)``."""
+        with self._lent("updatable", 8) as kept:
+            if kept.taken:
+                kept.version += _NEXT
+                self.update(kept.engine, 0, kept.version)
+            kept.taken = True
+            yield kept.engine, kept.version
+
+    @contextmanager
+    def fresh(self) -> Iterator[InferenceBackend]:
+        """An engine of its own, closed afterwards."""
+        engine = self._made(8)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """Close the engines that rules shared; pytest calls it."""
+        shelf = cls._shelf()
+        while shelf:
+            shelf.popitem()[1].engine.close()
+
+    @contextmanager
+    def _lent(self, key: Any, prompts_per_forward: int | None = None) -> Iterator[_Kept]:
+        shelf = self._shelf()
+        kept = shelf.pop(key, None) or _Kept(self, self._made(prompts_per_forward or key))
+        try:
+            yield kept
+        except SkipTest:
+            shelf[key] = kept
+            raise
+        except BaseException:
+            with suppress(Exception), within(self.deadline, "close"):  # what the rule found is told, not what comes of it
+                kept.engine.close()
+            raise
+        shelf[key] = kept
+
+    @classmethod
+    def _shelf(cls) -> dict[Any, _Kept]:
+        if "_kept_engines" not in vars(cls):
+            cls._kept_engines = {}
+        return cls._kept_engines
+
+    def _made(self, prompts_per_forward: int) -> InferenceBackend:
+        with within(5 * self.deadline, "making an engine"):
+            return self.make(prompts_per_forward)
+
+    # --- what rules use --------------------------------------------------------------------------------------------------
+
+    def setup_method(self, method: Callable[..., object] | None = None) -> None:
+        """Skip a rule that the engine lacks; pytest calls it."""
+        if (reason := self.lacks.get(getattr(method, "__name__", ""))) is not None:
+            self.skip(reason)
+
+    def skip(self, reason: str) -> NoReturn:
+        """Say why a rule is not checked."""
+        raise SkipTest(reason)
+
+    def fixed_sequence(self) -> np.ndarray:
+        """int32[T]: all prompts in a row."""
+        return np.array([token for prompt in self.prompts() for token in prompt], np.int32)
+
+    def require_decode(self) -> None:
+        """Skip a rule of text if the suite has no ``decode``."""
+        if not any(self.decode([token]) for token in range(max(self.vocabulary, 256))):
+            self.skip("the suite does not decode")
+
+    def update(self, engine: InferenceBackend, number: int, version: int) -> int:
+        """Give it the weights of ``snapshot(number)`` as this version; the version that it says it serves."""
+        with within(self.deadline, "an update"):
+            return update_engine(engine, replace(self.snapshot(number), version=version))
+
+    def logprobs(self, engine: InferenceBackend, number: int, context: np.ndarray, tokens: np.ndarray, temperature: float) -> np.ndarray:
+        """float64[n, V]: what the first ``n`` of the tokens behind the context are drawn from, untruncated: all of them by the trainer's
+        forward pass on ``snapshot(number)``, one by the ``score`` of an engine that serves it. Skips if there is neither."""
+        sequence, start = np.concatenate([context, tokens]).astype(np.int32), len(context) - 1
+        plain = self.forward(number, sequence)
+        if plain is not None:
+            return log_softmax(np.asarray(plain, np.float64)[start:-1] / temperature)
+        if not self.vocabulary:
+            self.skip("the suite has no forward pass of a trainer (forward), and no vocabulary to score every token of")
+        known: dict[tuple[int, bytes], np.ndarray] = vars(self).setdefault("_scores", {})
+        key = (number, context.tobytes())
+        if key not in known:
+            scores = [engine.score(np.append(context, token).astype(np.int32))[-1] for token in range(self.vocabulary)]
+            known[key] = np.array([scores], np.float64)
+        return log_softmax(known[key] / temperature)
+
     def draws_alike(self, engine: InferenceBackend) -> bool:
         """Whether two batches around one request must give it the same tokens."""
         return self.same_draws and engine.capabilities.counter_noise
@@ -84,7 +244,8 @@ class EngineSuite(ABC):
         answers: dict[str, Completion] = {}
         quiet = 0
         while len(answers) < wanted:
-            finished = engine.poll(0.05)
+            with within(self.deadline, "poll"):
+                finished = engine.poll(0.05)
             quiet = 0 if finished else quiet + 1
             assert quiet < self.patience, f"{wanted - len(answers)} of {wanted} requests were never answered"
             for completion in finished:
@@ -97,6 +258,14 @@ class EngineSuite(ABC):
         """Submit and drain."""
         engine.submit(requests)
         return self.drain(engine, len(requests))
+
+    def assert_trained(self, number: int, request: Request, completion: Completion, message: str) -> None:
+        """The completion's log probabilities, at temperature 1, are those of the trainer on ``snapshot(number)``, if it is at hand."""
+        plain = self.forward(number, np.concatenate([request.token_ids, completion.token_ids]).astype(np.int32))
+        if plain is not None:
+            rows = log_softmax(np.asarray(plain, np.float64)[len(request.token_ids) - 1 : -1])
+            worst = float(np.abs(rows[np.arange(len(rows)), completion.token_ids] - completion.logprobs).max(initial=0.0))
+            assert worst <= self.tolerance, f"{message}: off by {worst:.2g} nats from the trainer's, {self.tolerance:.2g} is allowed"
 
     def assert_scored(self, engine: InferenceBackend, request: Request, completion: Completion, message: str) -> None:
         """The completion's log probabilities are those that the engine's ``score`` gives on its weights."""

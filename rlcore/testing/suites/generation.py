@@ -1,153 +1,184 @@
-"""Rules of answers: each once, right in length, finish and log probabilities."""
+"""Rules of answers: each once, right in length and finish, token ids untouched."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.specs import InferenceCapabilities
-from rlcore.contracts.types import Finish
+from rlcore.contracts.types import Completion, Finish
 from rlcore.testing.records import make_request
-from rlcore.testing.suites.engine import EngineSuite
+from rlcore.testing.suites.engine import EngineSuite, expected
 
 __all__ = ["GenerationRules"]
 
 
 class GenerationRules(EngineSuite):
-    """Answers: each once, right in length, finish and log probabilities."""
+    """Answers: each once, right in length and finish, token ids untouched."""
 
     def test_capabilities_are_declared(self) -> None:
         """A record, checked before start."""
-        engine = self.make()
-        assert isinstance(engine.capabilities, InferenceCapabilities), "capabilities must be an InferenceCapabilities"
-        engine.close()
+        with self.shared() as engine:
+            assert isinstance(engine.capabilities, InferenceCapabilities), "capabilities must be an InferenceCapabilities"
 
     def test_the_spec_declares_the_capabilities_of_the_class(self) -> None:
         """A plan is checked against the spec's, before the class is imported."""
-        declared = type(self.make()).capabilities
-        assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
+        with self.shared() as engine:
+            declared = type(engine).capabilities
+            assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
+
+    def test_what_is_lacking_has_a_name_and_a_reason(self) -> None:
+        """``lacks`` names rules, each with a reason; a tolerance above 1e-4 has one too."""
+        for rule, reason in self.lacks.items():
+            assert callable(getattr(self, rule, None)), f"lacks names {rule!r}, which is no rule of this suite"
+            assert reason.strip(), f"lacks[{rule!r}] gives no reason"
+        assert self.tolerance <= 1e-4 or self.tolerance_reason.strip(), (
+            f"tolerance is {self.tolerance:g}, above 1e-4, and tolerance_reason does not say why"
+        )
 
     def test_every_request_is_answered_once(self) -> None:
         """Also with more prompts than fit into a forward; ids are the ones that were asked."""
-        engine = self.make(prompts_per_forward=1)
-        requests = self.requests(13, max_new_tokens=5)
-        engine.submit(requests[:6])
-        engine.submit(requests[6:])
-        assert set(self.drain(engine, 13)) == {request.request_id for request in requests}, "other ids than were asked"
+        with self.shared(prompts_per_forward=1) as engine:
+            requests = self.requests(13, max_new_tokens=5)
+            engine.submit(requests[:6])
+            engine.submit(requests[6:])
+            assert set(self.drain(engine, 13)) == {request.request_id for request in requests}, "other ids than were asked"
 
     def test_poll_of_an_idle_engine_returns_nothing(self) -> None:
         """[] where nothing is in flight, before the first request and after the last."""
-        engine = self.make()
-        assert engine.poll(0.0) == []
-        self.run(engine, self.requests(2, max_new_tokens=2))
-        assert engine.poll(0.0) == []
+        with self.shared() as engine:
+            assert engine.poll(0.0) == []
+            self.run(engine, self.requests(2, max_new_tokens=2))
+            assert engine.poll(0.0) == []
+
+    def test_an_empty_list_of_requests_is_nothing(self) -> None:
+        """``submit([])`` and ``cancel([])`` do nothing, on an idle engine and on a busy one."""
+        with self.shared() as engine:
+            engine.submit([])
+            engine.cancel([])
+            assert engine.poll(0.0) == [], "no request was made, and poll returns an answer"
+            engine.submit(self.requests(2, max_new_tokens=3))
+            engine.submit([])
+            engine.cancel([])
+            assert all(answer.finish is not Finish.ABORTED for answer in self.drain(engine, 2).values()), "cancel([]) aborted a request"
 
     def test_length_and_finish(self) -> None:
         """LENGTH at exactly ``max_new_tokens``; STOP exactly where a stop token was sampled, which is kept; nothing after it."""
-        engine = self.make()
-        for completion in self.run(engine, self.requests(24, max_new_tokens=6)).values():
-            tokens = completion.token_ids.tolist()
-            stops = [place for place, token in enumerate(tokens) if token in self.stop_ids]
-            assert 1 <= len(tokens) <= 6, f"{len(tokens)} tokens where 6 are the limit"
-            if completion.finish is Finish.STOP:
-                assert stops == [len(tokens) - 1], f"finish is stop, but stop tokens stand at {stops} of {len(tokens)} tokens"
-            else:
-                assert completion.finish is Finish.LENGTH, f"finish is {completion.finish} and nobody cancelled"
-                assert len(tokens) == 6, f"finish is length after {len(tokens)} tokens of 6"
-                assert not stops, f"a stop token at {stops[0]} did not end the completion"
+        with self.shared() as engine:
+            for completion in self.run(engine, self.requests(24, max_new_tokens=6)).values():
+                self.assert_ended(completion, 6)
+
+    def test_one_token_is_an_answer(self) -> None:
+        """``max_new_tokens`` 1: one token, LENGTH, or STOP if it is a stop token."""
+        with self.shared() as engine:
+            for completion in self.run(engine, self.requests(12, max_new_tokens=1)).values():
+                self.assert_ended(completion, 1)
 
     def test_each_request_has_its_own_limit(self) -> None:
         """Sampling belongs to the request, not to the batch."""
-        engine = self.make()
-        requests = [make_request(f"r{n}", self.prompts()[0], noise=n, max_new_tokens=n + 1) for n in range(6)]
-        answers = self.run(engine, requests)
-        for n in range(6):
-            tokens = len(answers[f"r{n}"].token_ids)
-            assert tokens <= n + 1, f"{tokens} tokens where {n + 1} are the limit"
+        with self.shared() as engine:
+            requests = [make_request(f"r{n}", self.prompts()[0], noise=n, max_new_tokens=n + 1) for n in range(6)]
+            answers = self.run(engine, requests)
+            for n in range(6):
+                tokens = len(answers[f"r{n}"].token_ids)
+                assert tokens <= n + 1, f"{tokens} tokens where {n + 1} are the limit"
 
-    def test_logprobs_are_those_of_score(self) -> None:
-        """At temperature 1, over the full vocabulary, on the weights that served them."""
-        engine = self.make()
-        requests = self.requests(8, max_new_tokens=12)
-        for request, (name, completion) in zip(requests, sorted(self.run(engine, requests).items()), strict=True):
-            assert name == request.request_id
-            self.assert_scored(engine, request, completion, f"log probabilities of {name}")
+    def test_refuses_a_context_that_leaves_no_room(self) -> None:
+        """A context of ``max_tokens`` tokens is a ConfigError of ``submit`` that names the request; nothing of that call is taken."""
+        if not self.max_tokens:
+            self.skip("the suite does not say max_tokens of its context")
+        with self.shared() as engine:
+            short, *others = self.requests(3, max_new_tokens=2)
+            engine.submit(others)
+            with expected(ConfigError, f"submit took a context of {self.max_tokens} tokens, which leaves no room for an answer") as seen:
+                engine.submit([short, make_request("too-long", self.filled(self.max_tokens), max_new_tokens=2)])
+            assert "too-long" in str(seen[0]), f"the error does not name request 'too-long': {seen[0]}"
+            answers = self.drain(engine, 2)
+            assert set(answers) == {request.request_id for request in others}, "a request of a submit that was refused is answered"
 
-    def test_logprobs_are_at_the_sampling_temperature(self) -> None:
-        """At temperature 0.5 they are log softmax of logits / 0.5."""
-        if not self.vocabulary:
-            return
-        engine = self.make()
-        request = make_request("r0", self.prompts()[0], noise=3, max_new_tokens=1, temperature=0.5)
-        completion = self.run(engine, [request])["r0"]
-        logits = np.array([engine.score(np.append(request.token_ids, token))[-1] for token in range(self.vocabulary)], np.float64) / 0.5
-        expected = logits[completion.token_ids[0]] - np.log(np.exp(logits).sum())
-        off = abs(float(completion.logprobs[0]) - expected)
-        assert off <= 2 * self.tolerance, f"log probability at temperature 0.5 is off by {off:.2g} nats"
-
-    def test_min_p_cuts_what_is_too_unlikely(self) -> None:
-        """If ``capabilities.sampling`` has it: only tokens at least ``min_p`` times as likely as the likeliest are drawn, and
-        their log probabilities are over these."""
-        engine, cut = self.make(), 0.9
-        if not self.vocabulary or "min_p" not in engine.capabilities.sampling:
-            return
-        prompt = self.prompts()[0]
-        scores = np.array([engine.score(np.append(np.array(prompt, np.int32), token))[-1] for token in range(self.vocabulary)], np.float64)
-        ratios = np.exp(scores - scores.max())
-        margin = np.exp(2 * self.tolerance)
-        mass = [np.log(np.exp(scores[ratios >= cut * side]).sum()) for side in (margin, 1 / margin)]
-        requests = [make_request(f"r{n}", prompt, noise=n, max_new_tokens=1, min_p=cut) for n in range(16)]
-        for name, answer in self.run(engine, requests).items():
-            token = answer.token_ids[0]
-            assert ratios[token] * margin >= cut, f"{name}: min_p is {cut}, and token {token} is {ratios[token]:.3g} times as likely"
-            low, high = (scores[token] - one for one in mass[::-1])
-            assert low - 2 * self.tolerance <= answer.logprobs[0] <= high + 2 * self.tolerance, (
-                f"{name}: log probability {answer.logprobs[0]:.4g} is not over the tokens that min_p keeps ({low:.4g} to {high:.4g})"
-            )
-
-    def test_greedy_takes_the_likeliest_token(self) -> None:
-        """Temperature 0: the same answer whatever the noise, and no sampled first token scores above its first."""
-        engine = self.make()
-        prompt = self.prompts()[0]
-        requests = [make_request(f"g{n}", prompt, noise=n, max_new_tokens=6, temperature=0.0) for n in range(3)]
-        greedy = self.run(engine, requests)
-        first = greedy["g0"].token_ids
-        assert all(np.array_equal(answer.token_ids, first) for answer in greedy.values()), "greedy answers to one prompt differ"
-        sampled = self.run(engine, [make_request(f"r{n}", prompt, noise=n, max_new_tokens=1) for n in range(16)])
-        best = engine.score(np.append(prompt, first[0]))[-1]
-        for answer in sampled.values():
-            assert engine.score(np.append(prompt, answer.token_ids[0]))[-1] <= best + self.tolerance, (
-                "a sampled token is likelier than greedy's"
-            )
+    def test_an_answer_ends_where_the_room_ends(self) -> None:
+        """Prompt and answer take ``max_tokens`` together: LENGTH there, whatever ``max_new_tokens`` says."""
+        if not self.max_tokens:
+            self.skip("the suite does not say max_tokens of its context")
+        with self.shared() as engine:
+            requests = [make_request(f"r{room}", self.filled(self.max_tokens - room), noise=room, max_new_tokens=9) for room in (1, 2, 3)]
+            for name, completion in self.run(engine, requests).items():
+                self.assert_ended(completion, int(name[1:]))
 
     def test_stop_strings(self) -> None:
         """A stop string ends the completion with STOP at the token that completes it, which is kept."""
-        engine = self.make()
-        if not self.decode([0]) and not any(self.decode(prompt) for prompt in self.prompts()):
-            return
-        free = self.run(engine, self.requests(8))
-        name, text = max(((name, self.decode(answer.token_ids.tolist())) for name, answer in free.items()), key=lambda item: len(item[1]))
-        string = text[len(text) // 2 :][:2]
-        number = int(name[1:])
-        prompts = self.prompts()
-        request = make_request(name, prompts[number % len(prompts)], noise=number, max_new_tokens=self.long_tokens, stop=(string,))
-        stopped = self.run(engine, [request])[name]
-        tokens = stopped.token_ids.tolist()
-        if string in self.decode(tokens):
-            assert stopped.finish is Finish.STOP, f"the stop string {string!r} was written and finish is {stopped.finish}"
-            assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}"
-        else:
-            assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now"
+        self.require_decode()
+        with self.shared() as engine:
+            free = self.run(engine, self.requests(8))
+            texts = {name: self.decode(answer.token_ids.tolist()) for name, answer in free.items()}
+            name, text = max(texts.items(), key=lambda item: len(item[1]))
+            string = text[len(text) // 2 :][:2]
+            number = int(name[1:])
+            prompts = self.prompts()
+            request = make_request(name, prompts[number % len(prompts)], noise=number, max_new_tokens=self.long_tokens, stop=(string,))
+            stopped = self.run(engine, [request])[name]
+            tokens = stopped.token_ids.tolist()
+            if string in self.decode(tokens):
+                assert stopped.finish is Finish.STOP, f"the stop string {string!r} was written and finish is {stopped.finish}"
+                assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}"
+            else:
+                ended = stopped.finish is Finish.STOP and tokens[-1:] and tokens[-1] not in self.stop_ids
+                assert not ended, f"finish is stop, and neither a stop token nor the stop string {string!r} is at the end of {tokens}"
+                assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now"
+
+    def test_token_ids_are_not_read_as_text(self) -> None:
+        """Ids that do not survive decoding and encoding come back as they were drawn, and are a context as they are."""
+        self.require_decode()
+        if not len(self.encode("a")):
+            self.skip("the suite does not encode")
+        with self.shared() as engine:
+            requests = self.requests(16, max_new_tokens=self.long_tokens // 2)
+            answers = self.run(engine, requests)
+            changed = [request for request in requests if self.changed_by_text(answers[request.request_id].token_ids.tolist())]
+            assert changed, "the token ids of 16 drawn answers are all what encoding their text gives: they were read as text"
+            room = slice(0, self.long_tokens // 4)
+            contexts = [np.concatenate([one.token_ids, answers[one.request_id].token_ids[room]]) for one in changed[:4]]
+            for number, context in enumerate(contexts):
+                if context[-1] in self.stop_ids:
+                    contexts[number] = context[:-1]
+            again = [make_request(f"c{number}", context, noise=number, max_new_tokens=4) for number, context in enumerate(contexts)]
+            for request, (name, completion) in zip(again, sorted(self.run(engine, again).items()), strict=True):
+                what = f"log probabilities of {name}, whose context does not survive decoding and encoding"
+                self.assert_scored(engine, request, completion, what)
+                self.assert_trained(0, request, completion, what)
 
     def test_score_is_a_log_probability(self) -> None:
         """float32[T - 1], finite, at most 0, the same at each call and with requests in flight."""
-        engine = self.make()
-        sequence = np.array([token for prompt in self.prompts() for token in prompt], np.int32)
-        scores = engine.score(sequence)
-        assert scores.shape == (len(sequence) - 1,), f"{len(sequence)} tokens, scores of shape {scores.shape}"
-        assert scores.dtype == np.float32, f"scores are {scores.dtype}"
-        assert np.isfinite(scores).all(), "scores are not finite"
-        assert (scores <= 1e-6).all(), "a log probability above 0"
-        engine.submit(self.requests(3))
-        engine.poll(0.0)
-        assert np.allclose(engine.score(sequence), scores, atol=self.tolerance), "scores differ while requests are in flight"
-        engine.close()
+        with self.shared() as engine:
+            sequence = self.fixed_sequence()
+            scores = engine.score(sequence)
+            assert scores.shape == (len(sequence) - 1,), f"{len(sequence)} tokens, scores of shape {scores.shape}"
+            assert scores.dtype == np.float32, f"scores are {scores.dtype}"
+            assert np.isfinite(scores).all(), "scores are not finite"
+            assert (scores <= 1e-6).all(), "a log probability above 0"
+            engine.submit(self.requests(3))
+            early = engine.poll(0.0)
+            assert np.allclose(engine.score(sequence), scores, atol=self.tolerance), "scores differ while requests are in flight"
+            self.drain(engine, 3 - len(early))
+
+    # --- what these rules use --------------------------------------------------------------------------------------------
+
+    def filled(self, length: int) -> np.ndarray:
+        """int32[length]: a context of so many tokens, the prompts over and over."""
+        return np.resize(self.fixed_sequence(), length)
+
+    def changed_by_text(self, token_ids: list[int]) -> bool:
+        """Whether decoding and encoding gives other ids."""
+        return list(self.encode(self.decode(token_ids))) != token_ids
+
+    def assert_ended(self, completion: Completion, limit: int) -> None:
+        """Length and finish belong together."""
+        tokens = completion.token_ids.tolist()
+        stops = [place for place, token in enumerate(tokens) if token in self.stop_ids]
+        assert 1 <= len(tokens) <= limit, f"{len(tokens)} tokens where {limit} are the limit"
+        if completion.finish is Finish.STOP:
+            assert stops == [len(tokens) - 1], f"finish is stop, but stop tokens stand at {stops} of {len(tokens)} tokens"
+        else:
+            assert completion.finish is Finish.LENGTH, f"finish is {completion.finish} and nobody cancelled"
+            assert len(tokens) == limit, f"finish is length after {len(tokens)} tokens of {limit}"
+            assert not stops, f"a stop token at {stops[0]} did not end the completion"

@@ -70,8 +70,11 @@ class FakeEngineSuite(InferenceBackendSuite):
     vocabulary = len(FakeTokenizer(CHARACTERS))
     tolerance = 1e-6
     swaps = True
+    max_tokens = 64
+    closing_seconds = 0.5
     in_flight = InFlight.FINISH
     continues = False
+    tells = False
     engine: type[FakeInference] = FakeInference
 
     @cached_property
@@ -85,9 +88,9 @@ class FakeEngineSuite(InferenceBackendSuite):
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
-            model=self.folder, tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=prompts_per_forward, max_tokens=64
+            model=self.folder, tokenizer=FakeTokenizer(CHARACTERS), prompts_per_forward=prompts_per_forward, max_tokens=self.max_tokens
         )
-        return self.engine(context, FakeInferenceOptions(in_flight=self.in_flight, continues=self.continues))
+        return self.engine(context, FakeInferenceOptions(in_flight=self.in_flight, continues=self.continues, tells=self.tells))
 
     def snapshot(self, version: int) -> Snapshot:
         return Snapshot.of(version, dict(FakePolicy.random(self.vocabulary, version, 0.5).tensors()))
@@ -97,6 +100,12 @@ class FakeEngineSuite(InferenceBackendSuite):
 
     def decode(self, token_ids: list[int]) -> str:
         return FakeTokenizer(CHARACTERS).decode(token_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return FakeTokenizer(CHARACTERS).encode(text)
+
+    def forward(self, version: int, token_ids: np.ndarray) -> np.ndarray:
+        return FakePolicy.random(self.vocabulary, version, 0.5).logits(token_ids)
 
 
 class FakeTrainerSuite(TrainingBackendSuite):

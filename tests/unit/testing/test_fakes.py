@@ -166,14 +166,14 @@ def test_the_bound_on_tokens_cuts_an_answer(tmp_path: Path) -> None:
     running.submit([make_request(f"r{n}", [3] * 10, noise=n, max_new_tokens=9) for n in range(8)])
     answers = running.poll(1.0)
     assert {len(answer.token_ids) for answer in answers if answer.finish is Finish.LENGTH} == {2}
-    with pytest.raises(ValueError, match="12 tokens, the bound is 12"):
+    with pytest.raises(ConfigError, match="12 tokens, the bound is 12"):
         running.submit([make_request("long", [3] * 12)])
 
 
 def test_an_id_in_use_is_refused(tmp_path: Path) -> None:
     running = engine(tmp_path)
     running.submit([make_request("r", [3, 4])])
-    with pytest.raises(ValueError, match="in flight already"):
+    with pytest.raises(RunError, match="in flight already"):
         running.submit([make_request("r", [3, 4])])
 
 

@@ -123,6 +123,7 @@ class TestEngineThatWritesInPlace(FakeEngineSuite):
 class TestContinuingEngine(FakeEngineSuite):
     in_flight = InFlight.ABORT
     continues = True
+    tells = True
 
 
 @pytest.mark.full
@@ -131,23 +132,15 @@ class TestTensorParallelEngine(FakeEngineSuite):
     engine = FakeTensorParallel
     swaps = False
 
-    def setup_method(self) -> None:
-        self.made: list[FakeTensorParallel] = []
-
-    def teardown_method(self) -> None:
-        for engine in self.made:
-            engine.close()
-
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
             model=self.folder,
             tokenizer=FakeTokenizer(CHARACTERS),
             prompts_per_forward=prompts_per_forward,
-            max_tokens=64,
+            max_tokens=self.max_tokens,
             tensor_parallel=2,
         )
-        self.made.append(FakeTensorParallel(context))
-        return self.made[-1]
+        return FakeTensorParallel(context)
 
 
 class TestAdamTrainer(FakeTrainerSuite):

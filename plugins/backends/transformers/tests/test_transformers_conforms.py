@@ -11,7 +11,9 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import ClassVar
 
+import numpy as np
 import torch
 from rlcore_plugin_transformers import rlcore_register_inference_backends
 from rlcore_plugin_transformers.engine import TransformersBackend
@@ -44,6 +46,7 @@ CONFIGS: dict[str, PretrainedConfig] = {
 }
 
 
+@lru_cache(maxsize=8)
 def model_of(name: str, seed: int):
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(CONFIGS[name]).eval()
@@ -59,19 +62,25 @@ def folder_of(name: str) -> Path:
 
 class TestTied(InferenceBackendSuite):
     spec = rlcore_register_inference_backends()[0]
+    lacks: ClassVar[dict[str, str]] = {
+        "test_resumed_tokens_are_of_the_new_weights_alone": "over an update, keys and values of the tokens before it stay as they are"
+    }
     name = "qwen2"
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
+    dtype = DTYPE
     tolerance = {"float32": 1e-4, "bfloat16": 0.1}[DTYPE]
+    tolerance_reason = "" if DTYPE == "float32" else "weights and sums have 8 bits of mantissa"
     same_draws = DTYPE == "float32"
+    max_tokens = 128
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
             model=str(folder_of(self.name)),
             tokenizer=TOKENIZER,
             prompts_per_forward=prompts_per_forward,
-            max_tokens=128,
-            dtype=DTYPE,
+            max_tokens=self.max_tokens,
+            dtype=self.dtype,
             device=DEVICE,
         )
         return TransformersBackend(context)
@@ -86,6 +95,13 @@ class TestTied(InferenceBackendSuite):
 
     def decode(self, token_ids: list[int]) -> str:
         return TOKENIZER.decode(token_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return TOKENIZER.encode(text)
+
+    @torch.inference_mode()
+    def forward(self, version: int, token_ids: np.ndarray) -> np.ndarray:
+        return model_of(self.name, version)(torch.from_numpy(token_ids).long()[None]).logits[0].numpy()
 
 
 class TestOwnHead(TestTied):

@@ -1,0 +1,140 @@
+"""What a part leaves on the machine: processes, listening ports, shared memory. Reads /proc and /dev/shm, so it knows Linux alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+__all__ = ["Leftovers"]
+
+_PROC, _SHARED = Path("/proc"), Path("/dev/shm")
+_LISTENS = "0A"
+_SERVES_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Processes that Python starts once, and that live as long as the program."""
+
+
+@dataclass
+class Leftovers:
+    """What has come since ``Leftovers()`` was made; ``look`` while the part works, so that its processes are known."""
+
+    began: float = field(default_factory=time.time)
+    ports: frozenset[str] = field(default_factory=lambda: _ports(_family()))
+    shared: frozenset[str] = field(default_factory=lambda: _shared_memory())
+    before: frozenset[tuple[int, int]] = field(default_factory=lambda: frozenset(_family().items()))
+    seen: set[tuple[int, int]] = field(default_factory=set)
+
+    @staticmethod
+    def known() -> bool:
+        """Whether this machine can be asked."""
+        return (_PROC / "self" / "stat").exists()
+
+    def look(self) -> None:
+        """Note the processes that there are now."""
+        self.seen |= set(_family().items()) - self.before
+
+    def found(self) -> list[str]:
+        """What is still there, in words."""
+        self.look()
+        alive = {pid: started for pid, started in self.seen if _started(pid) == started and not _serves_python(pid)}
+        open_ports = _ports({**_family(), **alive}) - self.ports
+        return [
+            *(f"process {pid} ({_command(pid)})" for pid in sorted(alive)),
+            *(f"listening port {port}" for port in sorted(open_ports)),
+            *(f"shared memory /dev/shm/{name}" for name in sorted(self._left_memory(alive))),
+        ]
+
+    def _left_memory(self, alive: dict[int, int]) -> Iterator[str]:
+        """New entries that were made since, unless a process that is none of ours uses them: other programs run beside this one."""
+        own = {*_family(), *alive}
+        for name in _shared_memory() - self.shared:
+            try:
+                status = (_SHARED / name).stat()
+            except FileNotFoundError:
+                continue
+            if status.st_uid == os.getuid() and status.st_ctime >= self.began - 1.0 and _users(str(_SHARED / name)) <= own:
+                yield name
+
+
+def _family() -> dict[int, int]:
+    """This process and its descendants: pid -> when it started, in ticks."""
+    parents: dict[int, tuple[int, int]] = {}
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit() and (fields := _fields(int(folder.name))):
+            parents[int(folder.name)] = (int(fields[1]), int(fields[19]))
+    family, last = {os.getpid()}, 0
+    while len(family) > last:
+        last = len(family)
+        family |= {pid for pid, (parent, _) in parents.items() if parent in family}
+    return {pid: parents[pid][1] for pid in family if pid in parents}
+
+
+def _fields(pid: int) -> list[str]:
+    """Of /proc/PID/stat from the state on; none of a process that has ended, or waits to be reaped."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[:1] in (["Z"], ["X"]) else fields
+
+
+def _started(pid: int) -> int:
+    fields = _fields(pid)
+    return int(fields[19]) if fields else -1
+
+
+def _command(pid: int) -> str:
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:100]
+    except OSError:
+        return ""
+
+
+def _serves_python(pid: int) -> bool:
+    command = _command(pid)
+    return any(module in command for module in _SERVES_PYTHON)
+
+
+def _ports(family: dict[int, int]) -> frozenset[str]:
+    """Addresses on which one of these processes listens, as the kernel writes them."""
+    sockets = {link for pid in family for link in _links(pid) if link.startswith("socket:")}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in (_PROC / "self" / "net" / table).read_text("utf-8").splitlines()[1:]:
+            columns = line.split()
+            if columns[3] == _LISTENS and f"socket:[{columns[9]}]" in sockets:
+                found.add(f"{int(columns[1].rpartition(':')[2], 16)} (socket {columns[9]})")
+    return frozenset(found)
+
+
+def _links(pid: int) -> Iterator[str]:
+    """What the open files of a process are."""
+    try:
+        for entry in (_PROC / str(pid) / "fd").iterdir():
+            try:
+                yield str(entry.readlink())
+            except OSError:
+                continue
+    except OSError:
+        return
+
+
+def _shared_memory() -> frozenset[str]:
+    return frozenset(entry.name for entry in _SHARED.iterdir()) if _SHARED.is_dir() else frozenset()
+
+
+def _users(path: str) -> set[int]:
+    """Processes that map the file or hold it open."""
+    users = set()
+    for folder in _PROC.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            maps = (folder / "maps").read_text("utf-8", "replace")
+        except OSError:
+            continue
+        if path in maps or path in _links(int(folder.name)):
+            users.add(int(folder.name))
+    return users

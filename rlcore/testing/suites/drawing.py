@@ -1,0 +1,210 @@
+"""Rules of draws: from which distribution, with which log probability, by which noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.interfaces import InferenceBackend
+from rlcore.contracts.types import Completion, Request, Sampling
+from rlcore.testing.records import make_request
+from rlcore.testing.suites.engine import EngineSuite
+
+__all__ = ["DrawingRules"]
+
+TEMPERATURES = (0.5, 1.0, 1.3)
+TOP_P, TOP_K, MIN_P = 0.6, 3, 0.5
+KEYS = (
+    (0, 0, 0, 1),
+    (0, 0, 1, 0),
+    (0, 1, 0, 0),
+    (1, 0, 0, 0),
+    (0, 0, 0, 2),
+    (0, 0, 1, 1),
+    (1, 0, 0, 1),
+    (0, 0, 2, 0),
+    (0, 0, 0, 1 + 2**32),
+    (0, 0, 0, 2**32),
+)
+"""Noise of neighbours: rollouts, prompts, episodes and turns, and seeds that are one after the other."""
+LONG = 8
+"""So many equal tokens are no accident."""
+
+
+class DrawingRules(EngineSuite):
+    """Draws: from which distribution, with which log probability, by which noise."""
+
+    def test_logprobs_are_those_of_score(self) -> None:
+        """At temperature 1, over the full vocabulary, on the weights that served them."""
+        with self.shared() as engine:
+            requests = self.requests(8, max_new_tokens=12)
+            for request, (name, completion) in zip(requests, sorted(self.run(engine, requests).items()), strict=True):
+                assert name == request.request_id
+                self.assert_scored(engine, request, completion, f"log probabilities of {name}")
+
+    def test_score_is_the_trainers_forward_pass(self) -> None:
+        """At temperature 1, on version 0."""
+        sequence = self.fixed_sequence()
+        plain = self.forward(0, sequence)
+        if plain is None:
+            self.skip("the suite has no forward pass of a trainer (forward)")
+        with self.shared() as engine:
+            rows = self.logprobs(engine, 0, sequence[:1], sequence[1:], 1.0)
+            worst = float(np.abs(rows[np.arange(len(rows)), sequence[1:]] - engine.score(sequence)).max())
+            assert worst <= self.tolerance, f"score is off by {worst:.2g} nats from the trainer's, {self.tolerance:.2g} is allowed"
+
+    def test_logprobs_are_at_the_sampling_temperature(self) -> None:
+        """At temperature T, in {0.5, 1, 1.3}, they are log softmax of logits / T, over the full vocabulary."""
+        self.check_draws("temperature alone", lambda rows, margin: (len(rows), len(rows)))
+
+    def test_top_p_keeps_the_likeliest_tokens(self) -> None:
+        """Of the tokens at the request's temperature the fewest that hold ``top_p`` are drawn from; log probabilities are over these."""
+
+        def count(row: np.ndarray, margin: float) -> tuple[int, int]:
+            masses = np.exp(row)
+            before = np.cumsum(masses) - masses
+            return int((before < TOP_P - margin).sum()), int((before < TOP_P + margin).sum())
+
+        self.check_draws(f"top_p {TOP_P}", count, top_p=TOP_P)
+
+    def test_top_k_keeps_the_likeliest_tokens(self) -> None:
+        """The ``top_k`` likeliest are drawn from; log probabilities are over these."""
+        self.check_draws(f"top_k {TOP_K}", lambda row, margin: (TOP_K, TOP_K), top_k=TOP_K)
+
+    def test_min_p_cuts_what_is_too_unlikely(self) -> None:
+        """If ``capabilities.sampling`` has it: only tokens at least ``min_p`` times as likely as the likeliest, at the request's
+        temperature, are drawn, and their log probabilities are over these."""
+
+        def count(row: np.ndarray, margin: float) -> tuple[int, int]:
+            least = row[0] + np.log(MIN_P)
+            return int((row >= least + margin).sum()), int((row >= least - margin).sum())
+
+        with self.shared() as engine:
+            if "min_p" not in engine.capabilities.sampling:
+                self.skip("capabilities.sampling does not name min_p")
+        self.check_draws(f"min_p {MIN_P}", count, min_p=MIN_P)
+
+    def test_kept_sets_are_what_was_drawn_from(self) -> None:
+        """If ``capabilities.details`` has "kept": each token's set holds the token and what the sampling kept, and its log probability is
+        over the set."""
+        with self.shared() as engine:
+            if "kept" not in engine.capabilities.details:
+                self.skip("capabilities.details does not name kept")
+            requests = [make_request(f"k{n}", self.prompts()[0], noise=n, max_new_tokens=6, top_k=TOP_K) for n in range(6)]
+            for request, completion in _paired(requests, self.run(engine, requests)):
+                self._check_kept(engine, request, completion)
+
+    def _check_kept(self, engine: InferenceBackend, request: Request, completion: Completion) -> None:
+        name, details = request.request_id, completion.details
+        if details is None or details.kept_ids is None or details.kept_offsets is None:
+            raise AssertionError(f"{name}: no kept ids were told")
+        details.check(len(completion.token_ids), name)
+        margin = 2 * self.tolerance
+        rows = self.logprobs(engine, 0, request.token_ids, completion.token_ids, 1.0)
+        for place, row in enumerate(rows):
+            told = details.kept_ids[details.kept_offsets[place] : details.kept_offsets[place + 1]]
+            must, may = _kept(row, TOP_K, TOP_K, margin)
+            token = int(completion.token_ids[place])
+            assert token in told, f"{name}: token {token} was drawn, and is not in the set {told.tolist()} that it was drawn from"
+            right = set(np.flatnonzero(must)) <= set(told.tolist()) <= set(np.flatnonzero(may))
+            assert right, f"{name}: top_k {TOP_K} keeps {np.flatnonzero(may).tolist()}, and the set is told as {told.tolist()}"
+            off = abs(float(completion.logprobs[place]) - (row[token] - _mass(row[told])))
+            assert off <= margin, f"{name}: a log probability is off by {off:.2g} nats from that over the set that was told"
+
+    def test_greedy_takes_the_likeliest_token(self) -> None:
+        """Temperature 0: the likeliest token at each place, as a plain forward pass says, whatever the noise."""
+        with self.shared() as engine:
+            prompt = self.prompts()[0]
+            requests = [make_request(f"g{n}", prompt, noise=n, max_new_tokens=6, temperature=0.0) for n in range(3)]
+            greedy = self.run(engine, requests)
+            first = greedy["g0"].token_ids
+            assert all(np.array_equal(answer.token_ids, first) for answer in greedy.values()), "greedy answers to one prompt differ"
+            plain = self.forward(0, np.concatenate([prompt, first]).astype(np.int32))
+            if plain is not None:
+                rows = np.asarray(plain, np.float64)[len(prompt) - 1 : -1]
+                lost = rows.max(axis=1) - rows[np.arange(len(rows)), first]
+                assert lost.max() <= 2 * self.tolerance, f"greedy's token {int(lost.argmax())} is {lost.max():.2g} nats below the likeliest"
+                return
+            sampled = self.run(engine, [make_request(f"r{n}", prompt, noise=n, max_new_tokens=1) for n in range(16)])
+            best = engine.score(np.append(prompt, first[0]))[-1]
+            for answer in sampled.values():
+                assert engine.score(np.append(prompt, answer.token_ids[0]))[-1] <= best + self.tolerance, (
+                    "a sampled token is likelier than greedy's"
+                )
+
+    def test_noise_repeats(self) -> None:
+        """A request that is asked again alone gets the same tokens."""
+        if not self.same_draws:
+            self.skip("same_draws is False: rounding may change a draw")
+        with self.shared() as engine:
+            for request in self.requests(3, max_new_tokens=12):
+                first, again = (self.run(engine, [request])[request.request_id].token_ids.tolist() for _ in range(2))
+                assert first == again, f"{request.request_id!r}, asked twice with one noise, drew {first} and {again}"
+
+    def test_noise_differs_between_rollouts(self) -> None:
+        """Samples of one prompt are different draws."""
+        with self.shared() as engine:
+            answers = self.run(engine, [make_request(f"r{n}", self.prompts()[0], noise=n, max_new_tokens=8) for n in range(8)])
+            assert len({tuple(answer.token_ids.tolist()) for answer in answers.values()}) > 1, (
+                "eight samples of one prompt are all the same"
+            )
+
+    def test_no_two_requests_share_a_stream(self) -> None:
+        """Neighbours in seed, episode, prompt, rollout and turn draw differently on one context."""
+        with self.shared() as engine:
+            sampling = Sampling(temperature=1.3, max_new_tokens=self.long_tokens)
+            context = np.array(self.prompts()[0], np.int32)
+            requests = [
+                Request(request_id=f"n{number}", token_ids=context, sampling=sampling, noise=noise) for number, noise in enumerate(KEYS)
+            ]
+            answers = self.run(engine, requests)
+            long = {name: answer.token_ids.tolist() for name, answer in answers.items() if len(answer.token_ids) >= LONG}
+            assert len(long) >= 4, f"only {len(long)} of {len(KEYS)} samples are of {LONG} tokens or more: too few to compare"
+            for one, other in combinations(sorted(long), 2):
+                keys = f"noise {KEYS[int(one[1:])]} and {KEYS[int(other[1:])]}"
+                assert long[one][:LONG] != long[other][:LONG], f"{keys} draw the same {LONG} tokens behind one context"
+
+    # --- what these rules use --------------------------------------------------------------------------------------------
+
+    def check_draws(self, what: str, count: Callable[[np.ndarray, float], tuple[int, int]], **sampling: Any) -> None:
+        """Samples at each temperature, in one batch: every token is of those that may be kept, and its log probability is over these.
+
+        ``count``: of float64[V] log probabilities, the likeliest first, how many are kept at least and at most if each may be off by a
+        margin.
+        """
+        with self.shared() as engine:
+            prompts = self.prompts()
+            requests = [
+                make_request(f"t{temperature}-{n}", prompts[n % 2], noise=n, max_new_tokens=5, temperature=temperature, **sampling)
+                for temperature in TEMPERATURES
+                for n in range(8)
+            ]
+            for request, completion in _paired(requests, self.run(engine, requests)):
+                temperature = request.sampling.temperature
+                margin = 2 * self.tolerance / min(temperature, 1.0)
+                label = f"{what} at temperature {temperature}"
+                rows = self.logprobs(engine, 0, request.token_ids, completion.token_ids, temperature)
+                for row, token, got in zip(rows, completion.token_ids, completion.logprobs, strict=False):
+                    must, may = _kept(row, *count(np.sort(row)[::-1], margin), margin)
+                    assert may[token], f"{label}: token {token} was drawn, and is not among the {may.sum()} of {len(row)} that are kept"
+                    low, high = row[token] - _mass(row[may]) - margin, row[token] - _mass(row[must]) + margin
+                    assert low <= got <= high, f"{label}: a log probability is {got:.6g}, over what is kept it is {low + margin:.6g}"
+
+
+def _paired(requests: list[Request], answers: dict[str, Completion]) -> list[tuple[Request, Completion]]:
+    return [(request, answers[request.request_id]) for request in requests]
+
+
+def _kept(logprobs: np.ndarray, least: int, most: int, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """bool[V] each: the tokens that must be kept, and those that may be, if ``least`` to ``most`` of the likeliest are and two log
+    probabilities may change places by ``margin``."""
+    ordered = np.sort(logprobs)[::-1]
+    must = logprobs > ordered[least] + margin if least < len(ordered) else np.ones(len(ordered), bool)
+    return must | (logprobs == ordered[0]), logprobs >= ordered[max(most, 1) - 1] - margin
+
+
+def _mass(logprobs: np.ndarray) -> float:
+    return float(np.log(np.exp(logprobs).sum()))
