@@ -27,6 +27,8 @@ from rlcore.testing.records import make_request
 
 __all__ = ["EngineSuite", "expected"]
 
+_PATIENCE = 5
+"""Deadlines of one call within which an engine starts, and a rule ends."""
 _NEXT = 100
 """From the version that a rule begins with to that of the next rule on the same engine; no rule uses so many."""
 
@@ -83,7 +85,7 @@ class EngineSuite(ABC):
     patience: ClassVar[int] = 400
     """Polls of 0.05 s in a row that may return nothing while requests are open."""
     deadline: ClassVar[float] = 60.0
-    """Seconds within which each call of the engine comes back; a start may take five times as long."""
+    """Seconds within which each call of the engine comes back; a start, and a whole rule, may take five times as long."""
     closing_seconds: ClassVar[float] = 10.0
     """Seconds after ``close`` within which its processes have ended."""
     max_tokens: ClassVar[int] = 0
@@ -158,9 +160,11 @@ class EngineSuite(ABC):
         """An engine of its own, closed afterwards."""
         engine = self._made(8)
         try:
-            yield engine
+            with within(_PATIENCE * self.deadline, "the rule"):
+                yield engine
         finally:
-            engine.close()
+            with within(self.deadline, "close"):
+                engine.close()
 
     @classmethod
     def teardown_class(cls) -> None:
@@ -174,7 +178,8 @@ class EngineSuite(ABC):
         shelf = self._shelf()
         kept = shelf.pop(key, None) or _Kept(self, self._made(prompts_per_forward or key))
         try:
-            yield kept
+            with within(_PATIENCE * self.deadline, "the rule"):
+                yield kept
         except SkipTest:
             shelf[key] = kept
             raise
@@ -191,7 +196,7 @@ class EngineSuite(ABC):
         return cls._kept_engines
 
     def _made(self, prompts_per_forward: int) -> InferenceBackend:
-        with within(5 * self.deadline, "making an engine"):
+        with within(_PATIENCE * self.deadline, "making an engine"):
             return self.make(prompts_per_forward)
 
     # --- what rules use --------------------------------------------------------------------------------------------------

@@ -76,17 +76,20 @@ class ServesWhatHasBegun(FakeInference):
         self._fresh = True
 
 
+SLEEPERS = [
+    (SleepsOnRequests, "test_sleep_waits_for_what_is_in_flight", "sleep with requests in flight is no RunError"),
+    (ServesWhatIsLeft, "test_serves_nothing_between_sleep_and_update", "submit after wake, before an update"),
+    (ServesAsleep, "test_serves_nothing_between_sleep_and_update", "submit while it sleeps"),
+    (TakesWeightsAsleep, "test_serves_nothing_between_sleep_and_update", "begin_update while it sleeps"),
+    (ServesWhatHasBegun, "test_serves_nothing_between_sleep_and_update", "submit after wake, in the middle of an update"),
+    (KnowsOneLevel, "test_sleeps_and_wakes", "there is no level 2"),
+    (WakesOnce, "test_sleeps_and_wakes", "wake"),
+]
+
+
 @pytest.mark.parametrize(
     ("bug", "rule", "says"),
-    [
-        (SleepsOnRequests, "test_sleep_waits_for_what_is_in_flight", "sleep with requests in flight is no RunError"),
-        (ServesWhatIsLeft, "test_serves_nothing_between_sleep_and_update", "submit after wake, before an update"),
-        (ServesAsleep, "test_serves_nothing_between_sleep_and_update", "submit while it sleeps"),
-        (TakesWeightsAsleep, "test_serves_nothing_between_sleep_and_update", "begin_update while it sleeps"),
-        (ServesWhatHasBegun, "test_serves_nothing_between_sleep_and_update", "submit after wake, in the middle of an update"),
-        (KnowsOneLevel, "test_sleeps_and_wakes", "there is no level 2"),
-        (WakesOnce, "test_sleeps_and_wakes", "wake"),
-    ],
+    SLEEPERS,
 )
 def test_the_suite_catches_the_bug(bug: type[FakeInference], rule: str, says: str) -> None:
     suite = type("Suite", (FakeEngineSuite,), {"engine": bug})()

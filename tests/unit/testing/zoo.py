@@ -29,7 +29,6 @@ from zoo_backends import (
     KeepsGradients,
     KeepsItsShare,
     LabelsByNewest,
-    LogprobsBeforeTemperature,
     LooksAtTheFirst,
     LosesMomentsAsleep,
     NormAfterClipping,
@@ -51,6 +50,7 @@ from zoo_backends import (
     UpdatesAtTemperatureOne,
     UpdatesAtTheMeanTemperature,
 )
+from zoo_engines import ENGINES, Bug
 from zoo_methods import (
     AcceptsSubstring,
     Ascends,
@@ -159,6 +159,11 @@ def _engine(bug: type[FakeInference], rule: str, in_flight: InFlight = InFlight.
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEngineSuite,), {"engine": bug, "in_flight": in_flight}), rule)
 
 
+def _planted(bug: Bug) -> Specimen:
+    suite = type(f"{bug.engine.__name__}Suite", (FakeEngineSuite,), {"engine": bug.engine, **bug.settings})
+    return Specimen(bug.engine.__name__, suite, bug.rule, bug.says)
+
+
 def _update(bug: type[FakeInference], rule: str, says: str, *, swaps: bool = True) -> Specimen:
     return Specimen(bug.__name__, type(f"{bug.__name__}Suite", (FakeEngineSuite,), {"engine": bug, "swaps": swaps}), rule, says)
 
@@ -249,9 +254,9 @@ ZOO = [
     _loss(NeedsOldInSilence, "test_shape_and_type", r"Need\.OLD to its needs"),
     _loss(TurnsNoneIntoNan, "test_prepare_reads_what_is_declared", r"Need\.OLD to its needs"),
     _loss(NeedsReferenceInSilence, "test_prepare_reads_what_is_declared", r"Need\.REFERENCE to its needs"),
+    *map(_planted, ENGINES),
     _engine(ClaimsToScoreNothing, "test_the_spec_declares_the_capabilities_of_the_class"),
     _engine(RunsToTheEnd, "test_streams"),
-    _engine(LogprobsBeforeTemperature, "test_logprobs_are_at_the_sampling_temperature"),
     _engine(SharesNoise, "test_noise_does_not_depend_on_batching"),
     _engine(IgnoresNoise, "test_noise_differs_between_rollouts"),
     _engine(DropsStopToken, "test_length_and_finish"),

@@ -34,20 +34,6 @@ class RunsToTheEnd(FakeInference):
         return answers
 
 
-class LogprobsBeforeTemperature(FakeInference):
-    """The logits' own log probabilities, whatever the temperature (vLLM's default)."""
-
-    def poll(self, timeout: float) -> list[Completion]:
-        requests = {name: running.request for name, running in self._running.items()} | {
-            request.request_id: request for request in self._waiting
-        }
-        return [self._raw(requests[answer.request_id], answer) for answer in super().poll(timeout)]
-
-    def _raw(self, request: Request, answer: Completion) -> Completion:
-        sequence = np.concatenate([request.token_ids, answer.token_ids])
-        return replace(answer, logprobs=self._policy.logprobs(sequence)[len(request.token_ids) - 1 :].astype(np.float32))
-
-
 class SharesNoise(FakeInference):
     """One generator for the whole engine: draws depend on what else is running."""
 
