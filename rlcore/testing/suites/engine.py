@@ -90,7 +90,7 @@ class EngineSuite(ABC):
     """Seconds after ``close`` within which its processes have ended."""
     max_tokens: ClassVar[int] = 0
     """``max_tokens`` of the context that ``make`` gives: what prompt and answer may take together; 0 leaves the bound unchecked."""
-    prefix_tokens: ClassVar[int] = 40
+    cached_prompt: ClassVar[int] = 40
     """Length of a prompt that the engine keeps in its prefix cache: two of its blocks or more. ``make`` leaves room for 8 tokens more."""
 
     @abstractmethod

@@ -96,7 +96,7 @@ class WeightRules(TornRules):
     def test_no_cached_prefix_outlives_an_update(self) -> None:
         """Answers to long prompts that were served before, and share a prefix, are of the new weights. They are generated: a probe passes
         the prefix cache by."""
-        prefix = np.resize(self.fixed_sequence(), self.prefix_tokens)
+        prefix = np.resize(self.fixed_sequence(), self.cached_prompt)
         prompts = [prefix, *(np.append(prefix[:-1], prompt[:1]) for prompt in self.prompts()[:2])]
         requests = [make_request(f"p{n}", prompts[n % 3], noise=n, max_new_tokens=8) for n in range(6)]
         with self.updatable() as (engine, first):
@@ -106,7 +106,7 @@ class WeightRules(TornRules):
                 for request in requests:  # one after the other, so that each finds what the ones before it left
                     completion = self.run(engine, [request])[request.request_id]
                     when = "after an update: keys and values of the old weights were used" if number else "before any update"
-                    what = f"log probabilities behind a prefix of {self.prefix_tokens} tokens, {when}"
+                    what = f"log probabilities behind a prefix of {self.cached_prompt} tokens, {when}"
                     self.assert_scored(engine, request, completion, what)
 
     def test_a_late_engine_takes_the_newest_version(self) -> None:

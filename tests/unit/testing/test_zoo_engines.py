@@ -11,7 +11,8 @@ import pytest
 from suites_of_fakes import FakeEngineSuite
 from test_zoo_sleep import SLEEPERS
 from zoo import ZOO, Specimen
-from zoo_engines import ALSO, BASIC, LEAVES
+from zoo_bugs import ALSO, BASIC
+from zoo_engines import LEAVES
 
 from rlcore.testing import FakeInference, FakePolicy
 
@@ -21,6 +22,7 @@ PLANTED: dict[tuple[str, str, bool], list[Specimen]] = defaultdict(list)
 for one in ZOO:
     if issubclass(one.suite, FakeEngineSuite):
         PLANTED[one.name, one.suite.in_flight, one.suite.swaps].append(one)
+NARROW = {key: specimens for key, specimens in PLANTED.items() if key[0] not in BASIC}
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ def broken(suite: type[FakeEngineSuite]) -> set[str]:
     """The rules that fail, each on engines of its own."""
     found = set()
     for rule in RULES:
-        own = type("Own", (suite,), {"patience": 40, "deadline": 0.1 if "Hangs" in suite.__name__ else 60.0})
+        own = type("Own", (suite,), {"patience": 40})
         try:
             own().setup_method(getattr(own, rule))
             getattr(own(), rule)()
@@ -52,13 +54,12 @@ def test_every_rule_has_a_bug_that_it_alone_is_meant_for() -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("planted", PLANTED.values(), ids=["-".join(map(str, key)) for key in PLANTED])
+@pytest.mark.parametrize("planted", NARROW.values(), ids=["-".join(map(str, key)) for key in NARROW])
 def test_a_bug_fails_the_rules_that_are_meant_for_it_and_no_other(planted: list[Specimen]) -> None:
     meant = {specimen.rule for specimen in planted}
     also = {f"test_{rule}" for rule in ALSO.get(planted[0].name, "").split()}
     found = broken(planted[0].suite)
-    assert meant <= found
-    assert planted[0].name in BASIC or not found - meant - also
+    assert meant <= found <= meant | also
 
 
 # --- the suite itself --------------------------------------------------------------------------------------------------

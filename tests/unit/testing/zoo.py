@@ -50,7 +50,7 @@ from zoo_backends import (
     UpdatesAtTemperatureOne,
     UpdatesAtTheMeanTemperature,
 )
-from zoo_engines import ENGINES, Bug
+from zoo_bugs import ENGINES, Bug
 from zoo_methods import (
     AcceptsSubstring,
     Ascends,
