@@ -46,7 +46,7 @@ def expected(kind: type[Exception], otherwise: str) -> Iterator[list[Exception]]
 
 
 @dataclass
-class _Kept:
+class _LentEngine:
     """An engine between two rules; ``version``: what it served when a rule took it last. ``suite`` made it, and may hold its files."""
 
     suite: EngineSuite
@@ -58,7 +58,7 @@ class _Kept:
 class EngineSuite(ABC):
     """How a suite makes and drives an engine."""
 
-    _kept_engines: ClassVar[dict[Any, _Kept]]
+    _kept_engines: ClassVar[dict[Any, _LentEngine]]
     lacks: ClassVar[Mapping[str, str]] = {}
     """Rules that the engine does not keep, by name, each with the reason: they are skipped with it. What the capabilities say is not
     repeated here."""
@@ -174,9 +174,9 @@ class EngineSuite(ABC):
             shelf.popitem()[1].engine.close()
 
     @contextmanager
-    def _lent(self, key: Any, prompts_per_forward: int | None = None) -> Iterator[_Kept]:
+    def _lent(self, key: Any, prompts_per_forward: int | None = None) -> Iterator[_LentEngine]:
         shelf = self._shelf()
-        kept = shelf.pop(key, None) or _Kept(self, self._made(prompts_per_forward or key))
+        kept = shelf.pop(key, None) or _LentEngine(self, self._made(prompts_per_forward or key))
         try:
             with within(_PATIENCE * self.deadline, "the rule"):
                 yield kept
@@ -190,7 +190,7 @@ class EngineSuite(ABC):
         shelf[key] = kept
 
     @classmethod
-    def _shelf(cls) -> dict[Any, _Kept]:
+    def _shelf(cls) -> dict[Any, _LentEngine]:
         if "_kept_engines" not in vars(cls):
             cls._kept_engines = {}
         return cls._kept_engines
