@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation planning mutation gpu gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -69,6 +69,9 @@ bench-unsafe: env  ## hostile programs with and without the sandbox; a few minut
 
 bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray; ten minutes
 	$(BIN)/python -m benchmarks.overlap $(ARGS)
+
+architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/backends.md; one minute
+	$(BIN)/python -W ignore -m benchmarks.architectures $(ARGS)
 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)

@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from rlcore.config.correction_choice import CORRECTION, correction_choice
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path, replaced
 from rlcore.config.model import Dtype, RunConfig
@@ -37,7 +38,7 @@ __all__ = ["AROUND_THE_LOSS", "Chosen", "Missing", "Part", "choose", "choose_rec
 AROUND_THE_LOSS: Mapping[str, PluginKind] = {
     "algorithm.loss_variation": PluginKind.AGGREGATION,
     "algorithm.kl_kind": PluginKind.KL,
-    "algorithm.mismatch_correction": PluginKind.CORRECTION,
+    CORRECTION: PluginKind.CORRECTION,
 }
 """Settings that name what the core applies around a loss ("none": nothing), and its kind; options stand in a table of their own."""
 
@@ -166,8 +167,11 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     single, several = (preferred_runtime(registry, several=several) for several in (False, True))
     runtime, training = runtime_name(config, single, several), training_name(config, registry)
     autos: dict[str, tuple[Any, str]] = {}
+    loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
+    if config.algorithm.mismatch_correction == "auto":
+        autos[CORRECTION] = correction_choice(config, registry, loss=loss, training=training[0])
+        config = replaced(config, CORRECTION, autos[CORRECTION][0])
     if config.schedule.max_staleness == "auto":
-        loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
         autos[STALENESS] = (0, exact) if exact else staleness_choice(config, registry, runtime=runtime[0], loss=loss, training=training[0])
         config = replaced(config, STALENESS, autos[STALENESS][0])
     left_open = {

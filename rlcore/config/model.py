@@ -261,7 +261,8 @@ class AlgorithmSection(Section):
     entropy_coeff: Finite = setting(0.0, help="coefficient of the entropy bonus")
     old_logprobs: Literal["auto", "rollout", "trainer"] = setting("auto", help="whose log probabilities the ratio is taken to")
     mismatch_correction: PluginName = setting(
-        "none", help="weight of each token by old / sampler probability: for stale data, and engines that differ; none: 1"
+        "auto",
+        help="weight of each token by old / sampler probability, for stale data and engines that differ; auto: truncated if they do",
     )
     mismatch_range: Annotated[tuple[NonNegative, NonNegative], Lax] | Auto | None = setting(
         "auto", help="where that weight is held, or kept; auto: what the correction asks for; none: unbounded"

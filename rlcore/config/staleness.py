@@ -23,7 +23,7 @@ from rlcore.host.devices import cuda_devices, device_of
 from rlcore.host.registry import Registry
 from rlcore.host.threads import cores
 
-__all__ = ["STALENESS", "Reproducibility", "reproducibility", "staleness_choice"]
+__all__ = ["STALENESS", "Reproducibility", "capabilities", "reproducibility", "staleness_choice", "usable"]
 
 STALENESS = "schedule.max_staleness"
 
@@ -33,7 +33,7 @@ def staleness_choice(config: RunConfig, registry: Registry, *, runtime: str, los
 
     Names are resolved; what is not installed or cannot be used gives 0, and is told where it is looked up."""
     ahead = replaced(config, STALENESS, 1)
-    spec, place = _usable(registry, PluginKind.LOSS, loss), _usable(registry, PluginKind.RUNTIME, runtime)
+    spec, place = usable(registry, PluginKind.LOSS, loss), usable(registry, PluginKind.RUNTIME, runtime)
     if config.run.placement == "colocated":
         return 0, "placement colocated"
     if why := _unweighed(config, spec, loss):
@@ -44,7 +44,7 @@ def staleness_choice(config: RunConfig, registry: Registry, *, runtime: str, los
         return 0, f"runtime {runtime} is one process"
     if why := _without_transfer(ahead, registry, place):
         return 0, why
-    offered = [_capabilities(registry, PluginKind.INFERENCE, config.inference.name), _capabilities(registry, PluginKind.TRAINING, training)]
+    offered = [capabilities(registry, PluginKind.INFERENCE, config.inference.name), capabilities(registry, PluginKind.TRAINING, training)]
     if (kinds := getattr(offered[1], "kinds", {"full"})) != {"full"}:
         return (
             0,
@@ -74,7 +74,7 @@ def _unweighed(config: RunConfig, spec: Any, loss: str) -> str:
 def _without_transfer(ahead: RunConfig, registry: Registry, runtime: RuntimeSpec) -> str:
     """Why no weights would leave the trainer's process, "" if some do."""
     name = transfer_name(ahead, runtime.name, registry)[0]
-    spec = _usable(registry, PluginKind.TRANSFER, name)
+    spec = usable(registry, PluginKind.TRANSFER, name)
     if not isinstance(spec, WeightTransferSpec) and ahead.weights.transport == "auto":
         return "no weight transfer between processes is installed"
     if isinstance(spec, WeightTransferSpec) and spec.unusable:
@@ -101,7 +101,7 @@ def _room(config: RunConfig, engine: InferenceCapabilities | None, trainer: Trai
     return False, "the producer may share the trainer's device"
 
 
-def _usable(registry: Registry, kind: PluginKind, name: str) -> Any:
+def usable(registry: Registry, kind: PluginKind, name: str) -> Any:
     """The spec, None if nothing, or more than one plugin, offers the name, or if its target is not there."""
     try:
         return None if registry.missing_target(kind, name) else registry.spec(kind, name)
@@ -109,8 +109,9 @@ def _usable(registry: Registry, kind: PluginKind, name: str) -> Any:
         return None
 
 
-def _capabilities(registry: Registry, kind: PluginKind, name: str) -> Any:
-    return getattr(_usable(registry, kind, name), "capabilities", None)
+def capabilities(registry: Registry, kind: PluginKind, name: str) -> Any:
+    """What a backend declares, None if that is not known."""
+    return getattr(usable(registry, kind, name), "capabilities", None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ class InferenceCapabilities:
     abort left is kept; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which it takes weights: ``host``, buckets in host
     memory; or the names of engine transfers; ``kinds`` of ``WeightsKind`` that it takes; ``sampling``: what of a request it understands
     beyond the base: "min_p", and names in ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells;
-    ``reproducible``: see ``Reproducible``.
+    ``reproducible``: see ``Reproducible``; ``implementation``: whose forward pass it is: a trainer that declares the same one has the same
+    log probabilities in float32, up to rounding; "": nobody's.
     """
 
     in_flight: InFlight
@@ -109,6 +110,7 @@ class InferenceCapabilities:
     sampling: frozenset[str] = frozenset()
     details: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
+    implementation: str = ""
 
     def __post_init__(self) -> None:
         _check_types(self, type(self).__name__)
@@ -126,6 +128,7 @@ class TrainingCapabilities:
     devices: frozenset[str] = frozenset({"cpu"})
     kinds: frozenset[str] = frozenset({"full"})
     reproducible: Reproducible = "seeded"
+    implementation: str = ""
 
     def __post_init__(self) -> None:
         _check_types(self, type(self).__name__)

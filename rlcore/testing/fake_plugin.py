@@ -38,8 +38,9 @@ FAKE_INFERENCE = InferenceCapabilities(
     kinds=frozenset({"full", "adapter", "delta"}),
     sampling=frozenset({"min_p", "banned"}),
     reproducible="bitwise",
+    implementation="fake",
 )
-FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise")
+FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise", implementation="fake")
 FAKE_TENSOR_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.RESUME,
     sleeps=True,
@@ -47,11 +48,12 @@ FAKE_TENSOR_INFERENCE = InferenceCapabilities(
     layouts=frozenset({"single", "tensor"}),
     transfers=frozenset({"host", "fake_collective"}),
     reproducible="bitwise",
+    implementation="fake",
 )
 FAKE_JOINING_INFERENCE = replace(FAKE_TENSOR_INFERENCE, transfers=frozenset({"fake_collective"}))
-PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True)
+PACED_INFERENCE = InferenceCapabilities(in_flight=InFlight.RESUME, counter_noise=True, implementation="fake")
 PIPELINE_TRAINING = TrainingCapabilities(
-    layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise"
+    layouts=frozenset({"single", "pipeline"}), dtypes=frozenset({"float32", "float64"}), reproducible="bitwise", implementation="fake"
 )
 
 

@@ -269,7 +269,7 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
     assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
     autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
-    assert len(autos) == 15
+    assert len(autos) == 16
     assert all(any(note.startswith(f"{path} = ") for note in found.notes) for path in autos)
 
 

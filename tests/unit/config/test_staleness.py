@@ -43,8 +43,8 @@ def rlcore_register_inference_backends():
         InferenceBackendSpec(name="silent", target="json:load", summary=""),
         spec("seeded", counter_noise=True),
         spec("noisy", reproducible="bitwise"),
-        spec("cores", reproducible="bitwise", counter_noise=True, sleeps=True),
-        spec("cards", reproducible="bitwise", counter_noise=True, sleeps=True, devices=both),
+        spec("cores", reproducible="bitwise", implementation="acme", counter_noise=True, sleeps=True),
+        spec("cards", reproducible="bitwise", implementation="acme", counter_noise=True, sleeps=True, devices=both),
         spec("own_way", transfers=frozenset({"card_to_card"})),
         spec("unknown_way", transfers=frozenset({"no_such"})),
     ]
@@ -56,9 +56,10 @@ def rlcore_register_training_backends():
         return TrainingBackendSpec(name=name, target="json:load", summary="", capabilities=capabilities, preference=-1)
     both = frozenset({"cpu", "cuda"})
     delta, either = frozenset({"delta"}), frozenset({"full", "adapter"})
+    exact = {"reproducible": "bitwise", "implementation": "acme"}
     return [
-        spec("seeded"), spec("cores", reproducible="bitwise"), spec("cards", reproducible="bitwise", devices=both),
-        spec("deltas", kinds=delta), spec("adapters", kinds=either),
+        spec("seeded"), spec("cores", **exact), spec("cards", **exact, devices=both),
+        spec("deltas", kinds=delta, implementation="acme"), spec("adapters", kinds=either, implementation="acme"),
     ]
 
 @hookimpl
@@ -339,7 +340,7 @@ def test_a_part_that_cannot_travel_stays_in_one_process(folder: PluginFolder) ->
 LEVERS: dict[str, tuple[Any, ...]] = {
     "algorithm.name": ("plain", "bare", "pinned"),
     "loss": ("auto", "clipped", "no_ratio", "whole", "silent"),
-    "mismatch_correction": ("none", "truncated", "sequence_masked", "decoupled"),
+    "mismatch_correction": ("auto", "none", "truncated", "sequence_masked", "decoupled"),
     "old_logprobs": ("auto", "trainer", "rollout"),
     "updates_per_batch": (1, 4),
     "top_p": (1.0, 0.9),

@@ -13,6 +13,7 @@ CAPABILITIES = TrainingCapabilities(
     dtypes=frozenset({"float32", "bfloat16", "float64"}),
     devices=frozenset({"cpu", "cuda"}),
     reproducible="bitwise",
+    implementation="transformers",
 )
 """What the spec, the class and its refusals go by."""
 

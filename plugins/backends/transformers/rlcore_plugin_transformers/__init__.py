@@ -17,6 +17,7 @@ CAPABILITIES = InferenceCapabilities(
     devices=frozenset({"cpu", "cuda"}),
     sampling=frozenset({"min_p"}),
     reproducible="bitwise",
+    implementation="transformers",
 )
 """What the spec, the class and its refusals go by."""
 

@@ -36,7 +36,7 @@ def _attend(
 ) -> tuple[torch.Tensor, None]:
     """Query float[b, h, t, d], key and value float[b, kv heads, columns, d], bool or additive mask [b, 1, t, columns] -> [b, t, h, d]."""
     short = query.shape[2] == 1 and query.device.type == "cpu" and all(kwargs.get(name) is None for name in _UNKNOWN)
-    if not short or scaling is None or attention_mask is None or attention_mask.dtype == torch.bool:
+    if not short or scaling is None or attention_mask is None or attention_mask.dtype == torch.bool or attention_mask.shape[1] != 1:
         attended, _ = sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
         return attended, None
     batch, heads, _, size = query.shape

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 
 import numpy as np
+import torch
 
 from rlcore.api import ConfigError, InferenceBackend, InferenceContext, Request, RunError, Sampling
 
@@ -35,15 +36,33 @@ def check_request(request: Request, known: Container[str], *, max_tokens: int, v
         raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
 
 
-def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabulary: int, kind: str) -> None:
+def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabulary: int, kind: str, window: int | None = None) -> None:
     """Decode three tokens of two ragged prompts and compare with a plain forward pass; ConfigError for a model that needs another loop.
 
-    Called before the stop tokens are set, so that both run their length.
+    One of the prompts outgrows ``window``, the sliding window of the model. Called before the stop tokens are set, so that both run their
+    length.
     """
     if context.max_tokens < 8:
         return
+    sizes = (2, 5 if window is None else min(window + 2, context.max_tokens - 3))
+    prompts = {f"check-{size}": np.arange(size) % vocabulary for size in sizes}
+    try:
+        gap = _largest_gap(backend, prompts)
+    except torch.OutOfMemoryError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigError(_unserved(context, kind, f"decoding fails with {type(error).__name__}: {error}")) from error
+    if not gap <= _TOLERANCE[context.dtype]:
+        why = f"its log probabilities differ by {gap:.3g} nats between decoding and a plain forward pass"
+        raise ConfigError(_unserved(context, kind, why))
+
+
+def _unserved(context: InferenceContext, kind: str, why: str) -> str:
+    return f"model {context.model!r} ({kind}) is not served by the transformers backend: {why}; use another backend"
+
+
+def _largest_gap(backend: InferenceBackend, prompts: Mapping[str, np.ndarray]) -> float:
     sampling = Sampling(temperature=0.0, max_new_tokens=3)
-    prompts = {f"check-{size}": np.arange(size) % vocabulary for size in (2, 5)}
     backend.submit([Request(request_id=name, token_ids=ids, sampling=sampling) for name, ids in prompts.items()])
     gap = 0.0
     while completions := backend.poll(60.0):
@@ -51,8 +70,4 @@ def check_decoding(backend: InferenceBackend, context: InferenceContext, vocabul
             start = len(prompts[completion.request_id])
             scored = backend.score(np.concatenate([prompts[completion.request_id], completion.token_ids]))[start - 1 :]
             gap = max(gap, float(np.abs(scored - completion.logprobs).max()))
-    if not gap <= _TOLERANCE[context.dtype]:
-        raise ConfigError(
-            f"model {context.model!r} ({kind}) is not served by the transformers backend: its log probabilities differ by {gap:.3g} nats "
-            "between decoding and a plain forward pass; use another backend"
-        )
+    return gap

@@ -33,12 +33,13 @@ from rlcore_plugin_transformers.residence import Residence
 from rlcore_plugin_transformers.rows import Rows
 from rlcore_plugin_transformers.sampling import RowSettings, draw
 from rlcore_plugin_transformers.stopping import StopMatcher
+from rlcore_plugin_transformers.windows import LayerWindows
 
 __all__ = ["TransformersBackend"]
 
 
 class TransformersBackend(InferenceBackend):
-    """Inference with a Hugging Face causal language model of full attention, on one device.
+    """Inference with a Hugging Face causal language model of attention layers, on one device.
 
     After an update requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
     the new version. Log probabilities are those of the distributions that were sampled from, keys and values of older weights included.
@@ -57,6 +58,9 @@ class TransformersBackend(InferenceBackend):
         self._device = pick_device(context.device)
         self._model = load_model(context, options, self._device)
         self._residence = Residence(self._model, self._device)
+        windows = LayerWindows.of(self._model.config.get_text_config(decoder=True), context.max_tokens)
+        assert isinstance(windows, LayerWindows)  # load_model refuses other models
+        self._windows = windows
         self._additive_mask = options.attention == "eager" or self._device.type == "cpu"
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self._stops = np.zeros(self._vocabulary, np.bool_)
@@ -71,7 +75,7 @@ class TransformersBackend(InferenceBackend):
         self._running: Counter[int] = Counter()
         self._next_group = 0
         self._done: list[Completion] = []
-        check_decoding(self, context, self._vocabulary, type(self._model).__name__)
+        check_decoding(self, context, self._vocabulary, type(self._model).__name__, self._windows.sliding)
         self._cache.clear()
         self._stops[[token for token in context.tokenizer.stop_ids if 0 <= token < self._vocabulary]] = True
 
@@ -201,7 +205,8 @@ class TransformersBackend(InferenceBackend):
         owner = np.repeat(np.arange(len(groups)), [len(requests) for requests in groups])
         self._reserve(int(lengths.max()), used=first)
         self._cache.begin_prompts(lengths, owner, first, self._device)
-        logits = self._forward(*left_padded(contexts, lengths, self._device))
+        tokens, positions, visible = left_padded(contexts, lengths, self._device)
+        logits = self._forward(tokens, positions, visible, positions)
         self._draw(first, logits[torch.from_numpy(owner).to(self._device)])
 
     def _decode(self) -> None:
@@ -210,19 +215,31 @@ class TransformersBackend(InferenceBackend):
         self._reserve(length, used=self._rows.count)
         tokens, positions = inputs[0], inputs[1]
         self._cache.begin_decode(positions, length)
-        visible = torch.arange(length, device=self._device) <= positions[:, None]
-        self._draw(0, self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :]))
+        columns = torch.arange(length, device=self._device)
+        visible = columns <= positions[:, None]
+        self._draw(0, self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :], columns[None]))
 
-    def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
-        """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible -> float32[b, V] logits of the last place."""
-        if self._additive_mask:
-            dtype = self._model.dtype
-            visible = torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
+    def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible, int64[b or 1, columns] positions of the columns -> float32[b,
+        V] logits of the last place."""
+        masks = {kind: self._mask(mask) for kind, mask in self._windows.masks(visible, positions, columns).items()}
         output = self._model(
-            input_ids=tokens, position_ids=positions, attention_mask=visible, past_key_values=self._cache, use_cache=True, logits_to_keep=1
+            input_ids=tokens,
+            position_ids=positions,
+            attention_mask=masks if self._windows.mixed else next(iter(masks.values())),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
         )
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
+
+    def _mask(self, visible: torch.Tensor) -> torch.Tensor:
+        """What a layer takes: bool for the fused kernels of CUDA, else what is added to the scores."""
+        if not self._additive_mask:
+            return visible
+        dtype = self._model.dtype
+        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
 
     def _draw(self, first: int, logits: torch.Tensor) -> None:
         """Draw the next token of each row from ``first`` on, record it, end the rows that it ends."""

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_transformers import CAPABILITIES
 from rlcore_plugin_transformers.attention import use_decode_attention
 from rlcore_plugin_transformers.options import TransformersOptions
+from rlcore_plugin_transformers.windows import LayerWindows
 
 __all__ = ["load_model", "pick_device"]
 
@@ -82,6 +82,8 @@ def _check_finite(model: PreTrainedModel, path: str) -> None:
 def _read(context: InferenceContext, options: TransformersOptions) -> tuple[PreTrainedModel, dict[str, Any]]:
     try:
         with _quiet(context.model):
+            config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code)
+            _check_kind(config, context)
             model, report = AutoModelForCausalLM.from_pretrained(
                 context.model,
                 dtype=getattr(torch, context.dtype),
@@ -116,9 +118,36 @@ def _quiet(model: str) -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def _check_kind(config: Any, context: InferenceContext) -> None:
+    """ConfigError, before weights are read, for a kind of model that the decode loop cannot serve."""
+    text = config.get_text_config(decoder=True)
+    windows = LayerWindows.of(text, context.max_tokens)
+    refusal = windows if isinstance(windows, str) else _moving_positions(text, context.max_tokens)
+    if refusal is None and getattr(text, "alibi", False):
+        refusal = "adds ALiBi biases, which it cannot compute for rows of several lengths; use another model or another backend"
+    if refusal is None and type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        refusal = _unserved_arguments(MODEL_FOR_CAUSAL_LM_MAPPING[type(config)])
+    if refusal:
+        raise ConfigError(f"model {context.model!r} ({getattr(config, 'model_type', '') or type(config).__name__}) {refusal}")
+
+
+def _moving_positions(config: Any, max_tokens: int) -> str | None:
+    """Why the keys in the cache would not be those of a forward pass over the whole sequence, None if they are."""
+    parameters = getattr(config, "rope_parameters", None) or {}
+    for rope in (parameters, *(one for one in parameters.values() if isinstance(one, dict))):
+        kind = rope.get("rope_type", "")
+        limit = rope.get("original_max_position_embeddings") or getattr(config, "max_position_embeddings", max_tokens)
+        if kind in ("dynamic", "longrope") and limit < max_tokens:
+            return (
+                f"has rotary positions of type {kind}, which change for the whole batch once a sequence has more than {limit} tokens, and "
+                f"prompt and response may take {max_tokens} together; lower --max-prompt-tokens or --max-new-tokens, or use another model"
+            )
+    return None
+
+
 def _check_served(model: PreTrainedModel, context: InferenceContext, options: TransformersOptions) -> None:
     config = model.config.get_text_config(decoder=True)
-    refusal = _unserved_attention(config, context.max_tokens) or _unserved_arguments(model)
+    refusal = _unserved_arguments(model)
     if refusal is None and options.attention == "sdpa" and getattr(config, "attn_logit_softcapping", None):
         refusal = 'caps attention logits, which sdpa does not; set attention = "eager" in [inference.options]'
     limit = getattr(config, "max_position_embeddings", None)
@@ -129,20 +158,7 @@ def _check_served(model: PreTrainedModel, context: InferenceContext, options: Tr
         raise ConfigError(f"model {context.model!r} ({type(model).__name__}) {refusal}")
 
 
-def _unserved_attention(config: Any, max_tokens: int) -> str | None:
-    for layer in DynamicCache(config=config).layers:
-        # A window that no sequence outgrows is no window.
-        if isinstance(layer, DynamicSlidingWindowLayer) and layer.sliding_window >= max_tokens:
-            continue
-        if type(layer) is not DynamicLayer:
-            return (
-                f"keeps its past in a {type(layer).__name__}; the transformers backend serves full attention only: "
-                "use another model, another backend, or shorter prompts and responses than its window"
-            )
-    return None
-
-
-def _unserved_arguments(model: PreTrainedModel) -> str | None:
+def _unserved_arguments(model: PreTrainedModel | type[PreTrainedModel]) -> str | None:
     accepted = inspect.signature(model.forward).parameters
     missing = [name for name in ("position_ids", "past_key_values", "attention_mask", "logits_to_keep") if name not in accepted]
     return f"takes no {missing[0]}, which the decode loop needs; use another model or another backend" if missing else None

@@ -1,4 +1,4 @@
-"""Which models are served: any causal one with full attention; what is not is refused in one sentence before anything runs."""
+"""Which models are served: causal ones that keep every key and value; others are refused in one sentence before anything runs."""
 
 from __future__ import annotations
 
@@ -52,20 +52,26 @@ def test_common_architectures_pass_the_check_of_their_decoding(kind, tmp_path, b
     backend(path)
 
 
-def test_a_window_that_a_sequence_can_outgrow_is_refused_and_a_larger_one_is_served(tmp_path, backend):
-    path = saved(tmp_path, MistralConfig(**SMALL, sliding_window=64))
+@pytest.mark.parametrize("kind", ["mamba", "bloom"])
+def test_a_kind_that_cannot_be_served_is_refused_before_its_weights_are_read(kind, tmp_path, backend):
+    """Whatever attention was asked for: nobody is sent to another setting first."""
+    config = AutoConfig.for_model(kind, vocab_size=258, hidden_size=32, num_hidden_layers=2, n_layer=2, n_head=2)
+    config.save_pretrained(tmp_path)
+    for attention in ("sdpa", "eager"):
+        with pytest.raises(ConfigError, match=rf"\({kind}\) (keeps the past of layer 0|takes no position_ids)"):
+            backend(str(tmp_path), attention=attention)
+
+
+@pytest.mark.parametrize("rope", ["dynamic", "longrope"])
+def test_positions_that_move_with_the_length_bound_prompt_and_response(rope, tmp_path, backend):
+    """Their keys depend on the longest row of the batch: 0.6 and 4 nats off, were they served beyond."""
+    parameters = {"rope_type": rope, "rope_theta": 1e4, "factor": 2.0, "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
+    limits = {"max_position_embeddings": 64, "original_max_position_embeddings": 64}
+    config = AutoConfig.for_model("llama" if rope == "dynamic" else "phi3", **{**SMALL, **limits}, rope_parameters=parameters)
+    path = saved(tmp_path, config)
     backend(path, max_tokens=64)
-    with pytest.raises(ConfigError, match=r"DynamicSlidingWindowLayer; .*full attention only"):
+    with pytest.raises(ConfigError, match=rf"rotary positions of type {rope}, .* more than 64 tokens, .* may take 65 together"):
         backend(path, max_tokens=65)
-
-
-@pytest.mark.full
-def test_a_recurrent_model_is_refused(tmp_path, backend):
-    config = AutoConfig.for_model(
-        "mamba", vocab_size=258, hidden_size=32, state_size=8, num_hidden_layers=2, eos_token_id=257, pad_token_id=0, bos_token_id=0
-    )
-    with pytest.raises(ConfigError, match="full attention only"):
-        backend(saved(tmp_path, config), attention="eager")
 
 
 def test_capped_attention_logits_ask_for_eager(tmp_path, backend):
@@ -151,6 +157,29 @@ def test_cuda_is_the_first_device_and_one_that_is_not_there_is_refused(monkeypat
     }
     with pytest.raises(ConfigError, match="'cuda:2': torch finds 2 CUDA devices here, the last is cuda:1"):
         pick_device("cuda:2")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("shapes differ"), TypeError("no such argument"), IndexError("out of range")])
+def test_a_model_that_cannot_decode_at_all_is_refused_in_one_sentence(error, qwen2, backend, monkeypatch):
+    engine = backend(qwen2)
+
+    def fail(timeout):
+        raise error
+
+    monkeypatch.setattr(engine, "poll", fail)
+    with pytest.raises(ConfigError, match=rf"decoding fails with {type(error).__name__}: {error}; use another backend"):
+        check_decoding(engine, engine._context, 258, "Qwen2ForCausalLM")
+
+
+def test_a_device_without_memory_is_not_blamed_on_the_model(qwen2, backend, monkeypatch):
+    engine = backend(qwen2)
+
+    def fail(timeout):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(engine, "poll", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        check_decoding(engine, engine._context, 258, "Qwen2ForCausalLM")
 
 
 def test_a_model_that_decodes_otherwise_than_it_reads_is_refused(qwen2, backend, monkeypatch):
