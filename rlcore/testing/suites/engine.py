@@ -39,6 +39,9 @@ class EngineSuite(ABC):
     swaps: ClassVar[bool] = False
     """Whether it serves its old weights until an update has ended, also if the update breaks off. Leave it False for an engine that writes
     new weights over the old ones: it serves nothing then until a whole update has landed."""
+    cached_prompt: ClassVar[int] = 0
+    """So many tokens of a prompt are kept by the engine's prefix cache for the next request; 0 for an engine without one. ``make`` leaves
+    room for ``long_tokens`` after them."""
     patience: ClassVar[int] = 400
     """Polls of 0.05 s in a row that may return nothing while requests are open."""
 
@@ -57,6 +60,11 @@ class EngineSuite(ABC):
     def transfer(self) -> WeightTransfer:
         """The transfer that the engine joins, of those in ``capabilities.transfers``; only for an engine that names one beside ``host``."""
         raise NotImplementedError
+
+    def reference(self, version: int, token_ids: np.ndarray) -> np.ndarray | None:
+        """float32[T-1]: what ``score`` must give on the weights of ``snapshot(version)``, computed without the engine (a plain forward pass
+        of the trainer's model). None leaves unchecked whether the engine computes the model right, a tied head after an update included."""
+        return None
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text as the engine's tokenizer gives it; leave it where stop strings are not to be checked."""

@@ -15,6 +15,7 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, RemoteSnapshot, Sna
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.roles.engine_update import update_engine
+from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite
 from rlcore.testing.weights import publish
 
@@ -78,6 +79,35 @@ class WeightRules(EngineSuite):
         if self.draws_alike(engine):
             for name, completion in self.run(engine, requests).items():
                 assert np.array_equal(completion.token_ids, first[name].token_ids), "the first weights, loaded again, draw differently"
+
+    def test_it_computes_the_model(self) -> None:
+        """If the suite has a ``reference``: before any update and after each, scores are those of the model, tied tensors included."""
+        if self.reference(0, self.fixed_sequence()) is None:
+            return
+        engine = self.make()
+        for version in (0, 1, 2):
+            if version:
+                update_engine(engine, self.snapshot(version))
+            expected = self.reference(version, self.fixed_sequence())
+            assert expected is not None, f"there is a reference for version 0 and none for version {version}"
+            off = float(np.abs(engine.score(self.fixed_sequence()) - expected).max())
+            assert off <= self.tolerance, (
+                f"scores of version {version} are off the model's by {off:.2g} nats, {self.tolerance:.2g} is allowed"
+            )
+
+    def test_a_prompt_in_the_cache_is_computed_anew_after_an_update(self) -> None:
+        """If there is a ``cached_prompt``: what is drawn after it has the log probabilities of the new weights. ``score`` uses no cache."""
+        if not self.cached_prompt:
+            return
+        engine, tokens = self.make(), self.fixed_sequence()
+        prompt = np.resize(tokens, self.cached_prompt + 1)
+        for version in (0, 1):
+            if version:
+                update_engine(engine, self.snapshot(version))
+            for number in (0, 1):
+                request = make_request(f"v{version}-{number}", prompt, noise=number, max_new_tokens=4)
+                completion = self.run(engine, [request])[request.request_id]
+                self.assert_scored(engine, request, completion, f"log probabilities after a cached prompt, version {version}")
 
     def test_update_with_requests_in_flight(self) -> None:
         """Running requests finish on the old weights, resume on the new ones, or come back ABORTED, as declared."""

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
 import torch
 from rlcore_plugin_transformers import rlcore_register_inference_backends
 from rlcore_plugin_transformers.engine import TransformersBackend
@@ -80,6 +81,12 @@ class TestTied(InferenceBackendSuite):
         named = model_of(self.name, version).named_parameters()
         arrays = {name: parameter.detach().numpy().copy() for name, parameter in named}
         return Snapshot.of(version, {name: Tensor(dtype="float32", shape=array.shape, data=array) for name, array in arrays.items()})
+
+    def reference(self, version: int, token_ids) -> np.ndarray:
+        ids = torch.tensor(np.asarray(token_ids, np.int64))[None]
+        with torch.inference_mode():
+            logits = model_of(self.name, version)(input_ids=ids, use_cache=False).logits[0, :-1].double()
+        return torch.log_softmax(logits, dim=-1).gather(1, ids[0, 1:, None]).squeeze(1).float().numpy()
 
     def prompts(self) -> list[list[int]]:
         return [[3, 5, 4, 7], [9, 6, 6, 4, 2], [3, 9, 4]]
