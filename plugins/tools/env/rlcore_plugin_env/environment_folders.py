@@ -100,10 +100,11 @@ def _run(command: list[str], lock: Lock, log: Path, report: Report) -> None:
             for line in process.stdout:
                 file.write(line)
                 said = line.strip() if "ERROR" in line or not said.startswith("ERROR") else said
-                collected += line.startswith("Collecting ")
-                if line.startswith("Collecting ") and collected % _EVERY == 0:
-                    report(f"{lock.name}: {collected} of {len(lock.requirements)} packages found")
-                if line.startswith("Installing "):
+                if line.startswith(("Collecting ", "Processing ")):
+                    collected += 1
+                    if collected % _EVERY == 0:
+                        report(f"{lock.name}: {collected} of {len(lock.requirements)} packages found")
+                if line.startswith("Installing collected packages"):
                     report(f"{lock.name}: installing")
             process.wait()
         finally:
