@@ -45,6 +45,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.LOSS: ("gpg",),
     },
     "rlcore-plugin-tables": {PluginKind.DATA: ("csv", "parquet", "hub")},
+    "rlcore-plugin-env": {PluginKind.COMMAND: ("env",)},
     "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
     "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},

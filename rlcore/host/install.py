@@ -14,9 +14,9 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("plan", "quickstart", "score", "show")
+_TOOLS = ("env", "plan", "quickstart", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
-_NAMES = ("code", "math", "ray", "sandbox", "shared", "tables", "torch", "transformers", *_ALGOS, *_TOOLS)
+_NAMES = ("code", "math", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -26,7 +26,7 @@ REQUIRED = {"code": ("sandbox",)}
 _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
 
-NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "vllm", "wandb"))
+NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
 EXTRAS = {

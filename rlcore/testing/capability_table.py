@@ -23,6 +23,7 @@ WORDS = {
     "kinds": "what a version of the weights may consist of",
     "sampling": "what it understands of a request beyond temperature, top-p, top-k, length and stop strings",
     "details": "what it tells of each token",
+    "implementation": "whose forward pass it is",
     "reproducible": "what two runs have in common, on the CPU",
 }
 """A line for each field of ``InferenceCapabilities``."""

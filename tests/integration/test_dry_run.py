@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -115,10 +116,10 @@ def test_a_configuration_for_another_machine_can_be_shown_and_launched(tester: R
 
 
 def test_a_backend_that_is_merely_not_installed_is_a_remark(tester: RunTester) -> None:
-    for flags in (["-b", "vllm"], ["-b", "vllm", "-ptp", "2", "--inference-dtype", "float16"]):
+    for flags in (["-b", "sglang"], ["-b", "sglang", "-ptp", "2", "--inference-dtype", "float16"]):
         done = tester.run("train", "run.toml", *flags, "--dry-run").assert_ok()
         assert "missing: train would refuse to start" in done.stdout
-        assert "inference backend vllm is not installed" in done.stdout
+        assert "inference backend sglang is not installed" in done.stdout
 
 
 def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTester) -> None:
@@ -140,4 +141,7 @@ def test_every_backend_that_is_installed_declares_its_capabilities() -> None:
     assert registry.names("training")
     for kind in ("inference", "training"):
         for name in registry.names(kind):
-            assert registry.load(kind, name).capabilities == registry.spec(kind, name).capabilities, (kind, name)  # type: ignore[attr-defined]
+            spec = registry.spec(kind, name)
+            assert spec.capabilities is not None, (kind, name)
+            if find_spec(spec.requires_module or "sys") is not None:  # else its engine has an environment of its own, and tests there
+                assert registry.load(kind, name).capabilities == spec.capabilities, (kind, name)  # type: ignore[attr-defined]

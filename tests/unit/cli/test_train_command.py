@@ -49,9 +49,9 @@ def test_an_example_with_zero_is_refused_for_the_trainer_that_is_installed(teste
 @pytest.mark.parametrize(
     ("line", "absent", "same"),
     [
-        (f"{ONE_MACHINE} -tMbs 2", ("rlcore-plugin-vllm",), "-tbs 8"),
-        (FOUR_NODES, ("rlcore-plugin-vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
-        (f"{ZERO_BUBBLE} -zero 0", ("rlcore-plugin-vllm",), "-tbs 32"),
+        (f"{ONE_MACHINE} -tMbs 2", ("needs the module vllm",), "-tbs 8"),
+        (FOUR_NODES, ("needs the module vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
+        (f"{ZERO_BUBBLE} -zero 0", ("needs the module vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )

@@ -135,9 +135,7 @@ def test_a_known_name_that_is_not_installed_gets_its_pip_line(folder: PluginFold
     assert caught.value.pip in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("inference", "vllm"), ("inference", "sglang"), ("training", "colossalai"), ("tracker", "wandb")]
-)
+@pytest.mark.parametrize(("kind", "name"), [("inference", "sglang"), ("training", "colossalai"), ("tracker", "wandb")])
 def test_a_known_name_that_no_release_has_says_so(folder: PluginFolder, kind: str, name: str) -> None:
     with pytest.raises(NotInstalledError, match=f"{name}' is not installed: rlcore-plugin-{name} is not in this release"):
         folder.discover().spec(kind, name)
@@ -152,9 +150,9 @@ def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: P
 
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder) -> None:
-    folder.install("vllm", "import no_such_thing")
+    folder.install("sglang", "import no_such_thing")
     with pytest.raises(PluginError, match=r"installed but broken: .*no_such_thing"):
-        folder.discover().spec("inference", "vllm")
+        folder.discover().spec("inference", "sglang")
 
 
 def test_disable_switches_a_plugin_off_by_entry_point_or_distribution(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,37 @@
+"""Inference by the vLLM engine. This module only says so; vllm is imported when the backend is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, hookimpl
+
+rlcore_api = "1.0"
+
+CAPABILITIES = InferenceCapabilities(
+    in_flight=InFlight.RESUME,
+    sleeps=False,
+    scores=True,
+    counter_noise=True,
+    dtypes=frozenset({"float32", "bfloat16"}),
+    devices=frozenset({"cpu"}),
+    sampling=frozenset({"min_p"}),
+    reproducible="seeded",
+)
+"""What the spec, the class and its refusals go by: what the tests of this package have run, and nothing else."""
+
+
+@hookimpl
+def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
+    """Offer the backend ``vllm``."""
+    return [
+        InferenceBackendSpec(
+            name="vllm",
+            target="rlcore_plugin_vllm.vllm_backend:VllmBackend",
+            config="rlcore_plugin_vllm.options:VllmOptions",
+            summary="the vLLM engine, stepped by the producer's thread; continuous batching with a prefix cache",
+            requires_module="vllm",
+            install="rlcore env build vllm-cpu, and --inference-environment with the folder that it prints",
+            capabilities=CAPABILITIES,
+        )
+    ]

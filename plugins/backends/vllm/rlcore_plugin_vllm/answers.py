@@ -1,0 +1,65 @@
+"""Requests while the engine works on them: their tokens so far, the version that made each, and the stop strings that end them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from rlcore.api import Completion, Finish, Request, Tokenizer
+
+__all__ = ["RunningAnswer", "seed_of"]
+
+_TAIL = 4
+# Tokens beyond one a byte of the longest stop string that are decoded: a character of several tokens may begin before it.
+
+
+def seed_of(noise: tuple[int, int, int, int]) -> int:
+    """A seed of 63 bits from the key of a request's noise. Hashed: the engine's neighbours of a seed are no neighbours here, so two
+    requests never share a stream because their keys are near each other."""
+    return int.from_bytes(blake2b(repr(tuple(noise)).encode(), digest_size=8).digest(), "little") >> 1
+
+
+@dataclass
+class RunningAnswer:
+    """One request in flight."""
+
+    request: Request
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], logprobs: Sequence[float], version: int, tokenizer: Tokenizer) -> bool:
+        """Take new tokens; True if one of them completed a stop string, which is the last one then."""
+        for token, logprob in zip(tokens, logprobs, strict=True):
+            self.tokens.append(token)
+            self.logprobs.append(logprob)
+            self.versions.append(version)
+            if self.request.sampling.stop and self._stopped(tokenizer):
+                return True
+        return False
+
+    def completion(self, finish: Finish) -> Completion:
+        """What it has, as a record."""
+        return Completion(
+            request_id=self.request.request_id,
+            token_ids=np.array(self.tokens, np.int32),
+            logprobs=np.array(self.logprobs, np.float32),
+            versions=np.array(self.versions, np.int32),
+            finish=finish,
+        )
+
+    def _stopped(self, tokenizer: Tokenizer) -> bool:
+        """Whether the last token completed a stop string; the tokens before it are known to hold none."""
+        reach = max(len(text.encode()) for text in self.request.sampling.stop) + _TAIL
+        text = tokenizer.decode(self.tokens[-reach:])
+        if any(stop in text for stop in self.request.sampling.stop):
+            return True
+        # Tokens that print nothing take up room in the tail: if it is short of text, the whole answer is looked at.
+        longest = max(map(len, self.request.sampling.stop)) + len(tokenizer.decode(self.tokens[-1:]))
+        if len(text) > longest or len(self.tokens) <= reach:
+            return False
+        whole = tokenizer.decode(self.tokens)
+        return any(stop in whole for stop in self.request.sampling.stop)

@@ -1,0 +1,65 @@
+"""What a version of the weights must bring: names and shapes of the tensors in the model's checkpoint, which the engine itself was loaded
+from. Only the headers of the files are read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from rlcore.api import ConfigError, WeightsError, WeightsKind, WeightsManifest
+
+__all__ = ["HEAD", "CheckpointShapes", "read_shapes"]
+
+HEAD = "lm_head.weight"
+_EMBEDDING = "model.embed_tokens.weight"
+_FLOATS = {"float64", "float32", "float16", "bfloat16"}
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of every tensor in the safetensors files of a folder; ConfigError if it has none, or one that cannot be read."""
+    found: dict[str, tuple[int, ...]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(min(size, path.stat().st_size)))
+            found |= {name: tuple(entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is no safetensors file that can be read ({error}); save or download the checkpoint again") from error
+    if not found:
+        raise ConfigError(f"model {str(folder)!r} holds no safetensors file, which the vllm backend needs; save it with save_pretrained")
+    return found
+
+
+class CheckpointShapes:
+    """Checks a manifest against the tensors of the model. ``tied``: the head of the model is its embedding."""
+
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> None:
+        self._shapes = dict(shapes)
+        self._tied = tied
+        if tied and _EMBEDDING in self._shapes:
+            self._shapes.setdefault(HEAD, self._shapes[_EMBEDDING])
+
+    @property
+    def head_of(self) -> str | None:
+        """The tensor that the head repeats; None if the head is one of its own."""
+        return _EMBEDDING if self._tied and _EMBEDDING in self._shapes else None
+
+    def check(self, version: int, manifest: WeightsManifest) -> None:
+        """WeightsError, naming the tensor, if the manifest is not one of this model's whole weights. A tied head may be left out."""
+        if manifest.kind is not WeightsKind.FULL:
+            raise WeightsError(f"version {version} is of kind {manifest.kind}; this backend takes whole weights, kind {WeightsKind.FULL}")
+        sent = {info.name: info for info in manifest.tensors}
+        optional = {HEAD} if self.head_of else set()
+        if absent := sorted(set(self._shapes) - set(sent) - optional):
+            raise WeightsError(f"version {version} lacks tensor {absent[0]!r} of the model ({len(absent)} missing)")
+        if strange := sorted(set(sent) - set(self._shapes)):
+            raise WeightsError(f"version {version} brings tensor {strange[0]!r}, which the model does not have ({len(strange)} such)")
+        for name, info in sent.items():
+            if tuple(info.shape) != self._shapes[name]:
+                raise WeightsError(
+                    f"version {version}: tensor {name!r} has shape {list(info.shape)}, the model's has {list(self._shapes[name])}"
+                )
+            if info.dtype not in _FLOATS:
+                raise WeightsError(f"version {version}: tensor {name!r} is {info.dtype}; this backend takes {', '.join(sorted(_FLOATS))}")

@@ -1,0 +1,98 @@
+"""From rlcore's context and the user's options to the engine's arguments. A user may not set what rlcore sets; vllm sets the rest."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
+from rlcore.api import ConfigError, InferenceContext
+from rlcore_plugin_vllm import CAPABILITIES
+from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.vllm_api import EngineArgs, current_platform
+
+__all__ = ["cache_bytes", "engine_arguments"]
+
+OWN = {
+    "model": "--model",
+    "tokenizer": "--model",
+    "dtype": "--inference-dtype",
+    "seed": "--seed",
+    "trust_remote_code": "--trust-remote-code",
+    "max_model_len": "--max-prompt-tokens and --max-new-tokens",
+    "tensor_parallel_size": "--producer-tensor-parallel-size",
+    "skip_tokenizer_init": "",
+    "logprobs_mode": "",
+    "async_scheduling": "",
+    "enable_chunked_prefill": "",
+    "generation_config": "",
+    "disable_log_stats": "",
+    "pipeline_parallel_size": "",
+    "data_parallel_size": "",
+    "enable_sleep_mode": "",
+}
+"""Arguments that rlcore sets, and the flag that does, "" if none."""
+
+_BLOCK, _MOST = 128, 4 << 30
+# Tokens of a block of the cache on the CPU, and the bytes that vllm itself takes for it.
+_BYTES = {"float32": 4, "bfloat16": 2}
+
+
+def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineArgs:
+    """The arguments; ConfigError for an option that is none of the engine's, or that rlcore sets, and for what is not served here."""
+    _check_context(context)
+    named = options.model_dump(exclude={"engine"})
+    known = {field.name for field in fields(EngineArgs)}
+    for name in options.engine:
+        if name in named:
+            raise ConfigError(f"inference.options.engine.{name}: write it as inference.options.{name}")
+        if name in OWN:
+            instead = f"use {OWN[name]}" if OWN[name] else "it must be as it is"
+            raise ConfigError(f"inference.options.engine.{name}: rlcore sets this argument of vLLM itself; {instead}")
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}?" if near else "see vLLM's page of engine arguments"
+            raise ConfigError(f"inference.options.engine.{name} is no argument of the installed vLLM's engine; {hint}")
+    arguments: dict[str, Any] = {
+        "use_tqdm_on_load": False,
+        **named,
+        **options.engine,
+        "model": context.model,
+        "dtype": context.dtype,
+        "seed": context.seed,
+        "trust_remote_code": context.trust_remote_code,
+        "max_model_len": context.max_tokens,
+        "skip_tokenizer_init": True,  # tokens in, tokens out
+        "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled, temperature included
+        "async_scheduling": False,  # so that no token of older weights arrives after an update
+        "enable_chunked_prefill": False,  # on the CPU the engine cannot read part of a prompt whose draws have a seed
+        "generation_config": "vllm",  # the run says how to sample, not the model's folder
+        "disable_log_stats": True,
+    }
+    if named["kv_cache_memory_bytes"] is None and current_platform.is_cpu():
+        arguments["kv_cache_memory_bytes"] = cache_bytes(context, options.max_num_seqs)
+    return EngineArgs(**arguments)
+
+
+def cache_bytes(context: InferenceContext, sequences: int) -> int:
+    """Room for the keys and values of so many sequences of the greatest length, and never more than vllm takes by itself."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code).get_text_config(decoder=True)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    tokens = -(-context.max_tokens // _BLOCK) * _BLOCK * (sequences + 1)
+    return min(_MOST, max(64 << 20, 2 * config.num_hidden_layers * heads * width * _BYTES[context.dtype] * tokens))
+
+
+def _check_context(context: InferenceContext) -> None:
+    if context.dtype not in CAPABILITIES.dtypes:
+        offered = " or ".join(sorted(CAPABILITIES.dtypes))
+        raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the vllm backend; use {offered}")
+    if context.device != "auto" and context.device.partition(":")[0] not in CAPABILITIES.devices:
+        offered = ", ".join(sorted(CAPABILITIES.devices))
+        raise ConfigError(f"inference.device {context.device!r} is not served by this version of the vllm backend; use auto or {offered}")
+    if context.tensor_parallel != 1:
+        raise ConfigError(
+            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: this version of the vllm backend runs on one device; use 1"
+        )

@@ -1,0 +1,26 @@
+"""What ``[inference.options]`` may hold for this backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["VllmOptions"]
+
+
+class VllmOptions(BaseModel):
+    """Options of the vllm inference backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_num_seqs: int = Field(default=256, ge=1, description="completions that the engine decodes side by side at most")
+    enforce_eager: bool = Field(default=True, description="run the model without compiling it")
+    kv_cache_memory_bytes: int | None = Field(
+        default=None,
+        ge=1,
+        description="bytes for keys and values; none: on the CPU room for max_num_seqs, at most 4 GiB; else as vLLM decides",
+    )
+    engine: dict[str, Any] = Field(
+        default={}, description="any other argument of vLLM's EngineArgs, by its name there; the engine checks it when it is made"
+    )

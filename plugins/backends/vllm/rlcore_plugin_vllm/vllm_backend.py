@@ -1,0 +1,238 @@
+"""The engine of vLLM in the producer's process: its own scheduler batches, and the producer's thread steps it in ``poll``."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rlcore.api import (
+    Bucket,
+    Completion,
+    ConfigError,
+    Finish,
+    InferenceBackend,
+    InferenceContext,
+    InFlight,
+    Request,
+    RunError,
+    WeightsError,
+    WeightsManifest,
+)
+from rlcore_plugin_vllm import CAPABILITIES
+from rlcore_plugin_vllm.answers import RunningAnswer, seed_of
+from rlcore_plugin_vllm.arriving import ArrivingWeights
+from rlcore_plugin_vllm.checkpoint import HEAD, CheckpointShapes, read_shapes
+from rlcore_plugin_vllm.engine_arguments import engine_arguments
+from rlcore_plugin_vllm.engines import end_engine, make_engine
+from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.vllm_api import RequestOutput, RequestOutputKind, SamplingParams, TokensPrompt
+
+__all__ = ["VllmBackend"]
+
+_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
+_PROBE = "rlcore-probe"
+
+
+class VllmBackend(InferenceBackend):
+    """Inference by vLLM, on one CPU.
+
+    After an update requests go on (RESUME): their keys and values are computed again under the new weights, and each token carries the
+    version that drew it. New weights are collected on the host beside the old ones, which are served until ``finish_update``.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, context: InferenceContext, options: VllmOptions | None = None) -> None:
+        self._context = context
+        arguments = engine_arguments(context, options or VllmOptions())
+        try:
+            self._engine = make_engine(arguments)
+        except (OSError, ValueError, NotImplementedError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"vLLM does not make an engine of model {context.model!r}: {reason}") from error
+        self._end = weakref.finalize(self, end_engine, self._engine)
+        config = self._engine.model_config
+        self._vocabulary = config.get_vocab_size()
+        tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
+        self._checkpoint = CheckpointShapes(read_shapes(_folder_of(context.model)), tied=tied)
+        self._answers: dict[str, RunningAnswer] = {}
+        self._done: list[Completion] = []
+        self._scored: RequestOutput | None = None
+        self._arriving: ArrivingWeights | None = None
+        self._torn = ""
+        self._version = 0
+
+    # --- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Queue requests with the engine's scheduler; RunError for an id that is in flight, ConfigError for one that cannot be served."""
+        self._require_weights("take requests")
+        known = set(self._answers) | {completion.request_id for completion in self._done}
+        for request in requests:
+            self._check(request, known)
+            known.add(request.request_id)
+        for request in requests:
+            self._answers[request.request_id] = RunningAnswer(request)
+            self._engine.add_request(request.request_id, _prompt(request.token_ids), self._parameters(request))
+
+    def poll(self, timeout: float) -> list[Completion]:
+        """Step the engine until something finishes or ``timeout`` seconds have passed, at least once; [] if nothing is in flight."""
+        deadline = time.monotonic() + timeout
+        while self._answers and not self._done:
+            self._require_weights("generate")
+            self._step()
+            if time.monotonic() >= deadline:
+                break
+        done, self._done = self._done, []
+        return done
+
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have."""
+        dropped = [name for name in request_ids if name in self._answers]
+        self._engine.abort_request(dropped)
+        self._done += [self._answers.pop(name).completion(Finish.ABORTED) for name in dropped]
+
+    def score(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
+        self._require_weights("score")
+        ids = np.asarray(token_ids, np.int32)
+        if len(ids) < 2:
+            return np.zeros(0, np.float32)
+        # The last token is asked for by its id, since a prompt of the greatest length leaves no room for an answer.
+        parameters = SamplingParams(
+            max_tokens=1,
+            ignore_eos=True,
+            prompt_logprobs=0 if len(ids) > 2 else None,
+            logprob_token_ids=[int(ids[-1])],
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._engine.add_request(_PROBE, _prompt(ids[:-1]), parameters)
+        while self._scored is None:
+            self._step()
+        output, self._scored = self._scored, None
+        scores = [at[int(token)].logprob for at, token in zip((output.prompt_logprobs or [])[1:], ids[1:-1], strict=True)]
+        return np.array([*scores, output.outputs[0].logprobs[0][int(ids[-1])].logprob], np.float32)
+
+    # --- weights -------------------------------------------------------------------------------------------------------
+
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
+        self._checkpoint.check(version, manifest)
+        self._arriving = ArrivingWeights(version, manifest)
+
+    def receive(self, bucket: Bucket) -> None:
+        """Copy a bucket's tensors."""
+        self._under_way().take(bucket)
+
+    def finish_update(self) -> int:
+        """Load the weights into the engine, forget every key and value of the old ones, and serve. WeightsError if one did not come."""
+        arriving, self._arriving = self._under_way(), None
+        tensors = arriving.whole()
+        if (embedding := self._checkpoint.head_of) is not None:
+            head = tensors.setdefault(HEAD, tensors[embedding])  # the engine packs a copy for its head, which would stay the old one
+            if not torch.equal(head, tensors[embedding]):
+                raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
+        self._torn = f"holds an unfinished version {arriving.version} of the weights"
+        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors.items())})
+        if not self._engine.reset_prefix_cache(reset_running_requests=True):
+            raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
+        self._torn, self._version = "", arriving.version
+        return self._version
+
+    def close(self) -> None:
+        """End the engine; requests in flight are forgotten."""
+        self._answers, self._done = {}, []
+        self._end()
+
+    # --- small parts ---------------------------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        """One step of the engine: a token for every running request."""
+        for output in self._engine.step():
+            if output.request_id == _PROBE:
+                self._scored = output
+                continue
+            answer = self._answers.get(output.request_id)
+            if answer is None:
+                continue
+            part = output.outputs[0]
+            stopped = answer.add(part.token_ids, _drawn(part.logprobs), self._version, self._context.tokenizer)
+            if output.finished or stopped:
+                self._complete(output.request_id, Finish.STOP if stopped else _FINISHES[part.finish_reason], running=not output.finished)
+
+    def _complete(self, name: str, finish: Finish, *, running: bool) -> None:
+        completion = self._answers.pop(name).completion(finish)
+        if running:
+            self._engine.abort_request([name])
+        if not np.isfinite(completion.logprobs).all():
+            raise RunError(f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged")
+        self._done.append(completion)
+
+    def _parameters(self, request: Request) -> SamplingParams:
+        sampling = request.sampling
+        return SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            min_p=sampling.min_p,
+            seed=seed_of(request.noise) if sampling.temperature else None,
+            max_tokens=min(sampling.max_new_tokens, self._context.max_tokens - len(request.token_ids)),
+            stop_token_ids=sorted(token for token in self._context.tokenizer.stop_ids if 0 <= token < self._vocabulary),
+            ignore_eos=True,  # the tokenizer says what ends an answer, not the model's configuration
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+    def _check(self, request: Request, known: set[str]) -> None:
+        ids, name = request.token_ids, f"request {request.request_id}"
+        if request.request_id in known:
+            raise RunError(f"{name} is in flight already; a request id is used once")
+        if not len(ids):
+            raise ConfigError(f"{name} has no context; the chat template must give at least one token")
+        if len(ids) >= self._context.max_tokens:
+            raise ConfigError(
+                f"{name}: its context has {len(ids)} tokens, of the {self._context.max_tokens} that prompt and response may take together; "
+                "raise --max-prompt-tokens or --max-new-tokens"
+            )
+        outside = ids[(ids < 0) | (ids >= self._vocabulary)]
+        if len(outside):
+            raise ConfigError(
+                f"{name}: token {int(outside[0])} is not one of the model's {self._vocabulary}; use the tokenizer that belongs to the model"
+            )
+        if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
+            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+
+    def _under_way(self) -> ArrivingWeights:
+        if self._arriving is None:
+            raise RunError("no update of the vllm engine has begun: call begin_update first")
+        return self._arriving
+
+    def _require_weights(self, doing: str) -> None:
+        if self._torn:
+            raise RunError(f"the engine {self._torn} and cannot {doing}; update its weights first")
+
+
+def _prompt(token_ids: np.ndarray) -> TokensPrompt:
+    return TokensPrompt(prompt_token_ids=token_ids.tolist())
+
+
+def _drawn(logprobs: object) -> list[float]:
+    """The log probability of each new token, from the engine's flat record: at each place the token that was drawn stands first."""
+    return [logprobs.logprobs[start] for start in logprobs.start_indices]  # type: ignore[attr-defined]
+
+
+def _folder_of(model: str) -> Path:
+    """Where the engine read the model: a folder, or the local cache of the hub."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(model, local_files_only=True, allow_patterns=["*.json", "*.safetensors"]))

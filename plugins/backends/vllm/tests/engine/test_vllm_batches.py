@@ -1,0 +1,124 @@
+"""How requests share the engine: more than fit at once, more than the cache holds, other engines in the process. No draw notices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from rlcore.api import ConfigError, RunError
+from rlcore.testing import update_engine
+
+TOLERANCE = 1e-4
+
+
+def long_requests(ask, count: int, length: int = 300, new: int = 6):
+    """Prompts of their own, so that the prefix cache saves nothing."""
+    return [
+        ask(f"r{n}", [3 + (place * (n + 1)) % 37 for place in range(length)], noise=n, max_new_tokens=new, temperature=1.3)
+        for n in range(count)
+    ]
+
+
+def assert_alike(answers, others) -> None:
+    assert set(answers) == set(others)
+    for name, answer in answers.items():
+        assert answer.token_ids.tolist() == others[name].token_ids.tolist(), name
+        assert np.allclose(answer.logprobs, others[name].logprobs, atol=TOLERANCE), name
+
+
+def test_prompts_of_more_tokens_than_a_step_takes_are_drawn_as_alone(backend, ask, answered):
+    requests = long_requests(ask, 12)
+    alone = backend(max_tokens=512, max_num_seqs=1)
+    one_by_one = {name: answer for request in requests for name, answer in answered(alone, [request]).items()}
+    assert_alike(answered(backend(max_tokens=512, max_num_seqs=16, engine={"max_num_batched_tokens": 700}), requests), one_by_one)
+
+
+def test_requests_that_the_cache_cannot_hold_together_are_drawn_as_alone(backend, ask, answered):
+    requests = long_requests(ask, 6, length=120, new=60)  # two blocks of 128 tokens each, soon
+    small = backend(max_tokens=256, kv_cache_memory_bytes=5 * 128 * 2 * 2 * 32 * 4)
+    assert_alike(answered(small, requests), answered(backend(max_tokens=256), requests))
+
+
+def test_engines_of_one_process_end_in_any_order(backend, ask, answered):
+    first, second, third = backend(), backend(), backend()
+    request = [ask("r0", [3, 5, 4])]
+    before = answered(second, request)
+    first.close()
+    del third
+    assert_alike(answered(second, request), before)
+    second.close()
+    assert_alike(answered(backend(), request), before)
+
+
+def test_the_last_engine_of_a_process_leaves_no_group_behind(backend):
+    first, second = backend(), backend()
+    second.close()
+    assert torch.distributed.is_initialized()
+    first.close()
+    assert not torch.distributed.is_initialized()
+
+
+def test_a_request_id_is_used_once_while_it_is_in_flight(backend, ask):
+    engine = backend()
+    engine.submit([ask("r0", [3, 5])])
+    with pytest.raises(RunError, match="r0 is in flight already"):
+        engine.submit([ask("r1", [3, 5]), ask("r0", [3, 5])])
+    while not (answers := engine.poll(1.0)):
+        pass
+    assert [answer.request_id for answer in answers] == ["r0"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sampling", "words"),
+    [
+        ([], {}, "has no context"),
+        ([3] * 64, {}, "64 tokens, of the 64"),
+        ([3, 4000], {}, "token 4000 is not one of the model's 42"),
+        ([3], {"max_new_tokens": 0}, "at least 1"),
+        ([3], {"stop": ("",)}, "no stop string empty"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_and_nothing_is_queued(tokens, sampling, words, backend, ask):
+    engine = backend()
+    with pytest.raises(ConfigError, match=words):
+        engine.submit([ask("good", [3, 5]), ask("bad", tokens, **sampling)])
+    assert engine.poll(0.0) == []
+
+
+def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(backend, ask, answered):
+    request = ask("r0", [3] * 60, max_new_tokens=50, temperature=1.5)
+    assert len(answered(backend(), [request])["r0"].token_ids) <= 4
+    assert backend().score(np.array([3] * 64, np.int32)).shape == (63,)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"engine": {"no_such": 1}}, r"inference\.options\.engine\.no_such is no argument"),
+        ({"engine": {"block_sise": 16}}, r"did you mean block_size\?"),
+        ({"engine": {"seed": 3}}, "rlcore sets this argument of vLLM itself; use --seed"),
+        ({"engine": {"logprobs_mode": "raw_logprobs"}}, "rlcore sets this argument of vLLM itself; it must be as it is"),
+        ({"engine": {"max_num_seqs": 3}}, r"write it as inference\.options\.max_num_seqs"),
+        ({"engine": {"max_num_batched_tokens": 8}}, "vLLM does not make an engine of model"),
+        ({"engine": {"block_size": "many"}}, "vLLM does not make an engine of model"),
+    ],
+)
+def test_an_option_that_the_engine_does_not_take_is_one_sentence(options, words, backend):
+    with pytest.raises(ConfigError, match=words) as refused:
+        backend(**options)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("given", [{"dtype": "float16"}, {"device": "cuda"}, {"tensor_parallel": 2}], ids=str)
+def test_what_the_capabilities_leave_out_is_refused(given, backend):
+    with pytest.raises(ConfigError, match=r"this version of the vllm backend|not served by the vllm backend"):
+        backend(**given)
+
+
+def test_updates_in_a_row_serve_the_last_one(backend, snapshot):
+    engine, sequence = backend(), np.arange(3, 30, dtype=np.int32)
+    first = engine.score(sequence)
+    for version in range(1, 12):
+        assert update_engine(engine, snapshot(version, seed=version % 2)) == version
+        assert np.allclose(engine.score(sequence), first, atol=TOLERANCE) is (version % 2 == 0)

@@ -1,0 +1,91 @@
+"""The engine keeps the rules of every inference backend, with tied embeddings and with a head of its own."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import torch
+from rlcore_plugin_vllm import rlcore_register_inference_backends
+from rlcore_plugin_vllm.vllm_backend import VllmBackend
+from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
+from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+
+from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
+from rlcore.testing import FakeTokenizer, InferenceBackendSuite
+
+TOKENIZER = FakeTokenizer()
+SHAPE = {
+    "vocab_size": len(TOKENIZER),
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.15,
+    "eos_token_id": 0,
+    "bos_token_id": None,
+    "pad_token_id": 1,
+}
+CONFIGS: dict[str, PretrainedConfig] = {
+    "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=True),
+    "llama": LlamaConfig(**SHAPE, tie_word_embeddings=False),
+}
+
+
+@lru_cache
+def model_of(name: str, seed: int):
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(CONFIGS[name]).eval()
+
+
+@lru_cache
+def folder_of(name: str) -> Path:
+    folder = Path(mkdtemp(prefix="rlcore-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    model_of(name, 0).save_pretrained(folder)
+    return folder
+
+
+class TestTied(InferenceBackendSuite):
+    spec = rlcore_register_inference_backends()[0]
+    name = "qwen2"
+    stop_ids = TOKENIZER.stop_ids
+    vocabulary = len(TOKENIZER)
+    swaps = True
+    cached_prompt = 256
+    max_tokens = 384
+
+    def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
+        context = InferenceContext(
+            model=str(folder_of(self.name)), tokenizer=TOKENIZER, prompts_per_forward=prompts_per_forward, max_tokens=self.max_tokens
+        )
+        return VllmBackend(context)
+
+    def snapshot(self, version: int) -> Snapshot:
+        named = model_of(self.name, version).named_parameters()
+        arrays = {name: parameter.detach().numpy().copy() for name, parameter in named}
+        return Snapshot.of(version, {name: Tensor(dtype="float32", shape=array.shape, data=array) for name, array in arrays.items()})
+
+    @torch.inference_mode()
+    def forward(self, version: int, token_ids: np.ndarray) -> np.ndarray:
+        return model_of(self.name, version)(input_ids=torch.from_numpy(token_ids).long()[None], use_cache=False).logits[0].numpy()
+
+    def prompts(self) -> list[list[int]]:
+        return [[3, 5, 4, 7], [9, 6, 6, 4, 2], [3, 9, 4]]
+
+    def decode(self, token_ids: list[int]) -> str:
+        return TOKENIZER.decode(token_ids)
+
+    def encode(self, text: str) -> list[int]:
+        return TOKENIZER.encode(text)
+
+
+class TestOwnHead(TestTied):
+    name = "llama"
