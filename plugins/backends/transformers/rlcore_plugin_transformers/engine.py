@@ -41,8 +41,8 @@ __all__ = ["TransformersBackend"]
 class TransformersBackend(InferenceBackend):
     """Inference with a Hugging Face causal language model of attention layers, on one device.
 
-    After an update requests go on (RESUME): tokens so far and their keys and values stay, later tokens come from the new weights and carry
-    the new version. Log probabilities are those of the distributions that were sampled from, keys and values of older weights included.
+    After an update requests go on (RESUME): tokens so far stay, and their keys and values are computed again under the new weights, so that
+    later tokens, which carry the new version, are drawn from what the new weights say of the whole context.
     New weights are copied over the old ones, so an update that breaks off leaves it refusing work until another one has ended. ``sleep``
     frees weights, keys and values; from then on it serves nothing until ``wake`` and an update.
     """
@@ -131,10 +131,13 @@ class TransformersBackend(InferenceBackend):
         """Copy a bucket's tensors over the old ones."""
         self._residence.take(bucket)
 
+    @torch.inference_mode()
     def finish_update(self) -> int:
         """Serve the new weights; WeightsError, naming the tensor, if one did not come."""
         self._residence.finish()
-        if not self._rows.count:
+        if self._rows.count:
+            self._compute_again()
+        else:
             self._cache.clear()
         self._version = self._coming
         return self._version
@@ -218,6 +221,15 @@ class TransformersBackend(InferenceBackend):
         columns = torch.arange(length, device=self._device)
         visible = columns <= positions[:, None]
         self._draw(0, self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :], columns[None]))
+
+    def _compute_again(self) -> None:
+        """Keys and values of every row under the weights of now, as many rows in a pass as prompts."""
+        for first in range(0, self._rows.count, self._context.prompts_per_forward):
+            contexts = self._rows.cached(first, self._context.prompts_per_forward)
+            lengths = np.array([len(context) for context in contexts])
+            self._cache.begin_prompts(lengths, np.arange(len(contexts)), first, self._device)
+            tokens, positions, visible = left_padded(contexts, lengths, self._device)
+            self._forward(tokens, positions, visible, positions)
 
     def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible, int64[b or 1, columns] positions of the columns -> float32[b,

@@ -84,6 +84,11 @@ class Rows:
         filled = self.generated[: self.count]
         return np.stack([self.tokens[np.arange(self.count), filled - 1].astype(np.int64), self.context[: self.count] + filled - 1])
 
+    def cached(self, first: int, most: int) -> list[np.ndarray]:
+        """Of up to ``most`` rows from ``first`` on, the tokens int32[T] whose keys and values the cache holds: all but the newest."""
+        rows = range(first, min(first + most, self.count))
+        return [np.concatenate([self.requests[row].token_ids, self.tokens[row, : self.generated[row] - 1]]) for row in rows]
+
     def completion(self, row: int, finish: Finish) -> Completion:
         """What a row has come to."""
         end = self.generated[row]

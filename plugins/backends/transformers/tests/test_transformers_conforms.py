@@ -11,7 +11,6 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -67,9 +66,6 @@ def folder_of(name: str) -> Path:
 
 class TestTied(InferenceBackendSuite):
     spec = rlcore_register_inference_backends()[0]
-    lacks: ClassVar[dict[str, str]] = {
-        "test_resumed_tokens_are_of_the_new_weights_alone": "over an update, keys and values of the tokens before it stay as they are"
-    }
     name = "qwen2"
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
