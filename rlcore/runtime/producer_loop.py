@@ -208,7 +208,8 @@ class ProducerLoop:
 
     def _load_newer(self) -> None:
         if self._evaluation is not None:  # made by one version from its first token to its last
-            self._broke_at = self._broke_at and time.monotonic()
+            if self._broke_at is not None:
+                self._broke_at = time.monotonic()  # it could not take the version meanwhile: its time begins anew
             return
         snapshot = newer_weights(self.receiver, self.producer.version)
         if snapshot is None:

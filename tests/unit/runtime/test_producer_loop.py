@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rlcore.contracts.transport import Receiver
 from rlcore.contracts.types import Group, Lease, Message, Prompt, Rollout, Sampling, Score
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.roles.single_turn import SingleTurn
+from rlcore.runtime import producer_loop
 from rlcore.runtime.parts import AnnealedSampling, JobMaker
 from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
 from rlcore.runtime.schedule_service import Arrival
@@ -407,6 +409,40 @@ def test_a_producer_whose_group_broke_ends_if_no_version_comes(tmp_path: Path, m
     assert isinstance(error, RunError)
     assert "its engine's group of the weights broke, and the weight transfer brought no whole version within 0.3 s" in str(error)
     assert "--weights-deadline" in str(error)
+
+
+def test_the_time_after_a_group_that_broke_begins_anew_with_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer weights wait for an evaluation, so that no version could come meanwhile."""
+    stage, clock = Stage(tmp_path), [1.0]
+    monkeypatch.setattr(producer_loop, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    stage.loop.weights_seconds = 20.0
+    stage.receiver.hand(snapshot(0))
+    stage.links.until(lambda: stage.links.versions == [0])
+    engine = stage.producer._engine
+    begin, poll = engine.begin_update, engine.poll
+
+    def breaks_once(*_: Any) -> None:
+        monkeypatch.setattr(engine, "begin_update", begin)
+        stage.receiver.snapshot = None
+        raise GroupBrokenError("a member was lost")
+
+    def still_at_it(timeout: float) -> list[Any]:
+        time.sleep(timeout)
+        return []
+
+    monkeypatch.setattr(engine, "begin_update", breaks_once)
+    monkeypatch.setattr(engine, "poll", still_at_it)
+    stage.receiver.hand(snapshot(1))
+    until(lambda: stage.receiver.broke == [-1])
+    done = evaluate(stage, 0)
+    until(lambda: stage.loop._evaluation is not None)
+    clock[0] = 101.0
+    until(lambda: stage.loop._broke_at == 101.0)
+    monkeypatch.setattr(engine, "poll", poll)
+    assert done.result(SECONDS)[0] == 0
+    stage.receiver.hand(snapshot(1))
+    stage.links.until(lambda: stage.links.versions == [0, 1])
+    stage.stop()
 
 
 def test_a_whole_version_ends_the_wait_after_a_group_that_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
