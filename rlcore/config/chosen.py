@@ -29,6 +29,7 @@ from rlcore.contracts.specs import (
     TrainingCapabilities,
 )
 from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
+from rlcore.host.devices import device_of
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
 
@@ -273,11 +274,14 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
             f"{cite('weights.transport')} brings weights by {way}, and {backend} takes them by {ways} (capabilities.transfers); name a "
             "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
         )
-    if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated" and not offered.sleeps:
-        return (
-            f"{cite('run.placement')} lets generation and training take turns on one device, and {backend} never gives its device back "
-            "(capabilities.sleeps is False); type --placement split, or name another --backend"
-        )
+    if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated":
+        device = device_of(config.inference.device, offered.devices).partition(":")[0]
+        keeps = "" if offered.sleeps else "never gives its device back (capabilities.sleeps is False)"
+        if offered.sleeps_on and device not in ("auto", *offered.sleeps_on):
+            keeps = f"gives back {', '.join(sorted(offered.sleeps_on))} and not {device} (capabilities.sleeps_on)"
+        if keeps:
+            turns = "lets generation and training take turns on one device"
+            return f"{cite('run.placement')} {turns}, and {backend} {keeps}; type --placement split, or name another --backend"
     ranks = config.training.data_parallel_size
     if kind == "inference" or ranks == 1 or "data" in offered.layouts:
         return None

@@ -88,17 +88,19 @@ class InFlight(StrEnum):
 class InferenceCapabilities:
     """What an inference backend can do. Its spec and its class declare the same record: a plan is checked against the spec's.
 
-    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``scores``: answers the probe; ``counter_noise``: draws are a
-    function of ``Request.noise``, which bitwise reproducibility needs; ``continues``: understands ``Request.continued``, so that what an
-    abort left is kept; ``layouts`` of {"single", "tensor"}; ``transfers``: ways by which it takes weights: ``host``, buckets in host
-    memory; or the names of engine transfers; ``kinds`` of ``WeightsKind`` that it takes; ``sampling``: what of a request it understands
-    beyond the base: "min_p", and names in ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells;
-    ``reproducible``: see ``Reproducible``; ``implementation``: whose forward pass it is: a trainer that declares the same one has the same
-    log probabilities in float32, up to rounding; "": nobody's.
+    ``in_flight`` on update; ``sleeps``: gives its device back on request; ``sleeps_on``: of ``devices``, those that it gives back (none
+    named: all); ``scores``: answers the probe; ``counter_noise``: draws are a function of ``Request.noise``, which bitwise reproducibility
+    needs; ``continues``: understands ``Request.continued``, so that what an abort left is kept; ``layouts`` of {"single", "tensor"};
+    ``transfers``: ways by which it takes weights: ``host``, buckets in host memory; or the names of engine transfers; ``kinds`` of
+    ``WeightsKind`` that it takes; ``sampling``: what of a request it understands beyond the base: "min_p", and names in
+    ``Sampling.extra``; ``details`` of {"kept", "experts"}: what ``TokenDetails`` it tells; ``reproducible``: see ``Reproducible``;
+    ``implementation``: whose forward pass it is: a trainer that declares the same one has the same log probabilities in float32, up to
+    rounding; "": nobody's.
     """
 
     in_flight: InFlight
     sleeps: bool = False
+    sleeps_on: frozenset[str] = frozenset()
     scores: bool = True
     counter_noise: bool = False
     continues: bool = False

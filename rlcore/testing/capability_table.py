@@ -13,6 +13,7 @@ __all__ = ["capability_table"]
 WORDS = {
     "in_flight": "what becomes of running requests when the weights change",
     "sleeps": "gives its device back and takes it again",
+    "sleeps_on": "of the devices those that it gives back, if not all",
     "scores": "answers the probe",
     "counter_noise": "a draw depends on its noise alone, whatever else is in the batch",
     "continues": "goes on from the tokens of an aborted request",

@@ -263,6 +263,7 @@ class WeightRules(TornRules):
             engine.receive(next(self.snapshot(1).buckets(1)))
             self.refuses_work(engine, "after wake, in the middle of an update")
             self.update(engine, 1, 1)
+            engine.wake_cache()
             assert len(self.run(engine, self.requests(2, max_new_tokens=3))) == 2, "nothing is served after wake and update"
             engine.sleep()
 

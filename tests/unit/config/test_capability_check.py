@@ -84,6 +84,15 @@ def test_an_engine_that_never_sleeps_is_refused_where_devices_are_shared() -> No
     assert said.endswith("type --placement split, or name another --backend")
 
 
+def test_an_engine_that_sleeps_on_one_device_is_refused_where_another_one_is_shared() -> None:
+    devices = frozenset({"cpu", "cuda"})
+    card = InferenceCapabilities(in_flight=InFlight.FINISH, sleeps=True, sleeps_on=frozenset({"cuda"}), devices=devices)
+    assert not refused(card, run={"placement": "colocated"}, inference={"device": "cuda:1"})
+    assert not refused(card, run={"placement": "split"}, inference={"device": "cpu"})
+    said = refused(card, run={"placement": "colocated"}, inference={"device": "cpu"})
+    assert "inference backend mine gives back cuda and not cpu (capabilities.sleeps_on)" in said
+
+
 @pytest.mark.parametrize(
     ("field", "words"),
     [

@@ -65,11 +65,13 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineA
         "skip_tokenizer_init": True,  # tokens in, tokens out
         "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled, temperature included
         "async_scheduling": False,  # so that no token of older weights arrives after an update
-        "enable_chunked_prefill": False,  # on the CPU the engine cannot read part of a prompt whose draws have a seed
         "generation_config": "vllm",  # the run says how to sample, not the model's folder
         "disable_log_stats": True,
     }
-    if named["kv_cache_memory_bytes"] is None and current_platform.is_cpu():
+    if not current_platform.is_cpu():
+        return EngineArgs(**arguments, enable_sleep_mode=True)
+    arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt whose draws have a seed
+    if named["kv_cache_memory_bytes"] is None:
         arguments["kv_cache_memory_bytes"] = cache_bytes(context, options.max_num_seqs)
     return EngineArgs(**arguments)
 
@@ -89,9 +91,16 @@ def _check_context(context: InferenceContext) -> None:
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
         raise ConfigError(f"inference.dtype {context.dtype!r} is not served by the vllm backend; use {offered}")
-    if context.device != "auto" and context.device.partition(":")[0] not in CAPABILITIES.devices:
-        offered = ", ".join(sorted(CAPABILITIES.devices))
-        raise ConfigError(f"inference.device {context.device!r} is not served by this version of the vllm backend; use auto or {offered}")
+    kind, _, number = context.device.partition(":")
+    if kind not in ("auto", here := "cpu" if current_platform.is_cpu() else "cuda"):
+        raise ConfigError(
+            f"inference.device {context.device!r}: the vLLM of this environment is built for {here}; type --inference-device {here}"
+        )
+    if number not in ("", "0"):
+        raise ConfigError(
+            f"inference.device {context.device!r}: vLLM takes the first device that it sees; type --inference-device {kind}, and name the "
+            f"device by CUDA_VISIBLE_DEVICES={number}"
+        )
     if context.tensor_parallel != 1:
         raise ConfigError(
             f"inference.producer_tensor_parallel_size {context.tensor_parallel}: this version of the vllm backend runs on one device; use 1"

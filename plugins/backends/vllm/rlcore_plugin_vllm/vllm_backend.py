@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,10 @@ from rlcore_plugin_vllm.answers import RunningAnswer, seed_of
 from rlcore_plugin_vllm.arriving import ArrivingWeights
 from rlcore_plugin_vllm.checkpoint import HEAD, CheckpointShapes, read_shapes
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
+from rlcore_plugin_vllm.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.engines import end_engine, make_engine
 from rlcore_plugin_vllm.options import VllmOptions
-from rlcore_plugin_vllm.vllm_api import RequestOutput, RequestOutputKind, SamplingParams, TokensPrompt
+from rlcore_plugin_vllm.vllm_api import RequestOutput, RequestOutputKind, SamplingParams, TokensPrompt, current_platform
 
 __all__ = ["VllmBackend"]
 
@@ -39,7 +41,7 @@ _PROBE = "rlcore-probe"
 
 
 class VllmBackend(InferenceBackend):
-    """Inference by vLLM, on one CPU.
+    """Inference by vLLM, on one CPU or one GPU.
 
     After an update requests go on (RESUME): their keys and values are computed again under the new weights, and each token carries the
     version that drew it. New weights are collected on the host beside the old ones, which are served until ``finish_update``.
@@ -56,6 +58,9 @@ class VllmBackend(InferenceBackend):
             reason = " ".join(str(error).split())
             raise ConfigError(f"vLLM does not make an engine of model {context.model!r}: {reason}") from error
         self._end = weakref.finalize(self, end_engine, self._engine)
+        self._residence = EngineSleep(self._engine)
+        if current_platform.is_cpu():
+            self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset())  # of the class, what this engine offers
         config = self._engine.model_config
         self._vocabulary = config.get_vocab_size()
         tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
@@ -72,6 +77,7 @@ class VllmBackend(InferenceBackend):
     def submit(self, requests: Sequence[Request]) -> None:
         """Queue requests with the engine's scheduler; RunError for an id that is in flight, ConfigError for one that cannot be served."""
         self._require_weights("take requests")
+        self._residence.require_cache("take requests")
         known = set(self._answers) | {completion.request_id for completion in self._done}
         for request in requests:
             self._check(request, known)
@@ -100,6 +106,7 @@ class VllmBackend(InferenceBackend):
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
         self._require_weights("score")
+        self._residence.require_cache("score")
         ids = np.asarray(token_ids, np.int32)
         if len(ids) < 2:
             return np.zeros(0, np.float32)
@@ -123,6 +130,8 @@ class VllmBackend(InferenceBackend):
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
+        if self._residence.asleep:
+            raise RunError("the vllm engine sleeps and takes no weights: call wake() first")
         self._checkpoint.check(version, manifest)
         self._arriving = ArrivingWeights(version, manifest)
 
@@ -144,6 +153,27 @@ class VllmBackend(InferenceBackend):
             raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
         self._torn, self._version = "", arriving.version
         return self._version
+
+    # --- the device ----------------------------------------------------------------------------------------------------
+
+    def sleep(self, level: int = 1) -> None:
+        """Give the GPU back, keys and values lost; RunError with requests in flight. On the CPU vLLM cannot: NotImplementedError."""
+        if not self.capabilities.sleeps:
+            super().sleep(level)
+        if self._answers or self._done:
+            raise RunError(f"the vllm engine cannot sleep with {len(self._answers) + len(self._done)} requests in flight")
+        self._residence.begin(level)
+        self._arriving, self._torn = None, "sleeps, or has just woken,"
+
+    def wake(self) -> None:
+        """Take back what the weights need; they follow by an update."""
+        if not self.capabilities.sleeps:
+            super().wake()
+        self._residence.wake_weights()
+
+    def wake_cache(self) -> None:
+        """Take back what keys and values need."""
+        self._residence.wake_cache()
 
     def close(self) -> None:
         """End the engine; requests in flight are forgotten."""

@@ -1,0 +1,63 @@
+"""An engine that gives its device back and takes it again, part by part: first what the weights need, then the cache."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rlcore.api import RunError
+
+__all__ = ["EngineSleep", "SleepingEngine"]
+
+
+class SleepingEngine(Protocol):
+    """What is used of vLLM's engine (``LLMEngine.sleep`` and ``wake_up`` in vllm/v1/engine/llm_engine.py of 0.32)."""
+
+    def sleep(self, level: int = 1) -> object:
+        """Level 1: weights go to host memory; level 2: nothing is kept. Keys and values are lost at both."""
+        ...
+
+    def wake_up(self, tags: list[str] | None = None) -> object:
+        """Take memory back: for ``weights``, for ``kv_cache``. The scheduler goes on when all of it is there."""
+        ...
+
+
+class EngineSleep:
+    """Calls the engine in the order of the contract, and knows what it may be asked for.
+
+    >>> sleep = EngineSleep(engine)
+    >>> sleep.begin(2); sleep.wake_weights(); sleep.wake_cache()
+    """
+
+    def __init__(self, engine: SleepingEngine) -> None:
+        self._engine = engine
+        self._weights = self._cache = True
+
+    @property
+    def asleep(self) -> bool:
+        """True if there is no memory for weights."""
+        return not self._weights
+
+    def begin(self, level: int) -> None:
+        """Give the device back. Twice is once."""
+        if self._weights or self._cache:
+            self._engine.sleep(level)
+            self._weights = self._cache = False
+
+    def wake_weights(self) -> None:
+        """Take back what the weights need."""
+        if not self._weights:
+            self._engine.wake_up(tags=["weights"])
+            self._weights = True
+
+    def wake_cache(self) -> None:
+        """Take back what keys and values need. RunError if the weights have no memory yet."""
+        if not self._weights:
+            raise RunError("the vllm engine sleeps: call wake() and update its weights before wake_cache()")
+        if not self._cache:
+            self._engine.wake_up(tags=["kv_cache"])
+            self._cache = True
+
+    def require_cache(self, doing: str) -> None:
+        """RunError unless keys and values have memory: the engine's scheduler stands still until then, and would never answer."""
+        if not self._cache:
+            raise RunError(f"the vllm engine has no memory for keys and values and cannot {doing}: call wake_cache() after the update")
