@@ -52,6 +52,14 @@ def rlcore_check_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """
 
 
+@hookspec
+def rlcore_note_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
+    """Return what the user should read of a resolved run configuration, one sentence each: among the notes of the plan. Since 1.0.
+
+    :param config: as for ``rlcore_check_run``, which found no problem.
+    """
+
+
 # --- observing ---------------------------------------------------------------------------------------------------------
 
 

@@ -311,19 +311,19 @@ class Registry:
         """Whether anybody implements an observer hook: what only observers are told of need not travel else."""
         return any(getattr(manager.hook, hook).get_hookimpls() for _, manager in self.hooks())
 
-    def check_run(self, config: Any) -> list[str]:
-        """What every plugin's ``rlcore_check_run`` objects to, with the plugin's name in front; a check that fails is a problem too."""
+    def check_run(self, config: Any, hook: str = "rlcore_check_run") -> list[str]:
+        """What every plugin's hook says of the configuration, with the plugin's name in front; a hook that fails is a problem too."""
         problems: list[str] = []
         for owner, manager in self.hooks():
             try:
                 with set_aside():
-                    answers = manager.hook.rlcore_check_run(config=config)
+                    answers = getattr(manager.hook, hook)(config=config)
             except (Exception, SystemExit) as error:
-                problems.append(f"{owner}: rlcore_check_run raised {reason(error)}")
+                problems.append(f"{owner}: {hook} raised {reason(error)}")
                 continue
             for answer in answers:
                 if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
-                    problems.append(f"{owner}: rlcore_check_run returned {type(answer).__name__}, it must return a list of sentences")
+                    problems.append(f"{owner}: {hook} returned {type(answer).__name__}, it must return a list of sentences")
                 else:
                     problems += [f"{owner}: {item}" for item in answer]
         return problems

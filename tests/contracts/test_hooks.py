@@ -112,6 +112,11 @@ def rlcore_check_run(config):
     return ["no"]
 
 @hookimpl
+def rlcore_note_run(config):
+    calls["rlcore_note_run"] = (config,)
+    return ["note"]
+
+@hookimpl
 def rlcore_run_started(run):
     calls["rlcore_run_started"] = (run,)
 
@@ -153,6 +158,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         folder.install("every", EVERY_HOOK)
         registry = folder.discover()
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
+        assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
         config = RunConfig()
         plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry)
         run = RunInfo(folder=tmp_path, config=config.plain())
@@ -166,6 +172,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert set(calls) == set(HOOKS)
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),
+            "rlcore_note_run": ("config",),
             "rlcore_run_started": (run,),
             "rlcore_groups_scored": ((), 3),
             "rlcore_step_finished": (1, {"reward": 1.0}),

@@ -70,6 +70,10 @@ def rlcore_register_losses():
 @hookimpl
 def rlcore_check_run(config):
     return ["seed 13 is unlucky; type --seed 14"] if config.run.seed == 13 else []
+
+@hookimpl
+def rlcore_note_run(config):
+    return [f"seed {config.run.seed} will do"]
 """
 
 
@@ -302,3 +306,7 @@ def test_what_a_run_cannot_do_without(name: str, flag: str, registry: Registry, 
     values: dict[str, Any] = {"model": "", "dataset": "", "rewards": []}
     with pytest.raises(ConfigError, match=flag):
         plan(registry, {name: values[name]})
+
+
+def test_what_a_plugin_says_of_a_run_is_among_the_notes(registry: Registry) -> None:
+    assert "rlcore-plugin-acme: seed 3 will do" in plan(registry, {"seed": 3}).notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, hookimpl
 
@@ -37,3 +38,19 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             capabilities=CAPABILITIES,
         )
     ]
+
+
+@hookimpl
+def rlcore_check_run(config: Any) -> list[str]:
+    """One device for both must hold both, by arithmetic."""
+    from rlcore_plugin_vllm.device_memory import memory_problem
+
+    return [problem] if (problem := memory_problem(config)) else []
+
+
+@hookimpl
+def rlcore_note_run(config: Any) -> list[str]:
+    """What one device for both will hold."""
+    from rlcore_plugin_vllm.device_memory import memory_remark
+
+    return [remark] if (remark := memory_remark(config)) else []

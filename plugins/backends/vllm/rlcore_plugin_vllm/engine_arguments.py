@@ -41,7 +41,7 @@ _BYTES = {"float32": 4, "bfloat16": 2}
 def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineArgs:
     """The arguments; ConfigError for an option that is none of the engine's, or that rlcore sets, and for what is not served here."""
     _check_context(context)
-    named = options.model_dump(exclude={"engine"})
+    named = options.model_dump(exclude={"engine", "device_memory_gib"})
     known = {field.name for field in fields(EngineArgs)}
     for name in options.engine:
         if name in named:
