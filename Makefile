@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm lint format bench bench-algorithms bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -45,8 +45,13 @@ test-full: env  ## the tests that CI adds, in two processes (at most 17 minutes)
 test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
 	$(BIN)/python -m tests.suite --workers $(WORKERS) -m nightly $(ARGS)
 
-test-vllm: env  ## the tests of the vllm backend that make its engine, in its own environment (5 minutes; the first time 2.6 GB are installed)
+test-vllm: test-vllm-engine test-vllm-runs  ## the tests that need the environment of vLLM (9 minutes; the first time 2.6 GB are installed)
+
+test-vllm-engine: env  ## of these, the ones that make the engine, in its environment
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine $(ARGS)
+
+test-vllm-runs: env  ## of these, whole runs on Ray whose producers are in that environment
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py $(ARGS)
 
 lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against what is declared
 	$(BIN)/ruff check .
@@ -64,6 +69,10 @@ bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
 
+bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; half an hour; goes on where it was stopped
+	$(BIN)/rlcore env build vllm-cpu
+	$(BIN)/python -m benchmarks.engines $(ARGS)
+
 bench-rewards: env  ## what judging costs: mathematics, jailed programs, items that hang; two workers, five minutes
 	$(BIN)/python -m benchmarks.rewards $(ARGS)
 
@@ -73,7 +82,7 @@ bench-unsafe: env  ## hostile programs with and without the sandbox; a few minut
 bench-overlap: env  ## what overlapping gains, with backends that sleep, on Ray; ten minutes
 	$(BIN)/python -m benchmarks.overlap $(ARGS)
 
-architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/backends.md; one minute
+architectures: env  ## which architectures the transformers backend serves, and how exactly, for docs/inference.md; one minute
 	$(BIN)/python -W ignore -m benchmarks.architectures $(ARGS)
 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes

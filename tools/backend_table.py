@@ -1,4 +1,4 @@
-"""Writes the table of inference backends into docs/backends.md: ``python -m tools.backend_table``, or ``--check``, which exits 1 if the
+"""Writes the table of inference backends into docs/inference.md: ``python -m tools.backend_table``, or ``--check``, which exits 1 if the
 page is not as the backends declare. Every distribution in ``plugins/backends`` that registers an inference backend has a column."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from rlcore.api import InferenceBackendSpec
 from rlcore.testing.capability_table import capability_table
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "backends.md"
+PAGE = ROOT / "docs" / "inference.md"
 BEGIN, END = "<!-- backends: python -m tools.backend_table -->\n", "<!-- /backends -->"
 
 
