@@ -29,7 +29,8 @@ def main() -> int:
 
 def first_party() -> list[InferenceBackendSpec]:
     """The inference backends of this repository."""
-    modules = [import_module(package.name) for package in sorted((ROOT / "plugins" / "backends").glob("*/rlcore_plugin_*"))]
+    packages = sorted((ROOT / "plugins" / "backends").glob("*/rlcore_plugin_*/__init__.py"))  # a build leaves *.egg-info beside them
+    modules = [import_module(path.parent.name) for path in packages]
     return [spec for module in modules for spec in getattr(module, "rlcore_register_inference_backends", list)()]
 
 
