@@ -87,5 +87,23 @@ class TestTied(InferenceBackendSuite):
         return TOKENIZER.encode(text)
 
 
+class TestBfloat16(TestTied):
+    """Held against the model in float32, as a trainer in float32 beside it would be."""
+
+    dtype = "bfloat16"
+    tolerance, tolerance_reason = 0.1, "weights and sums have 8 bits of mantissa; 0.036 nats were seen at temperature 1"
+    same_draws = False
+
+    def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
+        context = InferenceContext(
+            model=str(folder_of(self.name)),
+            tokenizer=TOKENIZER,
+            prompts_per_forward=prompts_per_forward,
+            max_tokens=self.max_tokens,
+            dtype=self.dtype,
+        )
+        return VllmBackend(context)
+
+
 class TestOwnHead(TestTied):
     name = "llama"
