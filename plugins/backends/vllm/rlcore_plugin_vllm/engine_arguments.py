@@ -30,6 +30,7 @@ OWN = {
     "pipeline_parallel_size": "",
     "data_parallel_size": "",
     "enable_sleep_mode": "",
+    "weight_transfer_config": "--transport",
 }
 """Arguments that rlcore sets, and the flag that does, "" if none."""
 
@@ -67,6 +68,7 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineA
         "async_scheduling": False,  # so that no token of older weights arrives after an update
         "generation_config": "vllm",  # the run says how to sample, not the model's folder
         "disable_log_stats": True,
+        "weight_transfer_config": {"backend": "rlcore"},  # which one is said by the trainer: see worker_transfer
     }
     if not current_platform.is_cpu():
         return EngineArgs(**arguments, enable_sleep_mode=True)

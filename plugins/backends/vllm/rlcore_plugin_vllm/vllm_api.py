@@ -9,6 +9,8 @@ import logging
 import os
 import warnings
 
+from rlcore_plugin_vllm.vllm_registration import register
+
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine lives in this process, and the producer's thread steps it
 for _name, _value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else it pins cores, and overwrites the threads that rlcore divided
@@ -28,6 +30,7 @@ with warnings.catch_warnings():
     from vllm.sampling_params import RequestOutputKind
     from vllm.v1.engine.llm_engine import LLMEngine
 
+register()
 # Else an engine that fails prints every request that it holds, some hundred kilobytes, before the error.
 logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from rlcore_plugin_vllm.checkpoint import HEAD, CheckpointShapes, read_shapes
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
 from rlcore_plugin_vllm.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.engines import end_engine, make_engine
+from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
 from rlcore_plugin_vllm.vllm_api import RequestOutput, RequestOutputKind, SamplingParams, TokensPrompt, current_platform
 
@@ -60,7 +62,8 @@ class VllmBackend(InferenceBackend):
         self._end = weakref.finalize(self, end_engine, self._engine)
         self._residence = EngineSleep(self._engine)
         if current_platform.is_cpu():
-            self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset())  # of the class, what this engine offers
+            self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset(), transfers=frozenset({"host"}))
+        self._joined: JoinedTransfer | None = None
         config = self._engine.model_config
         self._vocabulary = config.get_vocab_size()
         tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
@@ -69,6 +72,7 @@ class VllmBackend(InferenceBackend):
         self._done: list[Completion] = []
         self._scored: RequestOutput | None = None
         self._arriving: ArrivingWeights | None = None
+        self._remote = False
         self._torn = ""
         self._version = 0
 
@@ -128,6 +132,18 @@ class VllmBackend(InferenceBackend):
 
     # --- weights -------------------------------------------------------------------------------------------------------
 
+    def describe(self) -> Mapping[str, Any]:
+        """How many workers the engine has, and which tensor its head repeats."""
+        ranks = self._engine.vllm_config.parallel_config.world_size_across_dp
+        return {"ranks": ranks, "head_of": self._checkpoint.head_of or ""}
+
+    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
+        """Have the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
+        if self._joined is not None:
+            self._joined.leave()
+            self._joined = None
+        self._joined = JoinedTransfer(info, self._engine.collective_rpc)
+
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
         if self._residence.asleep:
@@ -136,12 +152,24 @@ class VllmBackend(InferenceBackend):
         self._arriving = ArrivingWeights(version, manifest)
 
     def receive(self, bucket: Bucket) -> None:
-        """Copy a bucket's tensors."""
-        self._under_way().take(bucket)
+        """Copy a bucket's tensors; or have the workers take the version from the trainer's side, which tears the old one."""
+        arriving = self._under_way()
+        if not bucket.info:
+            arriving.take(bucket)
+            return
+        if self._joined is None:
+            raise RunError(f"version {bucket.version} comes by vLLM's own transfer, which the engine has not joined: call connect first")
+        self._torn = f"holds an unfinished version {arriving.version} of the weights"
+        self._joined.receive()
+        self._remote = True
 
     def finish_update(self) -> int:
         """Load the weights into the engine, forget every key and value of the old ones, and serve. WeightsError if one did not come."""
         arriving, self._arriving = self._under_way(), None
+        if self._joined is not None and self._remote:
+            self._remote = False
+            self._joined.finish()
+            return self._serve(arriving.version)
         tensors = arriving.whole()
         if (embedding := self._checkpoint.head_of) is not None:
             head = tensors.setdefault(HEAD, tensors[embedding])  # the engine packs a copy for its head, which would stay the old one
@@ -149,10 +177,13 @@ class VllmBackend(InferenceBackend):
                 raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
         self._torn = f"holds an unfinished version {arriving.version} of the weights"
         self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors.items())})
+        return self._serve(arriving.version)
+
+    def _serve(self, version: int) -> int:
         if not self._engine.reset_prefix_cache(reset_running_requests=True):
             raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
-        self._torn, self._version = "", arriving.version
-        return self._version
+        self._torn, self._version = "", version
+        return version
 
     # --- the device ----------------------------------------------------------------------------------------------------
 
@@ -178,6 +209,8 @@ class VllmBackend(InferenceBackend):
     def close(self) -> None:
         """End the engine; requests in flight are forgotten."""
         self._answers, self._done = {}, []
+        if self._joined is not None:
+            self._joined.close()
         self._end()
 
     # --- small parts ---------------------------------------------------------------------------------------------------
