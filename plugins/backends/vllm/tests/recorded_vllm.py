@@ -57,6 +57,7 @@ class RecordedEngine:
     def __init__(self, arguments: Any) -> None:
         self.arguments = arguments
         self.model_config = SimpleNamespace(get_vocab_size=lambda: self.vocabulary, hf_text_config=None)
+        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(world_size_across_dp=1))
         self.engine_core = SimpleNamespace(shutdown=lambda: None)
         self._awake = {"weights", "kv_cache"}
         self._requests: list[str] = []

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rlcore_plugin_torch
 import rlcore_plugin_vllm.device_memory as device_memory
 from rlcore_plugin_vllm.device_memory import TRAINERS
 
-from rlcore.testing import RunTester
+from rlcore.testing import Registry, RunTester
 
 LAYERS, WIDTH = 24, 896
 PARAMETERS = 500_000_000
@@ -99,4 +98,4 @@ def test_nothing_is_said_where_no_device_is_shared(tester: RunTester) -> None:
 
 
 def test_what_is_known_of_a_trainer_is_what_it_declares() -> None:
-    assert TRAINERS["torch"].sleeps is rlcore_plugin_torch.CAPABILITIES.sleeps
+    assert TRAINERS["torch"].sleeps is Registry.discover().spec("training", "torch").capabilities.sleeps
