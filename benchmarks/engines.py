@@ -6,8 +6,7 @@ probabilities are from the trainer's **with unchanged weights**: every token tha
 is trainer / engine. Requests that went on over an update are among them, with the tokens that such a version drew.
 
 What was measured is kept in ``benchmarks/results/engines.jsonl``, so a program that was stopped goes on with what is missing; when all is
-there, the table goes into docs/inference.md. ``--only NAME`` measures some of them and leaves the page alone. The last line is one JSON
-object.
+there, the table goes into docs/inference.md. ``--only NAME`` measures some of them. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
     rows = [row for cell in CELLS for row in kept if is_of(row, cell, arguments.steps)]
-    if len(rows) == len(CELLS) and set(arguments.only) == set(CELLS):
+    if len(rows) == len(CELLS):
         arguments.page.write_text(with_table(arguments.page.read_text(encoding="utf-8"), rows), encoding="utf-8")
     Console(width=140).print(shown(rows))
     print(json.dumps({"steps": arguments.steps, "cells": {row["cell"]: row for row in rows}}))

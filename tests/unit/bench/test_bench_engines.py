@@ -88,7 +88,7 @@ def test_the_table_of_the_page_is_that_of_the_results() -> None:
     assert made or "Not made yet: `make bench-engines`" in page
 
 
-def test_what_is_kept_is_not_measured_again_and_a_part_leaves_the_page_alone(
+def test_what_is_kept_is_not_measured_again_and_the_page_waits_for_the_last_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = []
