@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-engines gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -118,6 +118,9 @@ gpu-wheels: env  ## the wheels that `make gpu` needs on a machine without networ
 
 gpu:  ## first light on a CUDA GPU, without network, after gpu-wheels; DEVICE=cpu tries it with tiny models
 	$(if $(filter cpu CPU,$(DEVICE)),$(MAKE) --no-print-directory env >&2 && exec $(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(or $(DEVICE),cuda) $(ARGS)
+
+gpu-engines:  ## the backend vllm on CUDA GPUs, in an environment that it makes: needs a package index
+	$(PYTHON) -m benchmarks.gpu_engines $(ARGS)
 
 clean:  ## remove the environment and everything built
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
