@@ -40,7 +40,7 @@ LIMIT = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePart:
-    """``tests``: what pytest is given; or ``flags`` of `rlcore train` on the quickstart's task. ``least``: accuracy that must be reached."""
+    """``tests``: what pytest is given; or ``flags`` of `rlcore train` on the quickstart's task, and the accuracy that it must reach."""
 
     name: str
     what: str
