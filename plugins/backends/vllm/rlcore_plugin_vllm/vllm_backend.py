@@ -139,6 +139,8 @@ class VllmBackend(InferenceBackend):
 
     def connect(self, info: Mapping[str, Any], epoch: int) -> None:
         """Have the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
+        if self.capabilities.transfers <= {"host"}:
+            super().connect(info, epoch)
         if self._joined is not None:
             self._joined.leave()
             self._joined = None

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -130,6 +130,12 @@ def ends() -> Iterator[tuple[EnginePublisher, EngineReceiver, threading.Event]]:
             publisher.close()
 
 
+def joining(engine):
+    """An engine on the CPU declares that it joins nothing; this one joins the transfer of the test."""
+    engine.capabilities = replace(engine.capabilities, transfers=frozenset({"host", "files"}))
+    return engine
+
+
 def take(engine, receiver: EngineReceiver, news: threading.Event, version: int) -> None:
     """What a producer does, until the engine serves the version."""
     while True:
@@ -142,7 +148,7 @@ def take(engine, receiver: EngineReceiver, news: threading.Event, version: int) 
 
 
 def test_versions_come_by_vllms_own_transfer(backend, snapshot, ask, answered):
-    engine, sequence = backend(), np.arange(3, 30, dtype=np.int32)
+    engine, sequence = joining(backend()), np.arange(3, 30, dtype=np.int32)
     calls.clear()
     with ends() as (publisher, receiver, news):
         receiver.introduce(engine.describe())
@@ -163,7 +169,7 @@ def test_versions_come_by_vllms_own_transfer(backend, snapshot, ask, answered):
 
 
 def test_a_group_that_is_built_anew_makes_the_workers_engine_anew(backend, snapshot):
-    engine, sequence = backend(), np.arange(3, 30, dtype=np.int32)
+    engine, sequence = joining(backend()), np.arange(3, 30, dtype=np.int32)
     calls.clear()
     for version in (1, 2):
         with ends() as (publisher, receiver, news):
@@ -178,7 +184,7 @@ def test_a_group_that_is_built_anew_makes_the_workers_engine_anew(backend, snaps
 
 
 def test_an_update_that_breaks_off_in_the_workers_tears_the_engine(backend, snapshot, monkeypatch):
-    engine = backend()
+    engine = joining(backend())
     with ends() as (publisher, receiver, news):
         receiver.introduce(engine.describe())
         monkeypatch.setattr(FileWorkerEngine, "receive_weights", lambda *_: 1 / 0)
@@ -192,7 +198,7 @@ def test_an_update_that_breaks_off_in_the_workers_tears_the_engine(backend, snap
 
 
 def test_an_update_that_breaks_off_between_two_orders_does_no_harm_to_the_next(backend, snapshot, monkeypatch):
-    engine, sequence = backend(), np.arange(3, 30, dtype=np.int32)
+    engine, sequence = joining(backend()), np.arange(3, 30, dtype=np.int32)
     taken = []
     load = FileWorkerEngine.receive_weights
 
