@@ -30,6 +30,7 @@ from rlcore_plugin_env.environment_folders import folder_of, is_whole
 from rlcore_plugin_env.locks import named_lock
 from rlcore_plugin_quickstart.assets import prepare
 from transformers import AutoModelForCausalLM
+from transformers.utils.logging import disable_progress_bar
 
 import rlcore
 from benchmarks.engines_watch import SEEN, Seen
@@ -63,6 +64,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page that holds the table")
     arguments = parser.parse_args(words)
     console = Console(stderr=True)
+    disable_progress_bar()
     kept = [] if arguments.fresh else read(arguments.results)
     try:
         missing = [name for name in arguments.only if not any(is_of(row, name, arguments.steps) for row in kept)]
@@ -70,6 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="rlcore-bench-") as name:
             toml = prepare(Path(name) / "quickstart", 0, lambda line: console.print(line, highlight=False)).run_toml
             for cell in missing:
+                console.print(f"{cell}: {arguments.steps} updates …", highlight=False)
                 row = measure(cell, toml, arguments.steps, environment)
                 kept = [*(other for other in kept if not is_of(other, cell, arguments.steps)), row]
                 write(arguments.results, kept)
