@@ -153,15 +153,8 @@ def _finished(
     ]
     derived = [str(item) for item in (*resolved, *declared)]
     repeats = reproducibility(config, chosen.spec)
-    notes = [
-        *derived,
-        str(repeats),
-        *options.notes,
-        *remarks(facts),
-        *model_notes,
-        *registry.notes,
-        *registry.check_run(config, "rlcore_note_run"),
-    ]
+    notes = [*derived, str(repeats), *options.notes, *remarks(facts), *model_notes, *registry.notes]
+    notes += registry.check_run(config, "rlcore_note_run")
     instances = options.instances
     return Plan(
         config=config,

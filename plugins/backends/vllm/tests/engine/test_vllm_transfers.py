@@ -238,6 +238,20 @@ def test_the_methods_that_are_called_by_name_are_methods_of_vllms_worker():
     assert not parameters(Worker.start_weight_update) - {"self"}
 
 
+def test_every_process_of_vllm_is_told_of_the_transfer():
+    from importlib.metadata import entry_points
+
+    from rlcore_plugin_vllm.vllm_registration import register
+    from vllm.plugins import DEFAULT_PLUGINS_GROUP
+
+    [told] = entry_points(group=DEFAULT_PLUGINS_GROUP, name="rlcore")
+    assert told.load() is register
+    register()
+    register()
+    with pytest.raises(ValueError, match="already registered"):
+        WeightTransferEngineFactory.register_engine("rlcore", FileWorkerEngine)
+
+
 def test_what_the_trainers_side_says_of_itself_is_what_vllm_takes():
     assert {"rank", "packed", "packed_buffer_size_bytes"} <= {field.name for field in fields(IPCTrainerInitInfo)}
     known = {field.name for field in fields(NCCLTrainerInitInfo)}
