@@ -17,6 +17,7 @@ from rlcore_plugin_vllm.joined_transfer import FINISH, INIT, START, UPDATE
 
 from rlcore.api import ConfigError, InferenceContext, RunError, Snapshot, WeightsError
 from rlcore.testing import EngineTransferSuite, FakeTokenizer, RunTester, write_fake_model
+from rlcore.testing.phases import phases_in
 from rlcore.testing.policy import FakePolicy
 from rlcore.testing.suites.joining import JoiningProducer
 
@@ -120,6 +121,42 @@ class TestWords(EngineTransferSuite):
         self.serves(1, producer)
         with pytest.raises(RunError, match="did not come whole"):
             producer.engine.joined.finish()
+
+
+RECORDED = """
+import recorded_transfer as r
+from rlcore.api import InferenceBackendSpec, WeightTransferSpec, hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_inference_backends():
+    options, tokenizer = "rlcore.testing.fake_inference:FakeInferenceOptions", "rlcore.testing:load_fake_tokenizer"
+    offered = r.RecordedJoining.capabilities
+    return [InferenceBackendSpec(name="recorded-joining", target="recorded_transfer:RecordedJoining", config=options, tokenizer=tokenizer,
+                                 summary="x", capabilities=offered)]
+
+@hookimpl
+def rlcore_register_weight_transfers():
+    return [WeightTransferSpec(name="recorded", target="recorded_transfer:RecordedTransfer", summary="x", reach="host", way="vllm_nccl")]
+"""
+
+
+@pytest.mark.parametrize("flags", [("--placement", "colocated"), ("-i", "2")], ids=" ".join)
+def test_a_run_of_processes_takes_its_weights_by_it(flags: tuple[str, ...], tmp_path: Path) -> None:
+    phases = tmp_path / "phases.txt"
+    tester = RunTester(tmp_path).with_fakes()
+    tester.plugins.install("recorded", RECORDED)
+    (tester.plugins.root / "recorded_transfer.py").write_text((Path(__file__).parent / "recorded_transfer.py").read_text())
+    noted = {"options": {"phases": str(phases)}}
+    training = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1, **noted}
+    config = tester.fake_run(
+        inference={"name": "recorded-joining", **noted}, training=training, run={"runtime": "local", "max_steps": 2, "num_episodes": 4}
+    )
+    tester.run("train", config, "--json", "--max-staleness", "0", "--transport", "recorded", *flags).assert_ok()
+    if "colocated" in flags:
+        trained = ["engine sleeps at level 2", "trainer wakes", "trainer trains", "trainer sleeps"]
+        served = ["engine wakes for weights", "engine takes weights", "engine wakes for its cache"]
+        assert phases_in(phases) == ["trainer sleeps", "engine takes weights", *["engine generates", *trained, *served] * 2]
 
 
 def _failing(call: Any, method: str) -> Any:
