@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from rlcore.config.correction_choice import CORRECTION, correction_choice
+from rlcore.config.correction_choice import CORRECTION, correction_choice, engine_differs
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path, replaced
 from rlcore.config.model import Dtype, RunConfig
@@ -175,6 +175,9 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
     if config.schedule.max_staleness == "auto":
         autos[STALENESS] = (0, exact) if exact else staleness_choice(config, registry, runtime=runtime[0], loss=loss, training=training[0])
         config = replaced(config, STALENESS, autos[STALENESS][0])
+    if config.algorithm.old_logprobs == "auto" and config.schedule.max_staleness == 0:
+        differs, why = engine_differs(config, registry, training[0])
+        autos |= {"algorithm.old_logprobs": ("trainer", why)} if differs else {}
     left_open = {
         (PluginKind.RUNTIME, "run.runtime"): runtime,
         (PluginKind.TRAINING, "training.name"): training,

@@ -7,7 +7,7 @@ from rlcore.config.staleness import capabilities, usable
 from rlcore.contracts.specs import LossSpec, PluginKind
 from rlcore.host.registry import Registry
 
-__all__ = ["CORRECTION", "correction_choice"]
+__all__ = ["CORRECTION", "correction_choice", "engine_differs"]
 
 CORRECTION = "algorithm.mismatch_correction"
 WEIGHS = "truncated"
@@ -18,13 +18,14 @@ def correction_choice(config: RunConfig, registry: Registry, *, loss: str, train
     """``none`` or ``truncated``, and why: ``truncated`` if the backends may differ by more than rounding in float32, and it can weigh that.
 
     Names are resolved. It is never one that the rules refuse."""
-    differs, why = _differs(config, registry, training)
+    differs, why = engine_differs(config, registry, training)
     if differs and (needless := _unable(config, registry, loss)):
         return "none", f"{why}, but {needless}"
     return (WEIGHS if differs else "none"), why
 
 
-def _differs(config: RunConfig, registry: Registry, training: str) -> tuple[bool, str]:
+def engine_differs(config: RunConfig, registry: Registry, training: str) -> tuple[bool, str]:
+    """Whether the backends may differ by more than rounding in float32, and why."""
     backends = {PluginKind.INFERENCE: config.inference.name, PluginKind.TRAINING: training}
     if unknown := [f"{kind} backend {name}" for kind, name in backends.items() if usable(registry, kind, name) is None]:
         return False, f"{' and '.join(unknown)} is not known here"
@@ -43,7 +44,10 @@ def _unable(config: RunConfig, registry: Registry, loss: str) -> str:
     if not isinstance(spec, LossSpec):
         return f"loss {loss} is not known here"
     if spec.sequence_ratio:
-        return f"loss {loss} has one ratio for a whole response, and the product over a long one soon leaves any range"
+        return (
+            f"loss {loss} has one ratio for a whole response, and the product over a long one soon leaves any range; "
+            "--mismatch-correction sequence_truncated weighs short ones"
+        )
     if config.sampling.truncates:
         return f"{config.sampling.cut[0]} truncates the sampler, whose log probabilities are not the policy's"
     if config.algorithm.old_logprobs == "rollout":

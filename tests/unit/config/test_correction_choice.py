@@ -127,7 +127,11 @@ def chosen(found: Plan) -> tuple[Any, str]:
         ({"inference.name": "other", "loss": "no_ratio"}, ("truncated", OTHER)),
         (
             {"inference.name": "other", "loss": "whole"},
-            ("none", f"{OTHER}, but loss whole has one ratio for a whole response, and the product over a long one soon leaves any range"),
+            (
+                "none",
+                f"{OTHER}, but loss whole has one ratio for a whole response, and the product over a long one soon leaves any range; "
+                "--mismatch-correction sequence_truncated weighs short ones",
+            ),
         ),
         (
             {"inference.name": "other", "min_p": 0.1},
@@ -156,6 +160,22 @@ def test_what_follows_from_it_is_resolved_with_it(registry: Registry) -> None:
     assert found.origins["schedule.max_staleness"].detail == "auto: 2 cores; stale data is weighed by mismatch_correction truncated"
     exact = plan(registry)
     assert (exact.config.algorithm.old_logprobs, exact.config.algorithm.mismatch_range) == ("rollout", None)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"inference.name": "other", "max_staleness": 0}, "trainer"),
+        ({"inference.dtype": "bfloat16", "max_staleness": 0}, "trainer"),
+        ({"inference.name": "other", "max_staleness": 1}, "rollout"),
+        ({"inference.name": "other", "max_staleness": 0, "old_logprobs": "rollout"}, "rollout"),
+        ({"max_staleness": 0}, "rollout"),
+    ],
+)
+def test_a_ratio_to_fresh_data_holds_no_rounding_of_the_engine(values: dict[str, Any], expected: str, registry: Registry) -> None:
+    found = plan(registry, loss="whole", updates_per_batch=4, **values)
+    assert found.config.algorithm.mismatch_correction == "none"
+    assert found.config.algorithm.old_logprobs == expected
 
 
 def test_what_a_recipe_or_a_user_sets_is_kept(registry: Registry) -> None:
