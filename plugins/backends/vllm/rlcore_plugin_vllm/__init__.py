@@ -64,10 +64,11 @@ def rlcore_register_weight_transfers() -> Sequence[WeightTransferSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """One device for both must hold both, by arithmetic; each of vLLM's transfers has its place."""
+    """One device for both must hold both, by arithmetic; each of vLLM's transfers has its place; temperatures are those of vLLM."""
     from rlcore_plugin_vllm.device_memory import memory_problem
+    from rlcore_plugin_vllm.sampling_bounds import temperature_problem
 
-    return [problem for problem in (memory_problem(config), _transfer_problem(config)) if problem]
+    return [problem for problem in (memory_problem(config), _transfer_problem(config), temperature_problem(config)) if problem]
 
 
 def _transfer_problem(config: Any) -> str:

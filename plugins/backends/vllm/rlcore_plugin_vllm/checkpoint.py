@@ -17,9 +17,11 @@ _FLOATS = {"float64", "float32", "float16", "bfloat16"}
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of every tensor in the safetensors files of a folder; ConfigError if it has none, or one that cannot be read."""
+    """Name -> shape of every tensor of the model in a folder; ConfigError if it has no safetensors file, or one that cannot be read.
+
+    If there is an index, only the files that it names belong to the model, as vLLM has it."""
     found: dict[str, tuple[int, ...]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
+    for path in _files(folder):
         try:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
@@ -30,6 +32,16 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     if not found:
         raise ConfigError(f"model {str(folder)!r} holds no safetensors file, which the vllm backend needs; save it with save_pretrained")
     return found
+
+
+def _files(folder: Path) -> list[Path]:
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return sorted(folder.glob("*.safetensors"))
+    try:
+        return sorted({folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{index} is no index of safetensors files ({error}); save or download the checkpoint again") from error
 
 
 class CheckpointShapes:

@@ -88,6 +88,8 @@ class DeviceMemory:
 
 def memory_problem(config: Any) -> str:
     """A sentence if the device of a colocated run cannot hold both roles in turns, "" if it can, or if too little is known."""
+    if problem := _share_problem(config):
+        return problem
     memory = _memory_of(config)
     if isinstance(memory, str):
         return ""
@@ -113,6 +115,16 @@ def memory_problem(config: Any) -> str:
             f"{fits if share < least else 'raise gpu_memory_utilization in [inference.options.engine], or kv_cache_memory_bytes'}"
         )
     return ""
+
+
+def _share_problem(config: Any) -> str:
+    """vLLM would judge its own argument only when it is made, and the sum needs a number."""
+    if config.inference.name.lower() != "vllm":
+        return ""
+    share = config.inference.options.get("engine", {}).get("gpu_memory_utilization", UTILIZATION)
+    if isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= 1:
+        return ""
+    return f"inference.options.engine.gpu_memory_utilization is {share!r}; it is a share of the device's memory, above 0 and at most 1"
 
 
 def memory_remark(config: Any) -> str:

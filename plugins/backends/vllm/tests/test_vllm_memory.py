@@ -99,3 +99,30 @@ def test_nothing_is_said_where_no_device_is_shared(tester: RunTester) -> None:
 
 def test_what_is_known_of_a_trainer_is_what_it_declares() -> None:
     assert TRAINERS["torch"].sleeps is Registry.discover().spec("training", "torch").capabilities.sleeps
+
+
+@pytest.mark.parametrize("share", ["a lot", [1], 90, 0, -0.5, True])
+def test_a_share_of_the_device_that_is_none_is_refused_in_a_sentence(share: Any, tester: RunTester) -> None:
+    planned(tester, device_memory_gib=24.0, engine={"gpu_memory_utilization": share}).assert_refused(
+        f"inference.options.engine.gpu_memory_utilization is {share!r}; it is a share of the device's memory, above 0 and at most 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-temp", "2.5"), "--temperature 2.5"),
+        (("-temp", "0.005"), "--temperature 0.005"),
+        (("--temperature-end", "3"), "--temperature-end 3"),
+        (("--eval-temperature", "0.001"), "--eval-temperature 0.001"),
+    ],
+)
+def test_a_temperature_that_vllm_does_not_sample_at_is_refused_before_anything_starts(
+    flags: tuple[str, ...], said: str, tester: RunTester
+) -> None:
+    planned(tester, *flags, device_memory_gib=80.0).assert_refused(f"{said}: vLLM samples at 0.01 to 2; type one of these")
+
+
+def test_temperatures_at_the_bounds_and_greedy_evaluation_are_served(tester: RunTester) -> None:
+    flags = ("-temp", "2", "--temperature-end", "0.01", "--eval-temperature", "0")
+    planned(tester, *flags, device_memory_gib=80.0, engine={"gpu_memory_utilization": 0.5}).assert_ok()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,4 +134,17 @@ def test_shapes_are_read_from_the_headers_of_a_checkpoint(tmp_path) -> None:
 
 def test_a_model_without_a_checkpoint_is_refused_in_one_sentence(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no safetensors file"):
+        read_shapes(tmp_path)
+
+
+def test_only_the_files_that_an_index_names_belong_to_the_model(tmp_path: Path) -> None:
+    for file, name in (("a.safetensors", "one"), ("stray.safetensors", "other")):
+        header = json.dumps({name: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+        (tmp_path / file).write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    assert read_shapes(tmp_path) == {"one": (2,), "other": (2,)}
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"one": "a.safetensors"}}), encoding="utf-8")
+    assert read_shapes(tmp_path) == {"one": (2,)}
+    index.write_text("[]", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is no index of safetensors files"):
         read_shapes(tmp_path)

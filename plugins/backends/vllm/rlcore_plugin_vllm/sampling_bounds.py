@@ -1,0 +1,28 @@
+"""Temperatures that vLLM samples at: it raises a lower one to 0.01 with a warning, and refuses a higher one when a request comes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["temperature_problem", "unserved"]
+
+COLDEST, HOTTEST = 0.01, 2.0
+"""vllm/sampling_params.py of 0.32: ``_MAX_TEMP``, and the check of ``_verify_args``."""
+
+
+def unserved(temperature: float) -> bool:
+    """Whether vLLM would not sample at this temperature. 0 is greedy, and served."""
+    return temperature != 0 and not COLDEST <= temperature <= HOTTEST
+
+
+def temperature_problem(config: Any) -> str:
+    """A sentence on a temperature of the run that vLLM does not sample at, "" if it serves all of them."""
+    if config.inference.name.lower() != "vllm":
+        return ""
+    asked = {
+        "--temperature": config.sampling.temperature,
+        "--temperature-end": config.sampling.temperature_end,
+        "--eval-temperature": config.eval.eval_temperature,
+    }
+    flag = next((flag for flag, value in asked.items() if value is not None and unserved(value)), "")
+    return f"{flag} {asked[flag]:g}: vLLM samples at {COLDEST:g} to {HOTTEST:g}; type one of these, or another --backend" if flag else ""
