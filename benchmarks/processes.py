@@ -24,7 +24,7 @@ from rlcore.host.registry import Registry
 from rlcore.runtime import run
 
 WAYS = {"in turns, one process": 0, "overlapping, processes": 1}
-"""max_staleness by what it makes of the local runtime."""
+"""max_staleness by what it makes of the runtime local."""
 LARGE = {
     "hidden_size": 512,
     "intermediate_size": 1365,

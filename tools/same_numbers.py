@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,13 @@ def _git(*words: str) -> None:
 
 
 def _rlcore(checkout: Path, *words: str) -> None:
-    """Run the command line of a checkout, whichever is installed."""
+    """Run the command line of a checkout with its plugins, whichever are installed."""
     path = [str(checkout), *(str(folder) for folder in sorted(checkout.glob("plugins/*/*")))]
+    later = [
+        entry.dist.name for entry in entry_points(group="rlcore") if entry.dist and not [*checkout.glob(f"plugins/*/*/{entry.value}*")]
+    ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environment["RLCORE_DISABLE"] = ",".join(later)  # what is installed and in this checkout alone
     done = subprocess.run(
         [sys.executable, "-c", RUN, *words], cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=False
     )

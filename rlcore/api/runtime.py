@@ -11,6 +11,8 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
   an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share.
 - *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
   gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
+  ``DriverCrew`` and ``DriverSite`` have the services in the driver's process.
+- *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine.
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
 - *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
 
@@ -25,14 +27,17 @@ from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
-from rlcore.host.blame import blaming
-from rlcore.host.environments import Interpreters
+from rlcore.host.blame import blaming, reason
+from rlcore.host.devices import cuda_devices
+from rlcore.host.environments import Interpreters, missing_package
 from rlcore.host.install import install_line
+from rlcore.host.threads import thread_variables, threads_of
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
+from rlcore.runtime.driver_crew import DriverCrew, DriverSite
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.node_services import AsyncJudge, GroupStore
@@ -63,6 +68,8 @@ __all__ = [
     "Batch",
     "Consumer",
     "Crew",
+    "DriverCrew",
+    "DriverSite",
     "FilterWatch",
     "GroupJob",
     "GroupStore",
@@ -98,6 +105,7 @@ __all__ = [
     "batch_figures",
     "blaming",
     "check_reach",
+    "cuda_devices",
     "fingerprints",
     "install_line",
     "load_data",
@@ -110,10 +118,14 @@ __all__ = [
     "make_publisher",
     "make_receiver",
     "make_watch",
+    "missing_package",
     "probe_sequence",
     "probe_tolerance",
     "read_texts",
+    "reason",
     "rollout_rows",
     "schedule_settings",
+    "thread_variables",
+    "threads_of",
     "used_plugins",
 ]

@@ -14,7 +14,7 @@ from rlcore.config.correction_choice import CORRECTION, correction_choice, engin
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path, replaced
 from rlcore.config.model import Dtype, RunConfig
-from rlcore.config.staleness import STALENESS, staleness_choice
+from rlcore.config.staleness import STALENESS, staleness_choice, usable
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
@@ -96,6 +96,7 @@ class Chosen:
     autos: Mapping[str, tuple[Any, str]]
     single: str
     several: str
+    apart: str
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts.values())
@@ -139,17 +140,19 @@ def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec
     return min(able)[-1] if able else min(known)[-1]
 
 
-def runtime_name(config: RunConfig, single: str, several: str) -> tuple[str, str]:
+def runtime_name(config: RunConfig, single: str, several: str, apart: str) -> tuple[str, str]:
     """The runtime with ``auto`` resolved, and why: ``single`` for one producer and one trainer, ``several`` for more of them and for
-    settings that a runtime of one process does not read."""
+    settings that a runtime of one process does not read; ``apart`` if these two must not share a process."""
     run = config.run
     if run.runtime != "auto":
         return run.runtime, ""
+    beside = (STALENESS, "inference.environment", "training.environment") if apart != single else ()
     reasons = [
         f"num_trainers is {config.training.num_trainers}" if config.training.num_trainers > 1 else "",
         f"num_inferencer is {config.inference.num_inferencer}" if config.inference.num_inferencer > 1 else "",
         f"master_address is {run.master_address}" if run.master_address else "",
         f"ray_dir is {run.ray_dir}" if run.ray_dir else "",
+        *(f"{path.rpartition('.')[2]} is {value}" for path in beside if (value := get_path(config, path)) not in ("auto", 0, None)),
     ]
     why = " and ".join(reason for reason in reasons if reason)
     return (several, why) if why else (single, "one trainer and one producer")
@@ -166,7 +169,9 @@ def choose_recipe(config: RunConfig, registry: Registry, draft: Draft) -> tuple[
 def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, draft: Draft, exact: str = "") -> Chosen:
     """Everything but the recipe itself. ``exact``: why ``max_staleness = "auto"`` must be 0, "" if the configuration decides."""
     single, several = (preferred_runtime(registry, several=several) for several in (False, True))
-    runtime, training = runtime_name(config, single, several), training_name(config, registry)
+    alone = usable(registry, PluginKind.RUNTIME, single)
+    apart = several if isinstance(alone, RuntimeSpec) and alone.in_turns and not alone.several else single
+    runtime, training = runtime_name(config, single, several, apart), training_name(config, registry)
     autos: dict[str, tuple[Any, str]] = {}
     loss = recipe.loss if recipe and config.algorithm.loss == "auto" else config.algorithm.loss
     if config.algorithm.mismatch_correction == "auto":
@@ -208,7 +213,7 @@ def choose(config: RunConfig, recipe: AlgorithmSpec | None, registry: Registry, 
         parts[path] = found
         if get_path(config, f"{path.partition('.')[0]}.environment") is None:  # else its engine is there, and not here
             missing += _engine(found)
-    return Chosen(parts=parts, missing=tuple(missing), autos=autos, single=single, several=several)
+    return Chosen(parts=parts, missing=tuple(missing), autos=autos, single=single, several=several, apart=apart)
 
 
 def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Draft, recipe: str = "") -> Part | Missing:

@@ -297,8 +297,11 @@ def _of_recipe(facts: Facts, path: str) -> object:
 def _runtime_is_one_process(facts: Facts) -> str | None:
     if facts.runtime is None or facts.runtime.several:
         return None
-    for path, flag in (("training.num_trainers", "-t 1"), ("inference.num_inferencer", "-i 1"), ("training.zero_stage", "-zero 0")):
-        if get_path(facts.config, path) > (path != "training.zero_stage"):
+    least = {"training.num_trainers": (1, "-t 1"), "inference.num_inferencer": (1, "-i 1"), "training.zero_stage": (0, "-zero 0")}
+    if facts.runtime.in_turns:
+        least["schedule.max_staleness"] = (0, "--max-staleness 0")
+    for path, (most, flag) in least.items():
+        if get_path(facts.config, path) > most:
             several = facts.chosen.several
             return f"{facts.cite('run.runtime')} is one process, and {facts.cite(path)} needs more; type --runtime {several} or {flag}"
     return None
@@ -311,7 +314,7 @@ def _runtime_reads_address(facts: Facts) -> str | None:
     for path in (path for path in RUNTIME_SETTINGS if not path.startswith("schedule.")):
         if path not in spec.settings and get_path(facts.config, path) is not None:
             one = "is one process and " if not spec.several else ""
-            able = facts.chosen.several if path.startswith("run.") else facts.chosen.single
+            able = facts.chosen.several if path.startswith("run.") else facts.chosen.apart
             other = f"type --runtime {able} or leave it out" if able != spec.name else "leave it out"
             return f"{facts.cite('run.runtime')} {one}has no use for {facts.cite(path)}; {other}"
     return None

@@ -353,8 +353,8 @@ class RuntimeSpec(Spec):
     ``reach``: how far apart its processes may be: ``process`` (one process, with one producer and one trainer rank), ``host`` (processes on
     one host), ``cluster`` (processes on any hosts; one that reads ``run.master_address`` stays on this host without it). ``in_turns``:
     whether one producer and one trainer rank share a process if they take turns (``max_staleness`` 0), neither has an environment, and
-    the weights go through the host, however far it reaches. ``settings``: the settings of the core that not every runtime reads and that
-    this one does, by path:
+    the weights go through the host, however far it reaches; one whose reach is ``process`` takes no other ``max_staleness``. ``settings``:
+    the settings of the core that not every runtime reads and that this one does, by path:
     ``run.master_address``, ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
     ``schedule.producer_load_deadline``, ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for
     inference. ``config``: the model of ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of

@@ -110,23 +110,14 @@ def rlcore_register_corrections() -> list[CorrectionSpec]:
 
 @hookimpl
 def rlcore_register_runtimes() -> list[RuntimeSpec]:
-    """Everything on this machine."""
+    """The simplest one; `rlcore-plugin-processes` and `rlcore-plugin-ray` have others."""
     return [
         RuntimeSpec(
-            name="local",
-            target="rlcore.runtime.local:LocalCrew",
-            summary="On this machine: one producer and one trainer in turns in one process, else processes that work at the same time",
-            reach="host",
+            name="in_process",
+            target="rlcore.runtime.driver_crew:DriverCrew",
+            summary="One producer and one trainer in turns in one process",
             in_turns=True,
-            settings=(
-                "run.master_port",
-                "schedule.producer_restarts",
-                "schedule.producer_deadline",
-                "schedule.producer_load_deadline",
-                "inference.environment",
-                "training.environment",
-            ),
-            preference=10,
+            settings=("schedule.producer_deadline",),
         ),
     ]
 

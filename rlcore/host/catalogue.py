@@ -51,6 +51,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},
     "rlcore-plugin-shared": {PluginKind.TRANSFER: ("shared",)},
     "rlcore-plugin-show": {PluginKind.COMMAND: ("show",)},
+    "rlcore-plugin-processes": {PluginKind.RUNTIME: ("local",)},
     "rlcore-plugin-ray": {
         PluginKind.RUNTIME: ("ray",),
         PluginKind.TRANSFER: ("object_store", "collective"),

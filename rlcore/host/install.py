@@ -16,7 +16,7 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("env", "plan", "quickstart", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
-_NAMES = ("code", "math", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
+_NAMES = ("code", "math", "processes", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -31,8 +31,8 @@ NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang",
 
 EXTRAS = {
     "datasets": ("tables",),
-    "quickstart": ("grpo", "math", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
-    "ray": ("ray", "shared"),
+    "quickstart": ("grpo", "math", "processes", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
+    "ray": ("processes", "ray", "shared"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
 

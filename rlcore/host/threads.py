@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["cores", "limit_threads", "threads_limited", "threads_of", "variables"]
+__all__ = ["cores", "limit_threads", "thread_variables", "threads_limited", "threads_of"]
 
 _COUNTS = (
     "OMP_NUM_THREADS",
@@ -39,14 +39,14 @@ def threads_of(roles: int) -> int:
     return int(given) if given.isdecimal() and int(given) else max(1, cores() // roles)
 
 
-def variables(threads: int) -> dict[str, str]:
+def thread_variables(threads: int) -> dict[str, str]:
     """Return the environment variables that give every numerical library, and the tokenizers, so many threads."""
     return {**dict.fromkeys(_COUNTS, str(threads)), "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
 
 
 def limit_threads(threads: int) -> None:
     """Give this process, and those that it starts, so many threads; a torch that is already imported too."""
-    os.environ.update(variables(threads))
+    os.environ.update(thread_variables(threads))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(threads)
 
@@ -54,7 +54,7 @@ def limit_threads(threads: int) -> None:
 @contextmanager
 def threads_limited(threads: int) -> Iterator[None]:
     """``limit_threads`` inside; environment and torch are as before on leaving."""
-    before = {name: os.environ.get(name) for name in variables(threads)}
+    before = {name: os.environ.get(name) for name in thread_variables(threads)}
     torch = sys.modules.get("torch")
     torch_before = torch.get_num_threads() if torch else 0
     limit_threads(threads)

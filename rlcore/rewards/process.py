@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from typing import Any
 
-from rlcore.host.threads import variables
+from rlcore.host.threads import thread_variables
 from rlcore.rewards.protocol import FrameReader, Panel
 
 __all__ = ["State", "WorkerProcess"]
@@ -78,7 +78,7 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **variables(1)},
+            env={**os.environ, **thread_variables(1)},
             pass_fds=[channel, *shared],
             start_new_session=True,
         )

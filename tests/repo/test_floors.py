@@ -162,7 +162,7 @@ def test_plugins_see_the_public_packages_and_no_sibling() -> None:
         ("host.registry", "from rlcore.api.sandbox import Job"),
         ("host.registry", "def f():\n    from rlcore.config import RunConfig"),
         ("learning", "from rlcore.weights import memory"),
-        ("roles", "import rlcore.runtime.local"),
+        ("roles", "import rlcore.runtime.driver_crew"),
         ("roles", "from rlcore.testing import FakeReward"),
         ("roles", "from rlcore.nowhere import x"),
         ("data", "if TYPE_CHECKING:\n    pass\nelse:\n    import rlcore.rewards"),
@@ -184,7 +184,7 @@ def test_the_test_sees_a_planted_violation(importer: str, source: str) -> None:
         ("host.discovery", "from rlcore.api import API_VERSION"),
         ("roles", "import rlcore.learning.objective"),
         ("cli", "from rlcore import __version__"),
-        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import local"),
+        ("data", "if TYPE_CHECKING:\n    from rlcore.runtime import driver_crew"),
         ("testing", "from rlcore.cli import main"),
         ("roles", "from rlcore.api import Lease"),
         ("api.commands", "from rlcore.cli.parser import Parser"),
@@ -196,4 +196,4 @@ def test_the_test_lets_sound_imports_pass(importer: str, source: str) -> None:
 
 def test_a_relative_import_is_refused() -> None:
     with pytest.raises(ValueError, match="is a relative import"):
-        violations("roles", "from ..runtime import local")
+        violations("roles", "from ..runtime import driver_crew")

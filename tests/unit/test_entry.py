@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from rlcore_plugin_processes.local import LocalCrew
 
 import rlcore
 from rlcore.api import RunInfo, Tracker
 from rlcore.config import RunConfig
 from rlcore.contracts.errors import ConfigError, PluginError, UsageError
 from rlcore.entry import make_plan
-from rlcore.runtime.local import LocalCrew
 from rlcore.testing import FakeInference, FakeTraining, RunTester
 
 

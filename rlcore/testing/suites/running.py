@@ -161,14 +161,14 @@ class RuntimeSuite:
         assert (played.status.in_flight, played.status.buffered, played.status.taken) == (0, 0, 0)
         assert json.loads(json.dumps(played.state)) == played.state, "state() must be what JSON can hold"
 
-    def test_on_policy_it_trains_the_weights_of_the_local_runtime(self, tmp_path: Path) -> None:
+    def test_on_policy_it_trains_the_weights_of_one_process(self, tmp_path: Path) -> None:
         """At staleness 0 the saved weights, and what each update says of its batch, are those of one process, to the bit."""
-        here, local = self._evaluated(tmp_path / "here"), self.play(tmp_path / "local", runtime="local")
-        for name, array in local.policy.arrays().items():
-            assert np.array_equal(here.policy.arrays()[name], array), f"the weights {name} differ from those of the local runtime"
-        for ours, theirs in zip(here.updates, local.updates, strict=True):
+        here, alone = self._evaluated(tmp_path / "here"), self.play(tmp_path / "alone", runtime="in_process")
+        for name, array in alone.policy.arrays().items():
+            assert np.array_equal(here.policy.arrays()[name], array), f"the weights {name} differ from those of one process"
+        for ours, theirs in zip(here.updates, alone.updates, strict=True):
             for figure in ("reward/mean", "response_tokens", "staleness/max"):
-                assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from the local run"
+                assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from one process"
 
     def test_no_group_is_older_than_allowed(self, tmp_path: Path) -> None:
         """With ``staleness`` above 0 no update trains a group whose policy is older, and every update is made."""

@@ -119,7 +119,11 @@ def test_it_trains_with_the_fakes(tester: RunTester) -> None:
 def test_a_dry_run_names_every_part_with_its_distribution(tester: RunTester) -> None:
     rows = [line.split() for line in tester.run("train", tester.fake_run(log={"trackers": ["fake"]}), "--dry-run").assert_ok().lines]
     rlcore = ["rlcore", __version__]
-    for row in (["runtime", "local", *rlcore], ["transfer", "memory", *rlcore], ["data", "source", "jsonl", *rlcore]):
+    for row in (
+        ["runtime", "local", "rlcore-plugin-processes", "0.1.0"],
+        ["transfer", "memory", *rlcore],
+        ["data", "source", "jsonl", *rlcore],
+    ):
         assert row in rows
     for label in ("algorithm", "estimator", "loss", "inference", "training", "reward", "tracker"):
         assert [label, "fake", "rlcore-plugin-fakes", "1.0"] in rows

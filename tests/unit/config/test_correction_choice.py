@@ -72,6 +72,9 @@ SAME = "inference and training compute as acme in float32, so their log probabil
 OTHER = "inference backend other computes otherwise than training backend same, or does not say"
 
 
+OURS = ("rlcore-plugin-processes", "rlcore-plugin-shared")
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginFolder]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
@@ -81,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginFolder]:
 
 @pytest.fixture(scope="module")
 def registry(folder: PluginFolder) -> Registry:
-    return Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-shared")])
+    return Registry.discover([*distributions(path=[str(folder.root)]), *map(distribution, OURS)])
 
 
 @pytest.fixture(autouse=True)
@@ -189,7 +192,7 @@ def test_a_name_that_two_plugins_claim_is_not_chosen(tmp_path: Path) -> None:
     with PluginFolder(tmp_path) as folder:
         folder.install("acme", SOURCE)
         folder.install("twice", SECOND)
-        both = Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-shared")])
+        both = Registry.discover([*distributions(path=[str(folder.root)]), *map(distribution, OURS)])
         assert chosen(plan(both, **{"inference.name": "other"})) == ("none", f"{OTHER}, but truncated is not to be had here")
 
 

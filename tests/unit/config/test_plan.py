@@ -96,7 +96,8 @@ class Here(Strict):
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     with PluginFolder(tmp_path_factory.mktemp("plugins")) as folder:
         folder.install("acme", SOURCE, files={"models.py": MODELS})
-        yield Registry.discover([*distributions(path=[str(folder.root)]), distribution("rlcore-plugin-ray")])
+        ours = [distribution(f"rlcore-plugin-{name}") for name in ("processes", "ray")]
+        yield Registry.discover([*distributions(path=[str(folder.root)]), *ours])
 
 
 def flags(text: str) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def test_flags_for_options_of_rewards(registry: Registry) -> None:
 
 
 def test_a_runtime_that_nobody_offers_is_refused_by_name(registry: Registry) -> None:
-    with pytest.raises(PluginError, match=r"--runtime: there is no runtime 'cloud' \(installed: acme, local, ray, threads\)"):
+    with pytest.raises(PluginError, match=r"--runtime: there is no runtime 'cloud' \(installed: acme, in_process, local, ray, threads\)"):
         plan(registry, "run.runtime=--runtime cloud")
 
 
@@ -221,7 +222,7 @@ def test_auto_takes_the_runtime_that_is_installed_for_several(registry: Registry
     alone = Registry([])
     alone.add("runtime", RuntimeSpec(name="one", target="builtins:object", summary="s"))
     assert preferred_runtime(alone, several=False) == "one"
-    assert preferred_runtime(alone, several=True) == "ray", "what is to be installed"
+    assert preferred_runtime(alone, several=True) == "local", "what is to be installed"
     for name, preference in (("theirs", 0), ("liked", 1), ("never", -1)):
         alone.add("runtime", RuntimeSpec(name=name, target="builtins:object", summary="s", reach="cluster", preference=preference))
     assert preferred_runtime(alone, several=True) == "liked"

@@ -112,7 +112,7 @@ def seen(folder: PluginFolder, *installed: str) -> Registry:
 
 @pytest.fixture(scope="module")
 def registry(folder: PluginFolder) -> Registry:
-    return seen(folder, "rlcore-plugin-ray", "rlcore-plugin-shared")
+    return seen(folder, "rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-shared")
 
 
 @pytest.fixture(autouse=True)
@@ -236,10 +236,35 @@ def test_the_producer_needs_a_core_a_device_or_a_node_of_its_own(
 
 
 def test_a_bare_install_trains_in_one_process_and_nothing_is_missing(folder: PluginFolder) -> None:
+    assert chosen(plan(seen(folder, "rlcore-plugin-processes"))) == (0, "no weight transfer between processes is installed")
     found = plan(seen(folder))
-    assert chosen(found) == (0, "no weight transfer between processes is installed")
+    assert chosen(found) == (0, "runtime in_process is one process")
     assert [item.what for item in found.missing] == ["data source hub is not installed"]
     assert found.config.weights.transport == "memory"
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"max_staleness": 1}, "max_staleness is 1"),
+        ({"inference.environment": "env"}, "environment is env"),
+        ({"num_inferencer": 2}, "num_inferencer is 2"),
+    ],
+)
+def test_what_one_process_cannot_do_names_the_package_of_processes(folder: PluginFolder, values: dict[str, Any], why: str) -> None:
+    found = plan(seen(folder), **values)
+    assert str(found.origins["run.runtime"]) == f"auto: {why}"
+    (lacking,) = (item for item in found.missing if "runtime" in item.what)
+    assert lacking.what == "runtime local is not installed"
+    assert lacking.command.startswith("pip install ")
+    assert "processes" in lacking.command
+
+
+def test_one_process_that_is_asked_for_takes_no_stale_data(folder: PluginFolder) -> None:
+    said = r"^runtime = in_process \(Python\) is one process, and max_staleness = 1 \(Python\) needs more; type --runtime {} or --max-"
+    for installed, able in (((), "local"), (("rlcore-plugin-ray",), "ray")):
+        with pytest.raises(UsageError, match=said.format(able)):
+            plan(seen(folder, *installed), runtime="in_process", max_staleness=1)
 
 
 MINE = "from rlcore.api import Loss\n\nclass Mine(Loss):\n    {}\n    def per_token(self, logprobs, batch): return -logprobs\n"
@@ -258,7 +283,7 @@ def test_a_loss_that_is_not_packaged_says_on_its_class_whether_it_has_a_ratio(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE.format(said))
-    registry = seen(folder, "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
     assert chosen(plan(registry, loss="./mine.py:Mine")) == expected
     if said == "on_policy = True":
         with pytest.raises(UsageError, match=r"^max_staleness = 1 \(Python\): the loss mine has no ratio to the policy that sampled"):
@@ -277,11 +302,11 @@ def test_a_loss_that_says_it_in_another_type_is_refused(folder: PluginFolder, tm
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE.format('on_policy = "no"'))
     with pytest.raises(UsageError, match=r"on_policy is 'no', it must be True or False"):
-        plan(seen(folder, "rlcore-plugin-shared"), loss="./mine.py:Mine")
+        plan(seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared"), loss="./mine.py:Mine")
 
 
 def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder) -> None:
-    registry = seen(folder, "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
 
     def mine(logprobs: Any, batch: Any) -> Any:
         return -logprobs
@@ -294,7 +319,7 @@ def test_a_loss_that_is_a_function_says_it_by_an_attribute(folder: PluginFolder)
 def test_shared_is_not_taken_on_a_system_without_its_memory(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on macOS."""
     monkeypatch.delattr("os.memfd_create")
-    registry = seen(folder, "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
     why = "transport shared cannot be used here, for this Python has no os.memfd_create (Linux only)"
     for transport in ("auto", "shared"):
         assert staleness_of(registry, transport) == (0, why)
@@ -323,7 +348,7 @@ def test_what_is_written_out_plans_the_same_run_with_fewer_cores(
 
 
 def test_a_part_that_cannot_travel_stays_in_one_process(folder: PluginFolder) -> None:
-    registry = seen(folder, "rlcore-plugin-shared")
+    registry = seen(folder, "rlcore-plugin-processes", "rlcore-plugin-shared")
     lock = threading.Lock()
 
     def reward(item: Any) -> float:
@@ -345,7 +370,7 @@ LEVERS: dict[str, tuple[Any, ...]] = {
     "updates_per_batch": (1, 4),
     "top_p": (1.0, 0.9),
     "placement": ("split", "colocated"),
-    "runtime": ("auto", "local", "ray", "alone", "far"),
+    "runtime": ("auto", "in_process", "local", "ray", "alone", "far"),
     "weights.transport": ("auto", "memory", "shared", "collective", "object_store", "wire", "card_to_card", "elsewhere"),
     "num_trainers": (1, 2),
     "num_inferencer": (1, 2),
@@ -356,7 +381,8 @@ LEVERS: dict[str, tuple[Any, ...]] = {
     "seed": (0, 13),
     "data_actor_buffer_size_limit": ("auto", 32),
 }
-SETS = [names for count in range(3) for names in combinations(("rlcore-plugin-ray", "rlcore-plugin-shared"), count)]
+OURS = ("rlcore-plugin-processes", "rlcore-plugin-ray", "rlcore-plugin-shared")
+SETS = [names for count in range(4) for names in combinations(OURS, count)]
 
 
 @given(st.fixed_dictionaries({key: st.sampled_from(values) for key, values in LEVERS.items()}), st.sampled_from(SETS), st.data())

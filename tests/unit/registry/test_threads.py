@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from rlcore.host import threads
-from rlcore.host.threads import limit_threads, threads_limited, threads_of, variables
+from rlcore.host.threads import limit_threads, thread_variables, threads_limited, threads_of
 from rlcore.testing import RunTester
 
-_NAMES = tuple(variables(1))
+_NAMES = tuple(thread_variables(1))
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +70,7 @@ def test_a_torch_that_is_imported_is_limited_and_put_back(monkeypatch: pytest.Mo
     monkeypatch.setenv("MKL_NUM_THREADS", "9")
     with threads_limited(3):
         assert counts == [7, 3]
-        assert {name: os.environ[name] for name in _NAMES} == variables(3)
+        assert {name: os.environ[name] for name in _NAMES} == thread_variables(3)
     assert counts == [7, 3, 7]
     assert {name: os.environ.get(name) for name in _NAMES} == {**dict.fromkeys(_NAMES), "MKL_NUM_THREADS": "9"}
     limit_threads(2)
@@ -108,8 +108,8 @@ def test_a_local_run_and_its_rewards_have_their_threads_set_whatever_the_environ
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == list(variables(8).values())
-    assert (tmp_path / "reward.threads").read_text().split() == list(variables(1).values())
+    assert done.stdout.split() == list(thread_variables(8).values())
+    assert (tmp_path / "reward.threads").read_text().split() == list(thread_variables(1).values())
 
 
 def test_a_worker_of_another_process_has_its_threads_set_when_it_opens_its_plan(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ print(*(os.environ.get(name) for name in {_NAMES!r}))
         [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == list(variables(3).values())
+    assert done.stdout.split() == list(thread_variables(3).values())

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 import rlcore_plugin_grpo
+from rlcore_plugin_processes.launcher import ProcessLauncher
 
 import rlcore
 from rlcore.contracts.errors import ConfigError, PluginError
 from rlcore.host.environments import fitting_python, interpreter, link_own_packages
 from rlcore.host.registry import Registry
-from rlcore.runtime.launcher import ProcessLauncher
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.shipment import Shipment

@@ -1,4 +1,4 @@
-"""The local runtime keeps what every runtime promises, and a crew with one fault does not pass."""
+"""The runtime in_process keeps what every runtime promises, and a crew with one fault does not pass."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import pytest
 from rlcore.config import Plan
 from rlcore.contracts.crew import Update
 from rlcore.roles.evaluator import TaskReport
-from rlcore.runtime.local import LocalCrew
+from rlcore.runtime.driver_crew import DriverCrew
 from rlcore.testing import RuntimeSuite
 
 
-class TestLocalRuntime(RuntimeSuite):
-    runtime = "local"
+class TestInProcessRuntime(RuntimeSuite):
+    runtime = "in_process"
+    staleness = 0
 
 
-class TwiceCounted(LocalCrew):
+class TwiceCounted(DriverCrew):
     """Its versions count by two."""
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -30,7 +31,7 @@ class TwiceCounted(LocalCrew):
         return replace(update, version=update.version * 2)
 
 
-class Deaf(LocalCrew):
+class Deaf(DriverCrew):
     """It loses evaluations, failures and what rewards raised."""
 
     def take_evaluations(self, *, wait: bool = False) -> list[tuple[int, list[TaskReport]]]:
@@ -40,14 +41,14 @@ class Deaf(LocalCrew):
         return []
 
 
-class Impatient(LocalCrew):
+class Impatient(DriverCrew):
     """It ends one update early."""
 
     def next_batch(self) -> bool:
         return super().next_batch() and self.status().version + 1 < self.horizon
 
 
-class OtherSeed(LocalCrew):
+class OtherSeed(DriverCrew):
     """It generates with another seed than it was told."""
 
     def __init__(self, plan: Plan, closing: ExitStack, say: Callable[[str], None] = lambda line: None) -> None:
@@ -55,7 +56,7 @@ class OtherSeed(LocalCrew):
         super().__init__(replace(plan, config=config), closing, say)
 
 
-class Stale(LocalCrew):
+class Stale(DriverCrew):
     """It says of its groups that they are older than is allowed."""
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -63,7 +64,7 @@ class Stale(LocalCrew):
         return replace(update, figures={**update.figures, "staleness/max": 3.0}, rollouts=())
 
 
-class Lingering(LocalCrew):
+class Lingering(DriverCrew):
     """It leaves a thread behind."""
 
     ends: ClassVar[list[threading.Event]] = []
@@ -74,14 +75,14 @@ class Lingering(LocalCrew):
         threading.Thread(target=self.ends[-1].wait, name="left behind").start()
 
 
-FAULTS: Mapping[type[LocalCrew], Mapping[str, str]] = {
+FAULTS: Mapping[type[DriverCrew], Mapping[str, str]] = {
     TwiceCounted: {"it_makes_the_updates_that_it_planned": "updates made the versions"},
     Deaf: {"evaluations_are_delivered": "steps:", "a_prompt_that_fails_is_told_with_its_reason": "take_failures told 0"},
     Impatient: {
         "it_makes_the_updates_that_it_planned": "updates made the versions",
         "every_prompt_is_accounted_for_once": "trained, filtered",
     },
-    OtherSeed: {"on_policy_it_trains_the_weights_of_the_local_runtime": "differ"},
+    OtherSeed: {"on_policy_it_trains_the_weights_of_one_process": "differ"},
     Stale: {
         "no_group_is_older_than_allowed": "groups are up to 3 versions old",
         "an_update_says_what_it_trained_and_how_long_it_took": "0 rows of the rollout log",
@@ -95,14 +96,15 @@ FAULTS: Mapping[type[LocalCrew], Mapping[str, str]] = {
     [(crew, test, said) for crew, tests in FAULTS.items() for test, said in tests.items()],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_a_crew_with_a_fault_fails(crew: type[LocalCrew], test: str, said: str, tmp_path: Path) -> None:
+def test_a_crew_with_a_fault_fails(crew: type[DriverCrew], test: str, said: str, tmp_path: Path) -> None:
     class Broken(RuntimeSuite):
-        runtime = "local"
+        runtime = "in_process"
+        staleness = 0
         patience = 0.2
         faulty = True
 
-        def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> LocalCrew:
-            return crew(plan, closing, say) if self.faulty else LocalCrew(plan, closing, say)
+        def make(self, plan: Plan, closing: ExitStack, say: Callable[[str], None]) -> DriverCrew:
+            return crew(plan, closing, say) if self.faulty else DriverCrew(plan, closing, say)
 
         def play(self, folder: Path, *, runtime: str = "", **sections: Mapping[str, Any]) -> Any:
             self.faulty = not runtime  # the run to compare with is a good one

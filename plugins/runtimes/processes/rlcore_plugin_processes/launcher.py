@@ -18,11 +18,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import RunError
-from rlcore.host import threads
-from rlcore.host.environments import Interpreters
-from rlcore.runtime.worker_link import CallRequest, Link
-from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
+from rlcore.api import RunError
+from rlcore.api.runtime import Interpreters, Launcher, Seat, Worker, WorkerDiedError, thread_variables
+from rlcore_plugin_processes.worker_link import CallRequest, Link
 
 __all__ = ["ProcessLauncher", "ProcessWorker"]
 
@@ -43,7 +41,7 @@ if driver is not None and os.fork() == 0:
 if driver is not None:
     os.close(driver)
 sys.path[:] = given["path"] or sys.path
-from rlcore.runtime.worker_link import serve
+from rlcore_plugin_processes.worker_link import serve
 serve(given["descriptor"], given["name"], given["calls"])
 """
 """The program of a worker. First of all it forks a guard that waits for the end of the driver's process (not of a thread of it) and then
@@ -114,7 +112,7 @@ class ProcessWorker(Worker):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **threads.variables(seat.threads), **devices, **variables, _MARK: self._mark},
+            env={**os.environ, **thread_variables(seat.threads), **devices, **variables, _MARK: self._mark},
             pass_fds=[descriptor],
             start_new_session=True,
         )

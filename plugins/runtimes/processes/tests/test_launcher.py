@@ -16,15 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_processes import worker_link
+from rlcore_plugin_processes.launcher import _BOOT, ProcessLauncher, ProcessWorker
 
-from rlcore.contracts.errors import ConfigError, RunError
-from rlcore.host.threads import cores
-from rlcore.runtime import worker_link
-from rlcore.runtime.launcher import _BOOT, ProcessLauncher, ProcessWorker
-from rlcore.runtime.workers import Seat, Worker, WorkerDiedError
+from rlcore.api import ConfigError, RunError
+from rlcore.api.runtime import Seat, Worker, WorkerDiedError
 from tests.worker_hosts import AwkwardError, Echo, Thrower
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SECONDS = 60
 
 
@@ -94,7 +93,7 @@ def test_threads_devices_and_path_are_set_before_the_host_is_imported(launcher: 
     assert facts["path"] == sys.path
 
 
-@pytest.mark.skipif(cores() < 2, reason="numpy starts no more threads than there are cores")
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="numpy starts no more threads than there are cores")
 def test_the_threads_of_the_seat_are_set_before_numpy_is_imported(launcher: ProcessLauncher) -> None:
     one, two = (launcher.start(Echo, name="worker", seat=Seat(threads=threads)).call("threads").result(SECONDS) for threads in (1, 2))
     assert two - one == 1
@@ -346,8 +345,8 @@ def test_a_descendant_that_holds_its_socket_and_cannot_be_found_delays_nothing_f
 
 DRIVER = """
 import sys, threading, time
-from rlcore.runtime.launcher import ProcessLauncher
-from rlcore.runtime.workers import Seat
+from rlcore.api.runtime import Seat
+from rlcore_plugin_processes.launcher import ProcessLauncher
 from tests.worker_hosts import Echo
 
 launcher = ProcessLauncher()
@@ -392,7 +391,7 @@ def test_the_driver_s_end_ends_its_workers_and_their_children(how: str) -> None:
 
 def test_a_closed_socket_ends_a_worker_that_has_no_guard() -> None:
     ours, theirs = socket.socketpair()
-    program = f"from rlcore.runtime.worker_link import serve; serve({theirs.fileno()}, 'worker', 1)"
+    program = f"from rlcore_plugin_processes.worker_link import serve; serve({theirs.fileno()}, 'worker', 1)"
     with theirs, ours, subprocess.Popen([sys.executable, "-c", program], pass_fds=[theirs.fileno()], start_new_session=True) as worker:
         theirs.close()
         ours.close()

@@ -1,4 +1,4 @@
-"""The local crew in one process, driven call by call: evaluations that several requests ask for, interrupts, turns, a producer that ends.
+"""The crew in one process, driven call by call: evaluations that several requests ask for, interrupts, turns, a producer that ends.
 
 Above staleness 0 a run has processes; here its workers are kept in this one, where a test can reach into them."""
 
@@ -18,9 +18,9 @@ from rlcore.contracts.errors import RunError
 from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.entry import make_plan
 from rlcore.roles.consumer import Consumer
+from rlcore.runtime.driver_crew import DriverCrew
 from rlcore.runtime.in_process import InProcessWorker
 from rlcore.runtime.interrupt import Interrupt
-from rlcore.runtime.local import LocalCrew
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.trainer_host import TrainerHost
 from rlcore.testing import FakeInference, FakePolicy, RunTester
@@ -38,21 +38,21 @@ def snapshot(version: int, tokens: int) -> Snapshot:
     )
 
 
-class Together(LocalCrew):
+class Together(DriverCrew):
     """In one process, whatever the staleness."""
 
     reach = "process"
     in_turns = True
 
 
-def trainer(crew: LocalCrew) -> TrainerHost:
+def trainer(crew: DriverCrew) -> TrainerHost:
     (rank,) = crew._ranks.workers
     assert isinstance(rank, InProcessWorker)
     assert isinstance(rank.host, TrainerHost)
     return rank.host
 
 
-def producer(crew: LocalCrew) -> ProducerHost:
+def producer(crew: DriverCrew) -> ProducerHost:
     (worker,) = crew._team.workers
     assert isinstance(worker, InProcessWorker)
     assert isinstance(worker.host, ProducerHost)
@@ -74,7 +74,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> Iterator[tuple[LocalCrew, Interrupt]]:
+def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> Iterator[tuple[DriverCrew, Interrupt]]:
     """One that has begun, of a run with 12 prompts in batches of 3, and a held-out task."""
     tester = RunTester(folder).with_fakes()
     held_out = {"eval_dataset": {"letters": str(tester.fake_data("held.jsonl", "abc"))}}
@@ -86,11 +86,11 @@ def crew_of(folder: Path, *, staleness: int, **sections: Mapping[str, Any]) -> I
         yield crew, interrupt
 
 
-def steps(crew: LocalCrew) -> list[int]:
+def steps(crew: DriverCrew) -> list[int]:
     return [step for step, _ in crew.take_evaluations(wait=True)]
 
 
-def hand_out(crew: LocalCrew, version: int) -> None:
+def hand_out(crew: DriverCrew, version: int) -> None:
     """As if the trainer had made this version; it is served on return."""
     publisher = trainer(crew)._publisher
     assert publisher is not None

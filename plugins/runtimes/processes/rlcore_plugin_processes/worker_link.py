@@ -23,10 +23,8 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from rlcore.contracts.errors import RunError
-from rlcore.host.blame import reason
-from rlcore.host.environments import missing_package
-from rlcore.runtime.workers import Worker
+from rlcore.api import RunError
+from rlcore.api.runtime import Worker, missing_package, reason
 
 __all__ = ["CallRequest", "Link", "serve"]
 

@@ -1,0 +1,59 @@
+"""The crew of the runtime ``local``: one producer and one trainer take turns in the driver's process; several of them, stale data or an
+environment make them processes of their own, which work at the same time. Schedule, store and judge are in the driver's process.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from rlcore.api.runtime import DriverCrew, DriverSite, Judge, Plan, Seat, cuda_devices, threads_of
+from rlcore_plugin_processes.launcher import ProcessLauncher
+
+__all__ = ["LocalCrew", "LocalSite"]
+
+
+class LocalSite(DriverSite):
+    """Processes of this machine, if the run needs them."""
+
+    make_launcher = ProcessLauncher
+
+    def __init__(self, plan: Plan, judge: Judge, prompts: int, closing: ExitStack) -> None:
+        super().__init__(plan, judge, prompts, closing)
+        self._config = plan.config
+        self._threads = threads_of(plan.config.training.num_trainers + plan.config.inference.num_inferencer)
+        self._devices = _devices()
+
+    def trainer_seat(self, rank: int) -> Seat:
+        training = self._config.training
+        return self._seat(training.environment, self._device(training.device, rank, 1))
+
+    def producer_seat(self, number: int) -> Seat:
+        inference, shards = self._config.inference, self._config.inference.producer_tensor_parallel_size
+        first = number * shards
+        if self._config.run.placement != "colocated" and self._config.training.device != "cpu":
+            first += self._config.training.num_trainers
+        return self._seat(inference.environment, self._device(inference.device, first, shards), calls=self.producer_calls)
+
+    def _seat(self, environment: str | None, devices: str | None, calls: int = 1) -> Seat:
+        folder = Path(environment) if environment is not None else None
+        return Seat(calls=calls, threads=self._threads, devices=devices, environment=folder)
+
+    def _device(self, typed: str, first: int, count: int) -> str | None:
+        """The GPUs of a role, in turns if there are too few; None if it computes on cores, or names one by its number."""
+        if not self._devices or typed == "cpu" or ":" in typed:
+            return None
+        return ",".join(self._devices[place % len(self._devices)] for place in range(first, first + count))
+
+
+class LocalCrew(DriverCrew):
+    """What can be refused cheaply comes first, and the reward workers start before torch and threads."""
+
+    make_site = LocalSite
+
+
+def _devices() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible, count = os.environ.get("CUDA_VISIBLE_DEVICES"), cuda_devices() or 0
+    return [name.strip() for name in visible.split(",")][:count] if visible is not None else [str(number) for number in range(count)]
