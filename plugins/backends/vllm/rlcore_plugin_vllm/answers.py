@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcore.api import Completion, Finish, Request, Tokenizer
 
-__all__ = ["RunningAnswer", "seed_of"]
+__all__ = ["NewTokens", "RunningAnswer", "seed_of"]
 
 _TAIL = 4
 # Tokens beyond one a byte of the longest stop string that are decoded: a character of several tokens may begin before it.
@@ -22,6 +22,18 @@ def seed_of(noise: tuple[int, int, int, int]) -> int:
     return int.from_bytes(blake2b(repr(tuple(noise)).encode(), digest_size=8).digest(), "little") >> 1
 
 
+@dataclass(frozen=True, slots=True)
+class NewTokens:
+    """New tokens of a request. ``versions``: of the first tokens of its answer whose version has not been told yet, maybe of none;
+    ``finish``: "" while it goes on, else the engine's word for why it ended, and every version has been told then."""
+
+    name: str
+    tokens: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    versions: Sequence[int] = ()
+    finish: str = ""
+
+
 @dataclass
 class RunningAnswer:
     """One request in flight."""
@@ -30,16 +42,20 @@ class RunningAnswer:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    stopped: bool = False
 
-    def add(self, tokens: Sequence[int], logprobs: Sequence[float], version: int, tokenizer: Tokenizer) -> bool:
-        """Take new tokens; True if one of them completed a stop string, which is the last one then."""
-        for token, logprob in zip(tokens, logprobs, strict=True):
+    def add(self, part: NewTokens, tokenizer: Tokenizer) -> bool:
+        """Take new tokens, and versions of tokens; True if one completed a stop string, which is the last one that it takes."""
+        self.versions += part.versions
+        if self.stopped:
+            return False
+        for token, logprob in zip(part.tokens, part.logprobs, strict=True):
             self.tokens.append(token)
             self.logprobs.append(logprob)
-            self.versions.append(version)
             if self.request.sampling.stop and self._stopped(tokenizer):
-                return True
-        return False
+                self.stopped = True
+                break
+        return self.stopped
 
     def completion(self, finish: Finish) -> Completion:
         """What it has, as a record."""
@@ -47,7 +63,7 @@ class RunningAnswer:
             request_id=self.request.request_id,
             token_ids=np.array(self.tokens, np.int32),
             logprobs=np.array(self.logprobs, np.float32),
-            versions=np.array(self.versions, np.int32),
+            versions=np.array(self.versions[: len(self.tokens)], np.int32),
             finish=finish,
         )
 

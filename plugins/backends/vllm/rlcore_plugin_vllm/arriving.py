@@ -1,17 +1,36 @@
-"""A version of the weights while it arrives: host copies of its tensors, complete or refused."""
+"""A version of the weights while it arrives: host copies of its tensors, complete or refused. They lie in memory that has no name in any
+file system, so it is gone with the last process that uses it; processes of the engine map it by way of this one's file descriptor."""
 
 from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from rlcore.api import Bucket, Tensor, TensorInfo, WeightsError, WeightsManifest
+from rlcore.api import Bucket, TensorInfo, WeightsError, WeightsManifest
 
-__all__ = ["ArrivingWeights"]
+__all__ = ["ArrivingWeights", "Place", "mapped"]
+
+_ALIGNED = 64
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in the memory. The dtype is as torch writes it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
 
 
 class ArrivingWeights:
-    """Copies tensors out of buckets, whose memory is lent for one call only.
+    """Copies tensors out of buckets, whose memory is lent for one call only. Its own memory is freed with it, and with the last tensor.
 
     >>> arriving = ArrivingWeights(3, manifest)
     >>> arriving.take(bucket)
@@ -21,7 +40,16 @@ class ArrivingWeights:
     def __init__(self, version: int, manifest: WeightsManifest) -> None:
         self.version = version
         self._due: dict[str, TensorInfo] = {info.name: info for info in manifest.tensors}
-        self._tensors: dict[str, torch.Tensor] = {}
+        self._places: dict[str, Place] = {}
+        size = 0
+        for info in manifest.tensors:
+            self._places[info.name] = Place(info.name, info.dtype, tuple(info.shape), size)
+            size += -(-info.nbytes // _ALIGNED) * _ALIGNED
+        file = os.memfd_create("rlcore-weights")
+        weakref.finalize(self, os.close, file)
+        os.ftruncate(file, max(size, 1))
+        self.path = f"/proc/{os.getpid()}/fd/{file}"
+        self._memory = np.frombuffer(mmap.mmap(file, max(size, 1)), np.uint8)
 
     def take(self, bucket: Bucket) -> None:
         """Copy its tensors. WeightsError, naming the tensor, for one that is not due or is not what was announced."""
@@ -34,15 +62,33 @@ class ArrivingWeights:
                     f"version {self.version}: tensor {name!r} came as {tensor.dtype} {list(tensor.shape)} and was announced as "
                     f"{announced.dtype} {list(announced.shape)}"
                 )
-            self._tensors[name] = _copied(tensor)
+            start = self._places[name].start
+            tensor.copy_to(self._memory[start : start + announced.nbytes])
 
     def whole(self) -> dict[str, torch.Tensor]:
-        """Every tensor by name; WeightsError, naming one, if not all came."""
+        """Every tensor by name, as views of the memory; WeightsError, naming one, if not all came."""
         if self._due:
             raise WeightsError(f"version {self.version}: tensor {next(iter(self._due))!r} did not come ({len(self._due)} missing)")
-        return self._tensors
+        return {name: _view(self._memory, place) for name, place in self._places.items()}
+
+    def repeat(self, name: str, other: str) -> None:
+        """Have ``name`` stand for the tensor ``other``, too, if it did not come itself."""
+        self._places.setdefault(name, self._places[other]._replace(name=name))
+
+    def places(self) -> list[Place]:
+        """Where each tensor lies, for a process that maps ``path``."""
+        return list(self._places.values())
 
 
-def _copied(tensor: Tensor) -> torch.Tensor:
-    array = torch.from_numpy(np.array(tensor.data, copy=True).reshape(tensor.shape))
-    return array.view(torch.bfloat16) if tensor.dtype == "bfloat16" else array
+def mapped(path: str, places: Sequence[Place]) -> dict[str, torch.Tensor]:
+    """The tensors in the memory of another process, without a copy. They are private: what is written into them stays here."""
+    with Path(path).open("rb") as file:
+        memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    named = (Place(*place) for place in places)  # vLLM's messages carry tuples without their names
+    return {place.name: _view(memory, place) for place in named}
+
+
+def _view(memory: np.ndarray, place: Place) -> torch.Tensor:
+    info = TensorInfo(name=place.name, dtype=place.dtype, shape=tuple(place.shape))
+    tensor = torch.from_numpy(memory[place.start : place.start + info.nbytes].view(info.carrier).reshape(info.shape))
+    return tensor.view(torch.bfloat16) if place.dtype == "bfloat16" else tensor

@@ -9,7 +9,7 @@ from typing import Any
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.options import VllmOptions
-from rlcore_plugin_vllm.vllm_api import EngineArgs, current_platform
+from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, EngineArgs, current_platform
 
 __all__ = ["cache_bytes", "engine_arguments"]
 
@@ -21,14 +21,14 @@ OWN = {
     "trust_remote_code": "--trust-remote-code",
     "max_model_len": "--max-prompt-tokens and --max-new-tokens",
     "tensor_parallel_size": "--producer-tensor-parallel-size",
+    "data_parallel_size": "--num-inferencer, the number of producers that share the requests",
+    "worker_extension_cls": "",
     "skip_tokenizer_init": "",
     "logprobs_mode": "",
     "async_scheduling": "",
     "enable_chunked_prefill": "",
     "generation_config": "",
     "disable_log_stats": "",
-    "pipeline_parallel_size": "",
-    "data_parallel_size": "",
     "enable_sleep_mode": "",
     "weight_transfer_config": "--transport",
 }
@@ -39,10 +39,10 @@ _BLOCK, _MOST = 128, 4 << 30
 _BYTES = {"float32": 4, "bfloat16": 2}
 
 
-def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineArgs:
+def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEngineArgs:
     """The arguments; ConfigError for an option that is none of the engine's, or that rlcore sets, and for what is not served here."""
     _check_context(context)
-    named = options.model_dump(exclude={"engine", "device_memory_gib"})
+    named = options.model_dump(exclude={"engine", "device_memory_gib", "own_process"})
     known = {field.name for field in fields(EngineArgs)}
     for name in options.engine:
         if name in named:
@@ -62,6 +62,7 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineA
         "dtype": context.dtype,
         "seed": context.seed,
         "trust_remote_code": context.trust_remote_code,
+        "tensor_parallel_size": context.tensor_parallel,
         "max_model_len": context.max_tokens,
         "skip_tokenizer_init": True,  # tokens in, tokens out
         "logprobs_mode": "processed_logprobs",  # of the distribution that was sampled, temperature included
@@ -71,19 +72,25 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> EngineA
         "weight_transfer_config": {"backend": "rlcore"},  # which one is said by the trainer: see worker_transfer
     }
     if not current_platform.is_cpu():
-        return EngineArgs(**arguments, enable_sleep_mode=True)
+        return AsyncEngineArgs(**arguments, enable_sleep_mode=True)
     arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt whose draws have a seed
+    if options.pipeline_parallel_size > 1:
+        raise ConfigError(
+            f"inference.options.pipeline_parallel_size {options.pipeline_parallel_size}: on the CPU vLLM's stages do not pass tensors on; "
+            "use 1, or split layers with --producer-tensor-parallel-size"
+        )
     if named["kv_cache_memory_bytes"] is None:
         arguments["kv_cache_memory_bytes"] = cache_bytes(context, options.max_num_seqs)
-    return EngineArgs(**arguments)
+    return AsyncEngineArgs(**arguments)
 
 
 def cache_bytes(context: InferenceContext, sequences: int) -> int:
-    """Room for the keys and values of so many sequences of the greatest length, and never more than vllm takes by itself."""
+    """Room in each process for keys and values of so many sequences of the greatest length, and never more than vllm takes by itself."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code).get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    heads = -(-heads // context.tensor_parallel)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     tokens = -(-context.max_tokens // _BLOCK) * _BLOCK * (sequences + 1)
     return min(_MOST, max(64 << 20, 2 * config.num_hidden_layers * heads * width * _BYTES[context.dtype] * tokens))
@@ -102,8 +109,4 @@ def _check_context(context: InferenceContext) -> None:
         raise ConfigError(
             f"inference.device {context.device!r}: vLLM takes the first device that it sees; type --inference-device {kind}, and name the "
             f"device by CUDA_VISIBLE_DEVICES={number}"
-        )
-    if context.tensor_parallel != 1:
-        raise ConfigError(
-            f"inference.producer_tensor_parallel_size {context.tensor_parallel}: this version of the vllm backend runs on one device; use 1"
         )

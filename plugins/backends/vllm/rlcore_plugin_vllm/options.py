@@ -21,11 +21,15 @@ class VllmOptions(BaseModel):
         ge=1,
         description="bytes for keys and values; none: on the CPU room for max_num_seqs, at most 4 GiB; else as vLLM decides",
     )
+    pipeline_parallel_size: int = Field(default=1, ge=1, description="stages of layers that the model is split into; 1 on the CPU")
     device_memory_gib: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
         description="memory of a device that trainer and engine share, to check that it holds both; none: asked of nvidia-smi",
+    )
+    own_process: bool | None = Field(
+        default=None, description="run the engine as processes of its own; none: if the model is spread over several devices"
     )
     engine: dict[str, Any] = Field(
         default={}, description="any other argument of vLLM's EngineArgs, by its name there; the engine checks it when it is made"

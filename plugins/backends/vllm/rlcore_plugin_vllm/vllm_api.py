@@ -11,27 +11,59 @@ import warnings
 
 from rlcore_plugin_vllm.vllm_registration import register
 
-os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine lives in this process, and the producer's thread steps it
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # an LLMEngine lives in this process; an AsyncLLM has processes anyhow
 for _name, _value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else it pins cores, and overwrites the threads that rlcore divided
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
     "TORCHDYNAMO_DISABLE": "1",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",  # kernels for matrices of one size each, 0.3 MB; 1024 of them look like a leak
+    "PYTHONWARNINGS": "ignore:`torch.distributed.reduce_op` is deprecated",  # of a name that vllm's processes look at
 }.items():
     os.environ.setdefault(_name, _value)
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # of torch's names that vllm uses
     from vllm import SamplingParams
-    from vllm.engine.arg_utils import EngineArgs
+    from vllm.config import ModelConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
     from vllm.inputs import TokensPrompt
     from vllm.outputs import RequestOutput
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind
+    from vllm.v1.engine.async_llm import AsyncLLM
+    from vllm.v1.engine.exceptions import EngineDeadError
     from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.engine.output_processor import RequestOutputCollector
+    from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 register()
 # Else an engine that fails prints every request that it holds, some hundred kilobytes, before the error.
 logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
 
-__all__ = ["EngineArgs", "LLMEngine", "RequestOutput", "RequestOutputKind", "SamplingParams", "TokensPrompt", "current_platform"]
+
+def shut_down(engine: AsyncLLM) -> None:
+    """End its processes and close its sockets; in its loop. If a process has died, the engine leaves its sockets to a callback that comes
+    too late, and an open one keeps the interpreter from ending."""
+    engine.shutdown()
+    engine.engine_core.ctx.destroy(linger=0)
+
+
+__all__ = [
+    "AsyncEngineArgs",
+    "AsyncLLM",
+    "EngineArgs",
+    "EngineDeadError",
+    "LLMEngine",
+    "ModelConfig",
+    "MultiprocExecutor",
+    "RequestOutput",
+    "RequestOutputCollector",
+    "RequestOutputKind",
+    "SamplingParams",
+    "TokensPrompt",
+    "UniProcExecutor",
+    "current_platform",
+    "shut_down",
+]

@@ -1,9 +1,9 @@
-"""The engine of vLLM in the producer's process: its own scheduler batches, and the producer's thread steps it in ``poll``."""
+"""The engine of vLLM, whose own scheduler batches: in the producer's process, whose thread steps it in ``poll``, or as processes of its
+own, which go on between two calls."""
 
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,24 +26,25 @@ from rlcore.api import (
     WeightsManifest,
 )
 from rlcore_plugin_vllm import CAPABILITIES
-from rlcore_plugin_vllm.answers import RunningAnswer, seed_of
+from rlcore_plugin_vllm.answers import NewTokens, RunningAnswer, seed_of
 from rlcore_plugin_vllm.arriving import ArrivingWeights
 from rlcore_plugin_vllm.checkpoint import HEAD, CheckpointShapes, read_shapes
+from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
 from rlcore_plugin_vllm.engine_sleep import EngineSleep
-from rlcore_plugin_vllm.engines import end_engine, make_engine
+from rlcore_plugin_vllm.in_process import InProcess
 from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
-from rlcore_plugin_vllm.vllm_api import RequestOutput, RequestOutputKind, SamplingParams, TokensPrompt, current_platform
+from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, RequestOutputKind, SamplingParams, current_platform
 
 __all__ = ["VllmBackend"]
 
-_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH}
+_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.ABORTED}
 _PROBE = "rlcore-probe"
 
 
 class VllmBackend(InferenceBackend):
-    """Inference by vLLM, on one CPU or one GPU.
+    """Inference by vLLM, on CPUs or GPUs.
 
     After an update requests go on (RESUME): their keys and values are computed again under the new weights, and each token carries the
     version that drew it. New weights are collected on the host beside the old ones, which are served until ``finish_update``.
@@ -52,25 +53,20 @@ class VllmBackend(InferenceBackend):
     capabilities = CAPABILITIES
 
     def __init__(self, context: InferenceContext, options: VllmOptions | None = None) -> None:
+        options = options or VllmOptions()
         self._context = context
-        arguments = engine_arguments(context, options or VllmOptions())
-        try:
-            self._engine = make_engine(arguments)
-        except (OSError, ValueError, NotImplementedError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"vLLM does not make an engine of model {context.model!r}: {reason}") from error
-        self._end = weakref.finalize(self, end_engine, self._engine)
-        self._residence = EngineSleep(self._engine)
+        arguments = engine_arguments(context, options)
+        self._driver = _driver(arguments, in_processes(arguments, options), context.model)
+        self._residence = EngineSleep(self._driver)
         if current_platform.is_cpu():
             self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset(), transfers=frozenset({"host"}))
         self._joined: JoinedTransfer | None = None
-        config = self._engine.model_config
+        config = self._driver.model_config
         self._vocabulary = config.get_vocab_size()
         tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
         self._checkpoint = CheckpointShapes(read_shapes(_folder_of(context.model)), tied=tied)
         self._answers: dict[str, RunningAnswer] = {}
         self._done: list[Completion] = []
-        self._scored: RequestOutput | None = None
         self._arriving: ArrivingWeights | None = None
         self._remote = False
         self._torn = ""
@@ -88,14 +84,14 @@ class VllmBackend(InferenceBackend):
             known.add(request.request_id)
         for request in requests:
             self._answers[request.request_id] = RunningAnswer(request)
-            self._engine.add_request(request.request_id, _prompt(request.token_ids), self._parameters(request))
+            self._driver.add(request.request_id, request.token_ids.tolist(), self._parameters(request))
 
     def poll(self, timeout: float) -> list[Completion]:
-        """Step the engine until something finishes or ``timeout`` seconds have passed, at least once; [] if nothing is in flight."""
+        """Wait until something finishes or ``timeout`` seconds have passed, for one token at least; [] if nothing is in flight."""
         deadline = time.monotonic() + timeout
         while self._answers and not self._done:
             self._require_weights("generate")
-            self._step()
+            self._add(self._driver.take(max(0.0, deadline - time.monotonic())))
             if time.monotonic() >= deadline:
                 break
         done, self._done = self._done, []
@@ -103,9 +99,7 @@ class VllmBackend(InferenceBackend):
 
     def cancel(self, request_ids: Iterable[str]) -> None:
         """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have."""
-        dropped = [name for name in request_ids if name in self._answers]
-        self._engine.abort_request(dropped)
-        self._done += [self._answers.pop(name).completion(Finish.ABORTED) for name in dropped]
+        self._add(self._driver.abort([name for name in request_ids if name in self._answers]))
 
     def score(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
@@ -123,10 +117,7 @@ class VllmBackend(InferenceBackend):
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        self._engine.add_request(_PROBE, _prompt(ids[:-1]), parameters)
-        while self._scored is None:
-            self._step()
-        output, self._scored = self._scored, None
+        output = self._driver.whole(_PROBE, ids[:-1].tolist(), parameters)
         scores = [at[int(token)].logprob for at, token in zip((output.prompt_logprobs or [])[1:], ids[1:-1], strict=True)]
         return np.array([*scores, output.outputs[0].logprobs[0][int(ids[-1])].logprob], np.float32)
 
@@ -134,8 +125,7 @@ class VllmBackend(InferenceBackend):
 
     def describe(self) -> Mapping[str, Any]:
         """How many workers the engine has, and which tensor its head repeats."""
-        ranks = self._engine.vllm_config.parallel_config.world_size_across_dp
-        return {"ranks": ranks, "head_of": self._checkpoint.head_of or ""}
+        return {"ranks": self._driver.ranks, "head_of": self._checkpoint.head_of or ""}
 
     def connect(self, info: Mapping[str, Any], epoch: int) -> None:
         """Have the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
@@ -144,7 +134,7 @@ class VllmBackend(InferenceBackend):
         if self._joined is not None:
             self._joined.leave()
             self._joined = None
-        self._joined = JoinedTransfer(info, self._engine.collective_rpc)
+        self._joined = JoinedTransfer(info, self._driver.collective_rpc)
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
@@ -162,6 +152,7 @@ class VllmBackend(InferenceBackend):
         if self._joined is None:
             raise RunError(f"version {bucket.version} comes by vLLM's own transfer, which the engine has not joined: call connect first")
         self._torn = f"holds an unfinished version {arriving.version} of the weights"
+        self._driver.pause()
         self._joined.receive()
         self._remote = True
 
@@ -174,16 +165,16 @@ class VllmBackend(InferenceBackend):
             return self._serve(arriving.version)
         tensors = arriving.whole()
         if (embedding := self._checkpoint.head_of) is not None:
-            head = tensors.setdefault(HEAD, tensors[embedding])  # the engine packs a copy for its head, which would stay the old one
-            if not torch.equal(head, tensors[embedding]):
+            arriving.repeat(HEAD, embedding)  # the engine packs a copy for its head, which would stay the old one
+            if not torch.equal(tensors.get(HEAD, tensors[embedding]), tensors[embedding]):
                 raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
         self._torn = f"holds an unfinished version {arriving.version} of the weights"
-        self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(tensors.items())})
+        self._driver.pause()
+        self._driver.load(arriving)
         return self._serve(arriving.version)
 
     def _serve(self, version: int) -> int:
-        if not self._engine.reset_prefix_cache(reset_running_requests=True):
-            raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
+        self._driver.serve(version)
         self._torn, self._version = "", version
         return version
 
@@ -213,28 +204,28 @@ class VllmBackend(InferenceBackend):
         self._answers, self._done = {}, []
         if self._joined is not None:
             self._joined.close()
-        self._end()
+        self._driver.end()
 
     # --- small parts ---------------------------------------------------------------------------------------------------
 
-    def _step(self) -> None:
-        """One step of the engine: a token for every running request."""
-        for output in self._engine.step():
-            if output.request_id == _PROBE:
-                self._scored = output
-                continue
-            answer = self._answers.get(output.request_id)
+    def _add(self, parts: Sequence[NewTokens]) -> None:
+        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more."""
+        stopped = []
+        for part in parts:
+            answer = self._answers.get(part.name)
             if answer is None:
                 continue
-            part = output.outputs[0]
-            stopped = answer.add(part.token_ids, _drawn(part.logprobs), self._version, self._context.tokenizer)
-            if output.finished or stopped:
-                self._complete(output.request_id, Finish.STOP if stopped else _FINISHES[part.finish_reason], running=not output.finished)
+            if answer.add(part, self._context.tokenizer) and not part.finish:
+                stopped.append(part.name)
+            if part.finish:
+                if part.finish not in _FINISHES:
+                    raise RunError(f"request {part.name}: vLLM ended it with {part.finish!r}, and its log above says why")
+                self._complete(part.name, Finish.STOP if answer.stopped else _FINISHES[part.finish])
+        if stopped:
+            self._add(self._driver.abort(stopped))
 
-    def _complete(self, name: str, finish: Finish, *, running: bool) -> None:
+    def _complete(self, name: str, finish: Finish) -> None:
         completion = self._answers.pop(name).completion(finish)
-        if running:
-            self._engine.abort_request([name])
         if not np.isfinite(completion.logprobs).all():
             raise RunError(f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged")
         self._done.append(completion)
@@ -285,13 +276,23 @@ class VllmBackend(InferenceBackend):
             raise RunError(f"the engine {self._torn} and cannot {doing}; update its weights first")
 
 
-def _prompt(token_ids: np.ndarray) -> TokensPrompt:
-    return TokensPrompt(prompt_token_ids=token_ids.tolist())
+def in_processes(arguments: AsyncEngineArgs, options: VllmOptions) -> bool:
+    """Whether the engine runs as processes of its own: it does if the model is spread over several, and if that is asked for."""
+    several = arguments.tensor_parallel_size * arguments.pipeline_parallel_size > 1
+    if several and options.own_process is False:
+        raise ConfigError("inference.options.own_process is false, and a model that is split needs processes; leave the option out")
+    return several or bool(options.own_process)
 
 
-def _drawn(logprobs: object) -> list[float]:
-    """The log probability of each new token, from the engine's flat record: at each place the token that was drawn stands first."""
-    return [logprobs.logprobs[start] for start in logprobs.start_indices]  # type: ignore[attr-defined]
+def _driver(arguments: AsyncEngineArgs, own: bool, model: str) -> Driver:
+    try:
+        if not own:
+            return InProcess(arguments)
+        from rlcore_plugin_vllm.own_process import OwnProcess
+
+        return OwnProcess(arguments)
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise ConfigError(f"vLLM does not make an engine of model {model!r}: {' '.join(str(error).split())}") from error
 
 
 def _folder_of(model: str) -> Path:

@@ -19,6 +19,8 @@ ARGUMENTS = [
     "model",
     "dtype",
     "seed",
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
     "trust_remote_code",
     "max_model_len",
     "skip_tokenizer_init",
@@ -36,7 +38,7 @@ ARGUMENTS = [
     "weight_transfer_config",
 ]
 RecordedArguments = make_dataclass("RecordedArguments", [(name, Any, field(default=None)) for name in ARGUMENTS])
-MODULES = ("vllm_backend", "engines", "engine_arguments", "vllm_api")
+MODULES = ("vllm_backend", "in_process", "driver", "engines", "engine_arguments", "vllm_api")
 
 
 @dataclass
@@ -105,6 +107,7 @@ def recorded(phases: str, *, cpu: bool = False) -> Iterator[None]:
     api: Any = ModuleType("rlcore_plugin_vllm.vllm_api")
     RecordedEngine.phases = phases
     api.EngineArgs, api.LLMEngine, api.SamplingParams = RecordedArguments, RecordedEngine, SimpleNamespace
+    api.AsyncEngineArgs, api.ModelConfig = RecordedArguments, SimpleNamespace
     api.TokensPrompt, api.RequestOutput = dict, SimpleNamespace
     api.RequestOutputKind = SimpleNamespace(DELTA=0, FINAL_ONLY=1)
     api.current_platform = SimpleNamespace(is_cpu=lambda: cpu)

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rlcore_plugin_vllm import CAPABILITIES, rlcore_register_inference_backends
-from rlcore_plugin_vllm.answers import RunningAnswer, seed_of
-from rlcore_plugin_vllm.arriving import ArrivingWeights
+from rlcore_plugin_vllm.answers import NewTokens, RunningAnswer, seed_of
+from rlcore_plugin_vllm.arriving import ArrivingWeights, mapped
 from rlcore_plugin_vllm.checkpoint import HEAD, CheckpointShapes, read_shapes
 from rlcore_plugin_vllm.options import VllmOptions
 
@@ -33,7 +33,7 @@ def answer(*stop: str) -> RunningAnswer:
 
 
 def add(one: RunningAnswer, *tokens: int) -> bool:
-    return one.add(tokens, [-1.0] * len(tokens), 0, TOKENIZER)
+    return one.add(NewTokens("r", tokens, [-1.0] * len(tokens), [0] * len(tokens)), TOKENIZER)
 
 
 def test_the_spec_is_read_without_the_engine_and_without_torch() -> None:
@@ -85,6 +85,16 @@ def test_tokens_after_a_stop_string_are_dropped() -> None:
     assert completion.versions.tolist() == [0, 0]
 
 
+def test_versions_may_come_after_the_tokens_and_for_more_of_them() -> None:
+    one = answer("ab")
+    assert one.add(NewTokens("r", [5, 6], [-1.0, -2.0]), TOKENIZER)
+    assert not one.add(NewTokens("r", [5], [-3.0]), TOKENIZER)
+    assert not one.add(NewTokens("r", versions=[4, 5, 5], finish="abort"), TOKENIZER)
+    completion = one.completion(Finish.STOP)
+    assert completion.token_ids.tolist() == [5, 6]
+    assert completion.versions.tolist() == [4, 5]
+
+
 def test_a_manifest_must_be_the_models_tensors() -> None:
     shapes = {"a.weight": (2, 3), "b.weight": (4,)}
     CheckpointShapes(shapes, tied=False).check(1, snapshot(a__weight=(2, 3), b__weight=(4,)).manifest())
@@ -121,6 +131,29 @@ def test_a_tensor_comes_once_and_as_it_was_announced() -> None:
     other = next(snapshot(a=(5,)).buckets(1))
     with pytest.raises(WeightsError, match=r"'a' came as float32 \[5\] and was announced as float32 \[2\]"):
         ArrivingWeights(1, sent.manifest()).take(other)
+
+
+def test_another_process_maps_what_has_arrived_and_a_repeated_tensor_twice() -> None:
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(3, dtype=np.uint16), "c": np.zeros((0, 2), np.float32)}
+    dtypes = {"a": "float32", "b": "bfloat16", "c": "float32"}
+    sent = Snapshot.of(2, {name: Tensor(dtype=dtypes[name], shape=array.shape, data=array) for name, array in arrays.items()})
+    arriving = ArrivingWeights(2, sent.manifest())
+    for bucket in sent.buckets(1):
+        arriving.take(bucket)
+    arriving.repeat("head", "a")
+    arriving.repeat("a", "b")  # which came itself
+    here, there = arriving.whole(), mapped(arriving.path, [tuple(place) for place in arriving.places()])
+    assert {name: (tensor.dtype, tensor.shape) for name, tensor in here.items()} == {
+        name: (tensor.dtype, tensor.shape) for name, tensor in there.items()
+    }
+    assert all(tensor.equal(there[name]) for name, tensor in here.items())
+    assert here["head"].numpy().tolist() == arrays["a"].tolist()
+    there["a"][0] = 7.0
+    assert here["a"].numpy().tolist() == arrays["a"].tolist()
+    path = arriving.path
+    del arriving
+    with pytest.raises(FileNotFoundError):
+        mapped(path, [])
 
 
 def test_shapes_are_read_from_the_headers_of_a_checkpoint(tmp_path) -> None:

@@ -131,5 +131,5 @@ def test_sleep_mode_is_asked_for_on_a_gpu_alone(tmp_path: Path) -> None:
     for cpu in (True, False):
         with recorded("", cpu=cpu):
             served = engine(folder)
-            assert bool(served._engine.arguments.enable_sleep_mode) is not cpu  # type: ignore[attr-defined]
+            assert bool(served._driver._engine.arguments.enable_sleep_mode) is not cpu  # type: ignore[attr-defined]
             served.close()

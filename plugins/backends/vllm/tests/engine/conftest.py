@@ -12,6 +12,9 @@ from rlcore.testing import FakeTokenizer
 
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*"]
 TOKENIZER = FakeTokenizer()
+ENDLESS = FakeTokenizer()
+"""No token ends an answer."""
+ENDLESS.stop_ids = frozenset()
 SHAPE = {
     "vocab_size": len(TOKENIZER),
     "hidden_size": 64,
@@ -58,10 +61,12 @@ def backend(folder):
 
     made = []
 
-    def make(*, max_tokens: int = 64, dtype: str = "float32", device: str = "auto", tensor_parallel: int = 1, **options):
+    def make(
+        *, max_tokens: int = 64, dtype: str = "float32", device: str = "auto", tensor_parallel: int = 1, endless: bool = False, **options
+    ):
         context = InferenceContext(
             model=folder,
-            tokenizer=TOKENIZER,
+            tokenizer=ENDLESS if endless else TOKENIZER,
             prompts_per_forward=8,
             max_tokens=max_tokens,
             dtype=dtype,

@@ -97,6 +97,11 @@ def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(backend, ask
     [
         ({"engine": {"no_such": 1}}, r"inference\.options\.engine\.no_such is no argument"),
         ({"engine": {"block_sise": 16}}, r"did you mean block_size\?"),
+        ({"engine": {"data_parallel_size": 2}}, "use --num-inferencer"),
+        ({"engine": {"pipeline_parallel_size": 2}}, r"write it as inference\.options\.pipeline_parallel_size"),
+        ({"pipeline_parallel_size": 2}, "on the CPU vLLM's stages do not pass tensors on"),
+        ({"tensor_parallel": 2, "own_process": False}, "own_process is false"),
+        ({"tensor_parallel": 3}, "vLLM does not make an engine of model"),
         ({"engine": {"seed": 3}}, "rlcore sets this argument of vLLM itself; use --seed"),
         ({"engine": {"logprobs_mode": "raw_logprobs"}}, "rlcore sets this argument of vLLM itself; it must be as it is"),
         ({"engine": {"max_num_seqs": 3}}, r"write it as inference\.options\.max_num_seqs"),
@@ -110,7 +115,7 @@ def test_an_option_that_the_engine_does_not_take_is_one_sentence(options, words,
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("given", [{"dtype": "float16"}, {"device": "cuda"}, {"tensor_parallel": 2}], ids=str)
+@pytest.mark.parametrize("given", [{"dtype": "float16"}, {"device": "cuda"}], ids=str)
 def test_what_the_capabilities_leave_out_is_refused(given, backend):
     with pytest.raises(
         ConfigError, match=r"this version of the vllm backend|not served by the vllm backend|vLLM of this environment is built for cpu"

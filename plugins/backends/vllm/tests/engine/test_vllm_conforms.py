@@ -1,4 +1,5 @@
-"""The engine keeps the rules of every inference backend, with tied embeddings and with a head of its own."""
+"""The engine keeps the rules of every inference backend: with tied embeddings and with a head of its own, in bfloat16, as processes of its
+own, and split."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+import pytest
 import torch
 from rlcore_plugin_vllm import rlcore_register_inference_backends
+from rlcore_plugin_vllm.options import VllmOptions
 from rlcore_plugin_vllm.vllm_backend import VllmBackend
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -19,6 +22,8 @@ from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, InferenceBackendSuite
 
 TOKENIZER = FakeTokenizer()
+WIDE = FakeTokenizer("".join(chr(0x4E00 + place) for place in range(400)))
+"""One token in some hundreds ends an answer."""
 SHAPE = {
     "vocab_size": len(TOKENIZER),
     "hidden_size": 64,
@@ -35,6 +40,7 @@ SHAPE = {
 }
 CONFIGS: dict[str, PretrainedConfig] = {
     "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=True),
+    "wide": Qwen2Config(**SHAPE | {"vocab_size": len(WIDE)}, tie_word_embeddings=True),
     "llama": LlamaConfig(**SHAPE, tie_word_embeddings=False),
 }
 
@@ -55,18 +61,25 @@ def folder_of(name: str) -> Path:
 
 class TestTied(InferenceBackendSuite):
     spec = rlcore_register_inference_backends()[0]
-    name = "qwen2"
+    name, tokenizer = "qwen2", TOKENIZER
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
     swaps = True
     cached_prompt = 256
     max_tokens = 384
+    dtype, tensor_parallel = "float32", 1
+    options = VllmOptions()
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
-            model=str(folder_of(self.name)), tokenizer=TOKENIZER, prompts_per_forward=prompts_per_forward, max_tokens=self.max_tokens
+            model=str(folder_of(self.name)),
+            tokenizer=self.tokenizer,
+            prompts_per_forward=prompts_per_forward,
+            max_tokens=self.max_tokens,
+            dtype=self.dtype,
+            tensor_parallel=self.tensor_parallel,
         )
-        return VllmBackend(context)
+        return VllmBackend(context, self.options)
 
     def snapshot(self, version: int) -> Snapshot:
         named = model_of(self.name, version).named_parameters()
@@ -81,10 +94,10 @@ class TestTied(InferenceBackendSuite):
         return [[3, 5, 4, 7], [9, 6, 6, 4, 2], [3, 9, 4]]
 
     def decode(self, token_ids: list[int]) -> str:
-        return TOKENIZER.decode(token_ids)
+        return self.tokenizer.decode(token_ids)
 
     def encode(self, text: str) -> list[int]:
-        return TOKENIZER.encode(text)
+        return self.tokenizer.encode(text)
 
 
 class TestBfloat16(TestTied):
@@ -94,16 +107,20 @@ class TestBfloat16(TestTied):
     tolerance, tolerance_reason = 0.1, "weights and sums have 8 bits of mantissa; 0.036 nats were seen at temperature 1"
     same_draws = False
 
-    def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
-        context = InferenceContext(
-            model=str(folder_of(self.name)),
-            tokenizer=TOKENIZER,
-            prompts_per_forward=prompts_per_forward,
-            max_tokens=self.max_tokens,
-            dtype=self.dtype,
-        )
-        return VllmBackend(context)
-
 
 class TestOwnHead(TestTied):
     name = "llama"
+
+
+@pytest.mark.nightly  # test_vllm_processes compares what it draws with the engine in one process
+class TestOwnProcess(TestTied):
+    """It goes on between two calls, so answers that should still run after one poll are longer."""
+
+    name, tokenizer, vocabulary = "wide", WIDE, len(WIDE)
+    options = VllmOptions(own_process=True)
+    long_tokens = 160
+
+
+@pytest.mark.nightly
+class TestSplitInTwo(TestOwnProcess):
+    tensor_parallel = 2

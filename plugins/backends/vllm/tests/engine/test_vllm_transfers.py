@@ -164,6 +164,9 @@ def test_versions_come_by_vllms_own_transfer(backend, snapshot, ask, answered):
             same = answered(other, [ask("r", [3, 5, 4], noise=version, max_new_tokens=6)])["r"]
             assert same.token_ids.tolist() == drawn.token_ids.tolist()
             assert np.abs(same.logprobs - drawn.logprobs).max() < TOLERANCE
+    digests, others = (one._joined._call("compute_weight_checksums") for one in (engine, engine))
+    assert digests == others  # what the trainer's side compares between engines
+    assert len(digests[0]) >= len(snapshot(1).tensors) // 2
     chunks = -(-(len(snapshot(1).tensors) + 1) // CHUNK)  # and the head that the model ties
     assert calls == ["init", *["start", *["update"] * chunks, "finish"] * 3]
 

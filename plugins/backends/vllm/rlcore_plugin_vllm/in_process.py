@@ -1,0 +1,95 @@
+"""The engine in the producer's process: the producer's thread steps it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rlcore.api import RunError
+from rlcore_plugin_vllm.answers import NewTokens
+from rlcore_plugin_vllm.arriving import ArrivingWeights
+from rlcore_plugin_vllm.driver import Driver, log_probabilities
+from rlcore_plugin_vllm.engines import end_engine, make_engine
+from rlcore_plugin_vllm.vllm_api import EngineArgs, ModelConfig, RequestOutput, SamplingParams, TokensPrompt
+
+__all__ = ["InProcess"]
+
+
+class InProcess(Driver):
+    """Runs ``LLMEngine``. Nothing happens between two calls."""
+
+    def __init__(self, arguments: EngineArgs) -> None:
+        self._engine = make_engine(arguments)
+        self._end = weakref.finalize(self, end_engine, self._engine)
+        self.model_config: ModelConfig = self._engine.model_config
+        self.ranks = self._engine.vllm_config.parallel_config.world_size_across_dp
+        self._version = 0
+        self._parts: list[NewTokens] = []
+
+    def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
+        """Into the queue of the scheduler."""
+        self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters)
+
+    def take(self, timeout: float) -> list[NewTokens]:
+        """One step, unless the probe has taken some already: a token for every running request."""
+        if not self._parts:
+            self._step()
+        found, self._parts = self._parts, []
+        return found
+
+    def abort(self, names: Iterable[str]) -> list[NewTokens]:
+        """At once."""
+        names = list(names)
+        self._engine.abort_request(names)
+        found, self._parts = self._parts, []
+        return [*found, *(NewTokens(name, finish="abort") for name in names)]
+
+    def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
+        """Steps until it is there."""
+        self.add(name, token_ids, parameters)
+        while (output := self._step(name)) is None:
+            pass
+        return output
+
+    def pause(self) -> None:
+        """Nothing is computed between two calls."""
+
+    def load(self, arriving: ArrivingWeights) -> None:
+        """The worker is in this process, too."""
+        self.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(arriving.whole().items())})
+
+    def serve(self, version: int) -> None:
+        """RunError if the engine keeps something of the old ones."""
+        if not self._engine.reset_prefix_cache(reset_running_requests=True):
+            raise RunError(f"vLLM did not forget the keys and values of version {self._version}")
+        self._version = version
+
+    def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
+        """Of the one worker."""
+        return self._engine.collective_rpc(method, timeout, args, kwargs)
+
+    def sleep(self, level: int = 1) -> object:
+        """Nothing is in flight."""
+        return self._engine.sleep(level)
+
+    def wake_up(self, tags: list[str] | None = None) -> object:
+        """Part by part."""
+        return self._engine.wake_up(tags=tags)
+
+    def end(self) -> None:
+        """With the last engine of this process."""
+        self._end()
+
+    def _step(self, wanted: str = "") -> RequestOutput | None:
+        found = None
+        for output in self._engine.step():
+            if output.request_id == wanted:
+                found = output
+                continue
+            part = output.outputs[0]
+            versions = [self._version] * len(part.token_ids)
+            self._parts.append(
+                NewTokens(output.request_id, part.token_ids, log_probabilities(part.logprobs), versions, part.finish_reason or "")
+            )
+        return found

@@ -1,0 +1,201 @@
+"""The engine as processes of its own, alone and split in two: what it draws is what the engine in the producer's process draws, and none of
+its processes outlives the producer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlcore.api import Finish
+from rlcore.testing import update_engine
+from rlcore.testing.leftovers import Leftovers
+
+TOLERANCE = 1e-4
+SEQUENCE = np.arange(3, 30, dtype=np.int32)
+FORMS = {"own process": {"own_process": True}, "split in two": {"tensor_parallel": 2}}
+
+
+@pytest.fixture(params=list(FORMS))
+def form(request):
+    """Arguments of ``backend`` for an engine in processes."""
+    return FORMS[request.param]
+
+
+def children(pid: int) -> list[int]:
+    """Pids of the descendants of a process, but for Python's own servants."""
+    try:
+        mine = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
+        mine = [child for child in mine if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
+    except FileNotFoundError:  # it ended meanwhile
+        return []
+    return [*mine, *(pid for child in mine for pid in children(child))]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def await_end(pids, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while left := [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < until, f"processes {left} are still there after {seconds:g} s"
+        time.sleep(0.1)
+
+
+def test_it_draws_and_updates_as_the_engine_in_one_process(form, backend, ask, answered, snapshot):
+    one, many = backend(max_tokens=256), backend(max_tokens=256, **form)
+    requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=30, temperature=1.2) for n in range(6)]
+    for version in range(21):
+        if version:
+            sent = snapshot(version, seed=version % 3)
+            assert update_engine(one, sent) == update_engine(many, sent) == version
+        assert np.allclose(many.score(SEQUENCE), one.score(SEQUENCE), atol=TOLERANCE)
+        expected, found = answered(one, requests), answered(many, requests)
+        for name, answer in expected.items():
+            assert found[name].token_ids.tolist() == answer.token_ids.tolist(), (version, name)
+            assert np.allclose(found[name].logprobs, answer.logprobs, atol=TOLERANCE)
+            assert set(found[name].versions.tolist()) == {version}
+            assert found[name].finish == answer.finish
+
+
+def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask, snapshot, form):
+    """Five updates pass under each answer; each token is what the weights of its version say of the whole context."""
+    import torch
+
+    engine = backend(max_tokens=900, endless=True, **form)
+    requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(8)]
+    engine.submit(requests)
+    answers, models = {}, [model(seed) for seed in (0, 1)]
+    for version in range(1, 6):
+        answers |= {completion.request_id: completion for completion in engine.poll(0.05)}
+        update_engine(engine, snapshot(version, seed=version % 2))
+    while len(answers) < len(requests):
+        answers |= {completion.request_id: completion for completion in engine.poll(1.0)}
+    assert any(len(set(answer.versions.tolist())) > 2 for answer in answers.values())
+    for request in requests:
+        answer = answers[request.request_id]
+        assert (np.diff(answer.versions) >= 0).all()
+        ids = torch.tensor([*request.token_ids.tolist(), *answer.token_ids.tolist()])[None]
+        with torch.inference_mode():
+            rows = [one(input_ids=ids, use_cache=False).logits[0, len(request.token_ids) - 1 : -1].double() / 1.3 for one in models]
+        drawn = [torch.log_softmax(row, -1).numpy()[np.arange(len(answer.token_ids)), answer.token_ids] for row in rows]
+        expected = np.where(answer.versions % 2 == 0, drawn[0], drawn[1])
+        assert np.abs(expected - answer.logprobs).max() <= TOLERANCE
+
+
+def test_what_is_dropped_keeps_its_tokens_and_their_versions(backend, ask, answered):
+    engine = backend(max_tokens=900, endless=True, own_process=True)
+    requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(3)]
+    whole = answered(engine, requests)
+    engine.submit(requests)
+    engine.poll(0.0)
+    engine.cancel(["r0", "r1", "unknown"])
+    dropped = {completion.request_id: completion for completion in engine.poll(0.0)}
+    for name in ("r0", "r1"):
+        count = len(dropped[name].token_ids)
+        assert dropped[name].finish is Finish.ABORTED
+        assert dropped[name].token_ids.tolist() == whole[name].token_ids[:count].tolist()
+        assert dropped[name].versions.tolist() == [0] * count
+    engine.submit(requests[:1])  # its id can be used again
+    again = dict(dropped)
+    while len(again) < 3 or again["r0"].finish is Finish.ABORTED:
+        again |= {completion.request_id: completion for completion in engine.poll(1.0)}
+    for name in ("r0", "r2"):
+        assert again[name].token_ids.tolist() == whole[name].token_ids.tolist()
+
+
+PRODUCER = """
+import sys, time
+from rlcore.api import InferenceContext, Request, RunError, Sampling
+from rlcore.testing import FakeTokenizer
+from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.vllm_backend import VllmBackend
+
+if __name__ == "__main__":
+    tokenizer = FakeTokenizer()
+    tokenizer.stop_ids = frozenset()
+    context = InferenceContext(
+        model=sys.argv[1], tokenizer=tokenizer, prompts_per_forward=8, max_tokens=1000, tensor_parallel=int(sys.argv[2])
+    )
+    engine = VllmBackend(context, VllmOptions(own_process=True))
+    asked = [Request(request_id=str(n), token_ids=[3, 5], sampling=Sampling(max_new_tokens=990), noise=(0, 0, 0, n)) for n in range(8)]
+    engine.submit(asked)
+    engine.poll(0.0)
+    print("generates", flush=True)
+    try:
+        while True:
+            engine.poll(0.1)
+    except RunError as error:
+        print(error, flush=True)
+    began = time.monotonic()
+    engine.close()
+    print(time.monotonic() - began, flush=True)
+"""
+
+
+@contextmanager
+def producer(form, folder, tmp_path):
+    """A process that generates until its engine fails, and the pids of the engine."""
+    program = tmp_path / "producer.py"
+    program.write_text(PRODUCER)
+    command = [sys.executable, str(program), folder, str(form.get("tensor_parallel", 1))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "generates\n"
+            family = children(process.pid)
+            assert len(family) == (3 if "tensor_parallel" in form else 1)
+            yield process, family
+        finally:
+            process.kill()
+
+
+def await_nothing(leftovers: Leftovers) -> None:
+    until = time.monotonic() + 20
+    while found := leftovers.found():
+        assert time.monotonic() < until, found
+        time.sleep(0.1)
+
+
+def test_a_worker_that_is_killed_is_an_error_at_once_and_its_producer_ends_and_leaves_nothing(form, folder, tmp_path):
+    before = Leftovers()
+    with producer(form, folder, tmp_path) as (process, family):
+        before.look()
+        os.kill(family[-1], signal.SIGKILL)
+        said, _ = process.communicate(timeout=60)
+    assert "vLLM's engine process, or a worker of it, died" in said
+    assert float(said.splitlines()[-1]) < 20
+    assert process.returncode == 0
+    await_nothing(before)
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["", "and a worker is stopped"])
+def test_nothing_outlives_a_producer_that_is_killed(stopped, form, folder, tmp_path):
+    before = Leftovers()
+    with producer(form, folder, tmp_path) as (process, family):
+        before.look()
+        if stopped:
+            os.kill(family[-1], signal.SIGSTOP)
+        process.kill()
+        await_end(family, 20)
+    await_nothing(before)
+
+
+def test_an_engine_whose_worker_is_stopped_can_be_closed(form, backend, ask):
+    engine = backend(max_tokens=1000, endless=True, **form)
+    mine = children(os.getpid())
+    engine.submit([ask("r0", [3, 5], max_new_tokens=900, temperature=1.3)])
+    os.kill(mine[-1], signal.SIGSTOP)
+    engine.close()
+    await_end(mine, 10)
