@@ -74,6 +74,8 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
     if not current_platform.is_cpu():
         return AsyncEngineArgs(**arguments, enable_sleep_mode=True)
     arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt whose draws have a seed
+    if not options.enforce_eager:
+        raise ConfigError("inference.options.enforce_eager is false, and this backend compiles no model on the CPU; leave it out")
     if options.pipeline_parallel_size > 1:
         raise ConfigError(
             f"inference.options.pipeline_parallel_size {options.pipeline_parallel_size}: on the CPU vLLM's stages do not pass tensors on; "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["temperature_problem", "unserved"]
+__all__ = ["COLDEST", "HOTTEST", "temperature_problem", "unserved"]
 
 COLDEST, HOTTEST = 0.01, 2.0
 """vllm/sampling_params.py of 0.32: ``_MAX_TEMP``, and the check of ``_verify_args``."""
@@ -12,7 +12,7 @@ COLDEST, HOTTEST = 0.01, 2.0
 
 def unserved(temperature: float) -> bool:
     """Whether vLLM would not sample at this temperature. 0 is greedy, and served."""
-    return temperature != 0 and not COLDEST <= temperature <= HOTTEST
+    return temperature != 0 and not COLDEST <= temperature <= HOTTEST  # a temperature that is no number is not served either
 
 
 def temperature_problem(config: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from pathlib import Path
 
 from rlcore_plugin_vllm.vllm_registration import register
 
@@ -16,7 +17,7 @@ for _name, _value in {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # else it pins cores, and overwrites the threads that rlcore divided
     "VLLM_LOGGING_LEVEL": "ERROR",
     "VLLM_NO_USAGE_STATS": "1",
-    "TORCHDYNAMO_DISABLE": "1",
+    **({} if list(Path("/dev").glob("nvidia[0-9]*")) else {"TORCHDYNAMO_DISABLE": "1"}),  # small functions too need a compiler and minutes
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",  # kernels for matrices of one size each, 0.3 MB; 1024 of them look like a leak
     "PYTHONWARNINGS": "ignore:`torch.distributed.reduce_op` is deprecated",  # of a name that vllm's processes look at
 }.items():

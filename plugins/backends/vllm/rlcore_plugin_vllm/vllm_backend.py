@@ -35,6 +35,7 @@ from rlcore_plugin_vllm.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.in_process import InProcess
 from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.sampling_bounds import COLDEST, HOTTEST, unserved
 from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, RequestOutputKind, SamplingParams, current_platform
 
 __all__ = ["VllmBackend"]
@@ -56,6 +57,7 @@ class VllmBackend(InferenceBackend):
         options = options or VllmOptions()
         self._context = context
         arguments = engine_arguments(context, options)
+        shapes = read_shapes(_folder_of(context.model))
         self._driver = _driver(arguments, in_processes(arguments, options), context.model)
         self._residence = EngineSleep(self._driver)
         if current_platform.is_cpu():
@@ -64,7 +66,7 @@ class VllmBackend(InferenceBackend):
         config = self._driver.model_config
         self._vocabulary = config.get_vocab_size()
         tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
-        self._checkpoint = CheckpointShapes(read_shapes(_folder_of(context.model)), tied=tied)
+        self._checkpoint = CheckpointShapes(shapes, tied=tied)
         self._answers: dict[str, RunningAnswer] = {}
         self._done: list[Completion] = []
         self._arriving: ArrivingWeights | None = None
@@ -82,9 +84,10 @@ class VllmBackend(InferenceBackend):
         for request in requests:
             self._check(request, known)
             known.add(request.request_id)
-        for request in requests:
+        asked = [(request, self._parameters(request)) for request in requests]  # vLLM looks at each before any is queued
+        for request, parameters in asked:
+            self._driver.add(request.request_id, request.token_ids.tolist(), parameters)
             self._answers[request.request_id] = RunningAnswer(request)
-            self._driver.add(request.request_id, request.token_ids.tolist(), self._parameters(request))
 
     def poll(self, timeout: float) -> list[Completion]:
         """Wait until something finishes or ``timeout`` seconds have passed, for one token at least; [] if nothing is in flight."""
@@ -108,6 +111,11 @@ class VllmBackend(InferenceBackend):
         ids = np.asarray(token_ids, np.int32)
         if len(ids) < 2:
             return np.zeros(0, np.float32)
+        self._check_tokens(ids, "the sequence to score")
+        if len(ids) > self._context.max_tokens:
+            raise ConfigError(
+                f"the sequence to score has {len(ids)} tokens, and prompt and response may take {self._context.max_tokens} together"
+            )
         # The last token is asked for by its id, since a prompt of the greatest length leaves no room for an answer.
         parameters = SamplingParams(
             max_tokens=1,
@@ -166,7 +174,7 @@ class VllmBackend(InferenceBackend):
         tensors = arriving.whole()
         if (embedding := self._checkpoint.head_of) is not None:
             arriving.repeat(HEAD, embedding)  # the engine packs a copy for its head, which would stay the old one
-            if not torch.equal(tensors.get(HEAD, tensors[embedding]), tensors[embedding]):
+            if HEAD in tensors and not torch.equal(_bits(tensors[HEAD]), _bits(tensors[embedding])):  # bits: NaN is not equal to itself
                 raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
         self._torn = f"holds an unfinished version {arriving.version} of the weights"
         self._driver.pause()
@@ -209,8 +217,9 @@ class VllmBackend(InferenceBackend):
     # --- small parts ---------------------------------------------------------------------------------------------------
 
     def _add(self, parts: Sequence[NewTokens]) -> None:
-        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more."""
-        stopped = []
+        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more.
+        RunError, once all are added, if one cannot be used."""
+        stopped, wrong = [], ""
         for part in parts:
             answer = self._answers.get(part.name)
             if answer is None:
@@ -218,17 +227,22 @@ class VllmBackend(InferenceBackend):
             if answer.add(part, self._context.tokenizer) and not part.finish:
                 stopped.append(part.name)
             if part.finish:
-                if part.finish not in _FINISHES:
-                    raise RunError(f"request {part.name}: vLLM ended it with {part.finish!r}, and its log above says why")
-                self._complete(part.name, Finish.STOP if answer.stopped else _FINISHES[part.finish])
+                wrong = self._complete(part.name, "stop" if answer.stopped else part.finish) or wrong
         if stopped:
             self._add(self._driver.abort(stopped))
+        if wrong:
+            raise RunError(wrong)
 
-    def _complete(self, name: str, finish: Finish) -> None:
-        completion = self._answers.pop(name).completion(finish)
+    def _complete(self, name: str, finish: str) -> str:
+        """Keep a completion for ``poll``; a sentence if it cannot be used."""
+        answer = self._answers.pop(name)
+        if finish not in _FINISHES:
+            return f"request {name}: vLLM ended it with {finish!r}, and its log above says why"
+        completion = answer.completion(_FINISHES[finish])
         if not np.isfinite(completion.logprobs).all():
-            raise RunError(f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged")
+            return f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged"
         self._done.append(completion)
+        return ""
 
     def _parameters(self, request: Request) -> SamplingParams:
         sampling = request.sampling
@@ -258,13 +272,20 @@ class VllmBackend(InferenceBackend):
                 f"{name}: its context has {len(ids)} tokens, of the {self._context.max_tokens} that prompt and response may take together; "
                 "raise --max-prompt-tokens or --max-new-tokens"
             )
+        self._check_tokens(ids, name)
+        if unserved(request.sampling.temperature):
+            raise ConfigError(
+                f"{name}: temperature {request.sampling.temperature:g}; vLLM samples at {COLDEST:g} to {HOTTEST:g}, and greedily at 0"
+            )
+        if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
+            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+
+    def _check_tokens(self, ids: np.ndarray, name: str) -> None:
         outside = ids[(ids < 0) | (ids >= self._vocabulary)]
         if len(outside):
             raise ConfigError(
                 f"{name}: token {int(outside[0])} is not one of the model's {self._vocabulary}; use the tokenizer that belongs to the model"
             )
-        if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
-            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
 
     def _under_way(self) -> ArrivingWeights:
         if self._arriving is None:
@@ -293,6 +314,10 @@ def _driver(arguments: AsyncEngineArgs, own: bool, model: str) -> Driver:
         return OwnProcess(arguments)
     except (OSError, ValueError, NotImplementedError) as error:
         raise ConfigError(f"vLLM does not make an engine of model {model!r}: {' '.join(str(error).split())}") from error
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
 
 
 def _folder_of(model: str) -> Path:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlcore.api import ConfigError, RunError
+from rlcore.api import ConfigError, RunError, Snapshot, Tensor
 from rlcore.testing import update_engine
 
 TOLERANCE = 1e-4
@@ -77,6 +77,8 @@ def test_a_request_id_is_used_once_while_it_is_in_flight(backend, ask):
         ([3, 4000], {}, "token 4000 is not one of the model's 42"),
         ([3], {"max_new_tokens": 0}, "at least 1"),
         ([3], {"stop": ("",)}, "no stop string empty"),
+        ([3], {"temperature": 0.005}, "vLLM samples at 0.01 to 2"),
+        ([3], {"temperature": 2.5}, "vLLM samples at 0.01 to 2"),
     ],
 )
 def test_what_cannot_be_served_is_refused_and_nothing_is_queued(tokens, sampling, words, backend, ask):
@@ -84,6 +86,46 @@ def test_what_cannot_be_served_is_refused_and_nothing_is_queued(tokens, sampling
     with pytest.raises(ConfigError, match=words):
         engine.submit([ask("good", [3, 5]), ask("bad", tokens, **sampling)])
     assert engine.poll(0.0) == []
+
+
+def test_a_request_that_is_cancelled_twice_comes_back_once(backend, ask):
+    engine = backend()
+    engine.submit([ask("r0", [3, 5]), ask("r1", [3, 7])])
+    engine.cancel(["r0", "r0"])
+    finished = []
+    while len(finished) < 2:
+        finished += engine.poll(1.0)
+    assert sorted(answer.request_id for answer in finished) == ["r0", "r1"]
+    assert engine.poll(0.0) == []
+
+
+@pytest.mark.parametrize(("tokens", "words"), [([3, 4000], "token 4000 is not one of"), ([3] * 65, "65 tokens, and prompt")])
+def test_what_cannot_be_scored_is_refused_and_requests_go_on(tokens, words, backend, ask):
+    engine = backend()
+    engine.submit([ask("r0", [3, 5])])
+    with pytest.raises(ConfigError, match=words):
+        engine.score(np.array(tokens, np.int32))
+    while not engine.poll(1.0):
+        pass
+
+
+def test_weights_that_are_no_numbers_are_said_and_the_other_answers_of_the_step_come(backend, ask, snapshot):
+    engine = backend()
+    broken = {
+        name: Tensor(dtype="float32", shape=tensor.shape, data=np.full(tensor.shape, np.nan, np.float32))
+        for name, tensor in snapshot(1).tensors.items()
+    }
+    for version, weights in ((1, Snapshot.of(1, broken)), (2, snapshot(2))):
+        update_engine(engine, weights)
+        engine.submit([ask(f"{version}-{one}", [3, 5 + one], max_new_tokens=2) for one in range(3)])
+        if version == 1:
+            with pytest.raises(RunError, match="logits that are not finite; training diverged"):
+                while True:
+                    engine.poll(1.0)
+    finished = []
+    while len(finished) < 3:
+        finished += engine.poll(1.0)
+    assert {answer.request_id for answer in finished} == {"2-0", "2-1", "2-2"}
 
 
 def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(backend, ask, answered):
@@ -99,6 +141,7 @@ def test_an_answer_ends_where_prompt_and_answer_are_max_tokens_long(backend, ask
         ({"engine": {"block_sise": 16}}, r"did you mean block_size\?"),
         ({"engine": {"data_parallel_size": 2}}, "use --num-inferencer"),
         ({"engine": {"pipeline_parallel_size": 2}}, r"write it as inference\.options\.pipeline_parallel_size"),
+        ({"enforce_eager": False}, "compiles no model on the CPU"),
         ({"pipeline_parallel_size": 2}, "on the CPU vLLM's stages do not pass tensors on"),
         ({"tensor_parallel": 2, "own_process": False}, "own_process is false"),
         ({"tensor_parallel": 3}, "vLLM does not make an engine of model"),
