@@ -98,8 +98,8 @@ class Prompt:
 class Sampling:
     """How tokens are drawn. ``temperature`` 0 is greedy; ``top_p`` 1, ``top_k`` 0 and ``min_p`` 0 leave the vocabulary whole.
 
-    ``min_p``: tokens at least this times as likely as the likeliest are kept; ``extra``: settings of one engine, as its users know them.
-    An engine is asked for ``min_p`` and for a name in ``extra`` only if its ``capabilities.sampling`` has it."""
+    ``top_p`` is of what ``top_k`` leaves; ``min_p``: tokens at least this times as likely as the likeliest are kept; ``extra``: settings of
+    one engine, as its users know them. It is asked for ``min_p`` and for a name in ``extra`` if its ``capabilities.sampling`` has them."""
 
     temperature: float = 1.0
     top_p: float = 1.0

@@ -225,6 +225,8 @@ class FakeInference(InferenceBackend):
             sampling = running.request.sampling
             context = np.concatenate([running.request.token_ids[-2:], np.array(running.tokens[-2:], np.int32)])[-2:]
             logits = running.policy.logits(context)[-1]
+            if not np.isfinite(logits).all():
+                raise RunError(f"request {request_id!r}: weights of version {running.version} give logits that are not finite")
             token, logprob = draw(logits, sampling, running.stream.random())
             if self.options.tells:
                 running.kept.append(kept_tokens(logits, sampling))

@@ -30,7 +30,8 @@ def _kept(logprobs: np.ndarray, sampling: Sampling) -> np.ndarray:
     rank[order] = np.arange(len(order))
     kept = rank < sampling.top_k if sampling.top_k > 0 else np.ones(len(order), bool)
     if sampling.top_p < 1.0:
-        before = np.concatenate([[0.0], np.cumsum(np.exp(logprobs[order]))[:-1]])
+        left = np.exp(log_softmax(np.where(kept, logprobs, -np.inf))[order])
+        before = np.concatenate([[0.0], np.cumsum(left)[:-1]])
         kept &= (before < sampling.top_p)[rank]
     if sampling.min_p > 0:
         kept &= logprobs >= logprobs.max() + np.log(sampling.min_p)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -16,6 +16,7 @@ from rlcore.testing.suites.engine import EngineSuite
 __all__ = ["DrawingRules"]
 
 TEMPERATURES = (0.5, 1.0, 1.3)
+ALL_TEMPERATURES = (0.1, *TEMPERATURES, 2.0)
 TOP_P, TOP_K, MIN_P = 0.6, 3, 0.5
 KEYS = (
     (0, 0, 0, 1),
@@ -57,8 +58,8 @@ class DrawingRules(EngineSuite):
             assert worst <= self.tolerance, f"score is off by {worst:.2g} nats from the trainer's, {self.tolerance:.2g} is allowed"
 
     def test_logprobs_are_at_the_sampling_temperature(self) -> None:
-        """At temperature T, in {0.5, 1, 1.3}, they are log softmax of logits / T, over the full vocabulary."""
-        self.check_draws("temperature alone", lambda rows, margin: (len(rows), len(rows)))
+        """At temperature T, in {0.1, 0.5, 1, 1.3, 2}, they are log softmax of logits / T, over the full vocabulary."""
+        self.check_draws("temperature alone", lambda rows, margin: (len(rows), len(rows)), ALL_TEMPERATURES)
 
     def test_top_p_keeps_the_likeliest_tokens(self) -> None:
         """Of the tokens at the request's temperature the fewest that hold ``top_p`` are drawn from; log probabilities are over these."""
@@ -73,6 +74,16 @@ class DrawingRules(EngineSuite):
     def test_top_k_keeps_the_likeliest_tokens(self) -> None:
         """The ``top_k`` likeliest are drawn from; log probabilities are over these."""
         self.check_draws(f"top_k {TOP_K}", lambda row, margin: (TOP_K, TOP_K), top_k=TOP_K)
+
+    def test_top_p_is_of_what_top_k_leaves(self) -> None:
+        """Together: of the ``top_k`` likeliest, made a distribution of their own, the fewest that hold ``top_p``."""
+
+        def count(row: np.ndarray, margin: float) -> tuple[int, int]:
+            masses = np.exp(row[:TOP_K] - _mass(row[:TOP_K]))
+            before = np.cumsum(masses) - masses
+            return int((before < TOP_P - 2 * margin).sum()), int((before < TOP_P + 2 * margin).sum())
+
+        self.check_draws(f"top_p {TOP_P} of what top_k {TOP_K} leaves", count, top_p=TOP_P, top_k=TOP_K)
 
     def test_min_p_cuts_what_is_too_unlikely(self) -> None:
         """If ``capabilities.sampling`` has it: only tokens at least ``min_p`` times as likely as the likeliest, at the request's
@@ -115,25 +126,34 @@ class DrawingRules(EngineSuite):
             assert off <= margin, f"{name}: a log probability is off by {off:.2g} nats from that over the set that was told"
 
     def test_greedy_takes_the_likeliest_token(self) -> None:
-        """Temperature 0: the likeliest token at each place, as a plain forward pass says, whatever the noise."""
+        """Temperature 0: the likeliest token at each place, as a plain forward pass says, whatever the noise and what else would cut; its
+        log probability is at temperature 1, over the whole vocabulary."""
         with self.shared() as engine:
             prompt = self.prompts()[0]
-            requests = [make_request(f"g{n}", prompt, noise=n, max_new_tokens=6, temperature=0.0) for n in range(3)]
+            cuts: list[dict[str, Any]] = [{}, {}, {"top_p": TOP_P, "top_k": TOP_K}]
+            requests = [make_request(f"g{n}", prompt, noise=n, max_new_tokens=6, temperature=0.0, **cut) for n, cut in enumerate(cuts)]
             greedy = self.run(engine, requests)
             first = greedy["g0"].token_ids
             assert all(np.array_equal(answer.token_ids, first) for answer in greedy.values()), "greedy answers to one prompt differ"
-            plain = self.forward(0, np.concatenate([prompt, first]).astype(np.int32))
-            if plain is not None:
-                rows = np.asarray(plain, np.float64)[len(prompt) - 1 : -1]
-                lost = rows.max(axis=1) - rows[np.arange(len(rows)), first]
-                assert lost.max() <= 2 * self.tolerance, f"greedy's token {int(lost.argmax())} is {lost.max():.2g} nats below the likeliest"
-                return
-            sampled = self.run(engine, [make_request(f"r{n}", prompt, noise=n, max_new_tokens=1) for n in range(16)])
-            best = engine.score(np.append(prompt, first[0]))[-1]
-            for answer in sampled.values():
-                assert engine.score(np.append(prompt, answer.token_ids[0]))[-1] <= best + self.tolerance, (
-                    "a sampled token is likelier than greedy's"
-                )
+            self.assert_likeliest(engine, 0, requests[0], greedy["g0"])
+            for request, completion in _paired(requests, greedy):
+                self.assert_scored(engine, request, completion, f"log probabilities of greedy {request.request_id}, at temperature 1")
+
+    def test_greedy_and_sampled_requests_run_side_by_side(self) -> None:
+        """In one batch a greedy request makes no other one greedy, and is greedy itself."""
+        with self.shared() as engine:
+            prompt = self.prompts()[0]
+            sampled = [make_request(f"s{n}", prompt, noise=n, max_new_tokens=8) for n in range(8)]
+            greedy = [make_request(f"g{n}", prompt, noise=n, max_new_tokens=8, temperature=0.0) for n in range(2)]
+            apart = self.run(engine, sampled)
+            beside = self.run(engine, [greedy[0], *sampled, greedy[1]])
+            drawn = {tuple(beside[request.request_id].token_ids.tolist()) for request in sampled}
+            assert len(drawn) > 1, "beside greedy requests eight samples of one prompt are all the same"
+            for name, completion in apart.items():
+                same = np.array_equal(completion.token_ids, beside[name].token_ids)
+                assert same or not self.draws_alike(engine), f"beside greedy requests {name} draws other tokens"
+            for request, completion in _paired(greedy, beside):
+                self.assert_likeliest(engine, 0, request, completion, " beside sampled requests")
 
     def test_noise_repeats(self) -> None:
         """A request that is asked again alone gets the same tokens."""
@@ -169,7 +189,13 @@ class DrawingRules(EngineSuite):
 
     # --- what these rules use --------------------------------------------------------------------------------------------
 
-    def check_draws(self, what: str, count: Callable[[np.ndarray, float], tuple[int, int]], **sampling: Any) -> None:
+    def check_draws(
+        self,
+        what: str,
+        count: Callable[[np.ndarray, float], tuple[int, int]],
+        temperatures: Sequence[float] = TEMPERATURES,
+        **sampling: Any,
+    ) -> None:
         """Samples at each temperature, in one batch: every token is of those that may be kept, and its log probability is over these.
 
         ``count``: of float64[V] log probabilities, the likeliest first, how many are kept at least and at most if each may be off by a
@@ -179,7 +205,7 @@ class DrawingRules(EngineSuite):
             prompts = self.prompts()
             requests = [
                 make_request(f"t{temperature}-{n}", prompts[n % 2], noise=n, max_new_tokens=5, temperature=temperature, **sampling)
-                for temperature in TEMPERATURES
+                for temperature in temperatures
                 for n in range(8)
             ]
             for request, completion in _paired(requests, self.run(engine, requests)):

@@ -264,6 +264,23 @@ class EngineSuite(ABC):
         engine.submit(requests)
         return self.drain(engine, len(requests))
 
+    def assert_likeliest(self, engine: InferenceBackend, number: int, request: Request, completion: Completion, when: str = "") -> None:
+        """The completion of a greedy request is the likeliest token at each place, on ``snapshot(number)``, which the engine serves.
+        Without a forward pass of a trainer: its first token is no less likely than what the engine samples."""
+        context, tokens = request.token_ids, completion.token_ids
+        plain = self.forward(number, np.concatenate([context, tokens]).astype(np.int32))
+        if plain is not None:
+            rows = np.asarray(plain, np.float64)[len(context) - 1 : -1]
+            lost = rows.max(axis=1) - rows[np.arange(len(rows)), tokens]
+            bound = 2 * self.tolerance
+            assert lost.max() <= bound, f"greedy's token {int(lost.argmax())} is {lost.max():.2g} nats below the likeliest{when}"
+            return
+        sampled = self.run(engine, [make_request(f"r{n}", context, noise=n, max_new_tokens=1) for n in range(16)])
+        best = engine.score(np.append(context, tokens[0]))[-1] + self.tolerance
+        for answer in sampled.values():
+            likelier = engine.score(np.append(context, answer.token_ids[0]))[-1] > best
+            assert not likelier, f"a sampled token is likelier than greedy's{when}"
+
     def assert_trained(self, number: int, request: Request, completion: Completion, message: str) -> None:
         """The completion's log probabilities, at temperature 1, are those of the trainer on ``snapshot(number)``, if it is at hand."""
         plain = self.forward(number, np.concatenate([request.token_ids, completion.token_ids]).astype(np.int32))

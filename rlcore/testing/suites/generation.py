@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, RunError
+from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.specs import InferenceCapabilities
-from rlcore.contracts.types import Completion, Finish
+from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import EngineSuite, expected
 
 __all__ = ["GenerationRules"]
+
+NEVER = ("\0nobody writes this\0", "\0nor this\0")
+"""Stop strings that no answer holds."""
 
 
 class GenerationRules(EngineSuite):
@@ -96,6 +103,24 @@ class GenerationRules(EngineSuite):
             answers = self.drain(engine, 2)
             assert set(answers) == {request.request_id for request in others}, "a request of a submit that was refused is answered"
 
+    def test_refuses_an_id_that_is_in_flight(self) -> None:
+        """A RunError of ``submit`` that names it, as for one that the call names twice; nothing of that call is taken."""
+        with self.shared() as engine:
+            (running,), (new,) = self.requests(1), self.requests(1, start=1, max_new_tokens=1)
+            engine.submit([running])
+            self._assert_taken(engine, [new, running], running.request_id)
+            early = engine.poll(0.0)
+            if not early:
+                self._assert_taken(engine, [new, running], running.request_id)
+            self._assert_taken(engine, [new, new], new.request_id)
+            answers = self.drain(engine, 1 - len(early))
+            assert new.request_id not in answers, "a request of a submit that was refused is answered"
+
+    def _assert_taken(self, engine: InferenceBackend, requests: Sequence[Request], taken: str) -> None:
+        with expected(RunError, f"submit took {taken!r}, an id that is in flight or stands twice in the call") as seen:
+            engine.submit(requests)
+        assert taken in str(seen[0]), f"the error does not name request {taken!r}: {seen[0]}"
+
     def test_an_answer_ends_where_the_room_ends(self) -> None:
         """Prompt and answer take ``max_tokens`` together: LENGTH there, whatever ``max_new_tokens`` says."""
         if not self.max_tokens:
@@ -106,25 +131,47 @@ class GenerationRules(EngineSuite):
                 self.assert_ended(completion, int(name[1:]))
 
     def test_stop_strings(self) -> None:
-        """A stop string ends the completion with STOP at the token that completes it, which is kept."""
+        """Each stop string of a request, whichever of several, ends it with STOP at the token that completes it, which is kept; it ends no
+        other request."""
         self.require_decode()
         with self.shared() as engine:
             free = self.run(engine, self.requests(8))
             texts = {name: self.decode(answer.token_ids.tolist()) for name, answer in free.items()}
             name, text = max(texts.items(), key=lambda item: len(item[1]))
             string = text[len(text) // 2 :][:2]
-            number = int(name[1:])
+            (plain,) = self.requests(1, start=int(name[1:]))
+            request = replace(plain, sampling=replace(plain.sampling, stop=(NEVER[0], string, NEVER[1])))
+            before, behind = (
+                replace(plain, request_id=at, sampling=replace(plain.sampling, stop=NEVER[:1])) for at in ("before", "behind")
+            )
+            self.assert_stopped(engine, self.run(engine, [request])[name], string, "of three")
+            engine.submit([before, request])
+            engine.submit([behind])
+            answers = self.drain(engine, 3)
+            self.assert_stopped(engine, answers[name], string, "beside a request with another one")
+            for other in ("before", "behind"):
+                self.assert_unstopped(answers[other], NEVER[0], f"beside a request with {string!r}")
+
+    def test_the_context_ends_no_answer(self) -> None:
+        """A stop token and a stop string that stand in the context, as in every second turn, are of what was answered before."""
+        with self.shared() as engine:
             prompts = self.prompts()
-            request = make_request(name, prompts[number % len(prompts)], noise=number, max_new_tokens=self.long_tokens, stop=(string,))
-            stopped = self.run(engine, [request])[name]
-            tokens = stopped.token_ids.tolist()
-            if string in self.decode(tokens):
-                assert stopped.finish is Finish.STOP, f"the stop string {string!r} was written and finish is {stopped.finish}"
-                assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}"
-            else:
-                ended = stopped.finish is Finish.STOP and tokens[-1:] and tokens[-1] not in self.stop_ids
-                assert not ended, f"finish is stop, and neither a stop token nor the stop string {string!r} is at the end of {tokens}"
-                assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now"
+            contexts = [context for token in sorted(self.stop_ids)[:1] for context in ([*prompts[0], token], [token, *prompts[1]])]
+            requests = [make_request(f"t{n}", contexts[n % 2], noise=n, max_new_tokens=4) for n in range(8 if contexts else 0)]
+            texts = [(prompt, text[-2:]) for prompt in prompts if (text := self.decode(prompt))]
+            strings = [
+                make_request(f"s{n}", texts[n % len(texts)][0], noise=n, max_new_tokens=4, stop=(texts[n % len(texts)][1],))
+                for n in range(8 if texts else 0)
+            ]
+            if not requests + strings:
+                self.skip("the suite has no stop_ids, and does not decode")
+            answers = self.run(engine, [*requests, *strings])
+            for request in requests:
+                tokens = answers[request.request_id].token_ids
+                assert len(tokens), f"a stop token in the context ended {request.request_id} before its first token"
+                self.assert_ended(answers[request.request_id], 4)
+            for request in strings:
+                self.assert_unstopped(answers[request.request_id], request.sampling.stop[0], "which stands in the context")
 
     def test_token_ids_are_not_read_as_text(self) -> None:
         """Ids that do not survive decoding and encoding come back as they were drawn, and are a context as they are."""
@@ -166,6 +213,22 @@ class GenerationRules(EngineSuite):
     def filled(self, length: int) -> np.ndarray:
         """int32[length]: a context of so many tokens, the prompts over and over."""
         return np.resize(self.fixed_sequence(), length)
+
+    def assert_stopped(self, engine: InferenceBackend, completion: Completion, string: str, which: str) -> None:
+        """It ended at the stop string, which it writes if draws are alike."""
+        tokens = completion.token_ids.tolist()
+        if string not in self.decode(tokens):
+            self.assert_unstopped(completion, string, which)
+            assert not self.draws_alike(engine), f"the same draw wrote {string!r} before and does not now, {which}"
+            return
+        assert completion.finish is Finish.STOP, f"the stop string {string!r}, {which}, was written and finish is {completion.finish}"
+        assert string not in self.decode(tokens[:-1]), f"tokens went on after the stop string {string!r}, {which}"
+
+    def assert_unstopped(self, completion: Completion, string: str, which: str) -> None:
+        """If it ended by STOP, then at a stop token or at the stop string."""
+        tokens = completion.token_ids.tolist()
+        ended = completion.finish is Finish.STOP and (not tokens or tokens[-1] not in self.stop_ids) and string not in self.decode(tokens)
+        assert not ended, f"finish is stop, and neither a stop token nor the stop string {string!r}, {which}, is at the end of {tokens}"
 
     def changed_by_text(self, token_ids: list[int]) -> bool:
         """Whether decoding and encoding gives other ids."""

@@ -46,14 +46,15 @@ class StreamingRules(EngineSuite):
                 engine.score(np.array(self.prompts()[0], np.int32))
 
     def test_cancel(self) -> None:
-        """Cancelled requests come back once, ABORTED, with the tokens they have; unknown ids are ignored; others go on untouched."""
+        """Cancelled requests come back once, ABORTED, with the tokens they have; an unknown id, and one that is named again, are
+        ignored; others go on untouched."""
         with self.shared() as engine:
             requests = self.requests(8)
             alone = self.run(engine, requests)
             engine.submit(requests)
             early = {completion.request_id: completion for completion in engine.poll(0.0)}
             victims = [request.request_id for request in requests if request.request_id not in early][:3]
-            engine.cancel([*victims, "no such request"])
+            engine.cancel([*victims, "no such request", *victims])
             answers = self.drain(engine, 8 - len(early))
             for name, completion in answers.items():
                 if name in victims:

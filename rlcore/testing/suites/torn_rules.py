@@ -10,7 +10,7 @@ import numpy as np
 from rlcore.contracts.errors import RunError, WeightsError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
-from rlcore.contracts.types import Completion, Request
+from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.suites.engine import EngineSuite, expected
 
@@ -117,12 +117,32 @@ class TornRules(EngineSuite):
         with self.updatable() as (engine, first), self.shared() as old:
             source, name = self.weights(1, first + 1), self.required_tensor(self.snapshot(1))
             others = [bucket for bucket in source.buckets(1) if name not in bucket.tensors]
+            if not others:
+                self.skip("the model is one tensor: there is no other bucket to send in its place")
             self.begin(engine, source)
             with expected(WeightsError, f"a bucket that came twice was taken for that of tensor {name!r}"):
                 for bucket in self._numbered([*others, others[0]]):
                     engine.receive(bucket)
                 engine.finish_update()
             self._assert_nothing_torn(engine, first, old, (), "after a bucket that came twice")
+
+    def test_weights_that_are_not_finite_serve_nothing(self) -> None:
+        """What they would draw is not handed out: ``poll`` is a RunError that names their version. A whole update heals it."""
+        with self.updatable() as (engine, first):
+            spoilt = self.weights(1, first + 1)
+            name = max(name for name in spoilt.tensors if name not in self.inert_tensors and "lm_head" not in name)
+            tensor = spoilt.tensors[name]
+            nan = np.full_like(tensor.data, 0x7FC0 if tensor.dtype == "bfloat16" else np.nan)
+            update_engine(engine, Snapshot.of(first + 1, {**spoilt.tensors, name: replace(tensor, data=nan)}))
+            (request,) = self.requests(1, max_new_tokens=1)
+            with expected(RunError, f"tokens are drawn from weights whose {name!r} is not a number") as seen:
+                self.run(engine, [request])
+            assert str(first + 1) in str(seen[0]), f"the error does not name version {first + 1}: {seen[0]}"
+            engine.cancel([request.request_id])
+            self.update(engine, 2, first + 2)
+            engine.poll(0.0)
+            healed = self.run(engine, [replace(request, request_id="healed")])["healed"]
+            assert healed.finish is not Finish.ABORTED, "after weights that are not finite, a whole update does not heal it"
 
     def _numbered(self, buckets: Iterable[Bucket]) -> list[Bucket]:
         return [replace(bucket, index=index) for index, bucket in enumerate(buckets)]

@@ -35,9 +35,12 @@ class WeightRules(TornRules):
                 assert (completion.versions == 0).all(), f"versions {completion.versions.tolist()} before any update"
 
     def test_update_serves_the_new_weights(self) -> None:
-        """It returns the snapshot's version, and tokens, log probabilities and score are of the new weights from then on."""
+        """It returns the snapshot's version, and tokens, sampled and greedy, log probabilities and score are of the new weights from then
+        on."""
         with self.updatable() as (engine, first):
             before = engine.score(self.fixed_sequence())
+            greedy = [make_request(f"g{n}", prompt, max_new_tokens=6, temperature=0.0) for n, prompt in enumerate(self.prompts())]
+            self.run(engine, greedy)
             for number in (1, 5):
                 version = first + number
                 served = self.update(engine, number, version)
@@ -50,6 +53,8 @@ class WeightRules(TornRules):
                     completion = answers[request.request_id]
                     assert (completion.versions == version).all(), f"versions {completion.versions.tolist()} after the update to {version}"
                     self.assert_scored(engine, request, completion, f"log probabilities after the update to {version}")
+                for request, completion in zip(greedy, self.in_order(greedy, self.run(engine, greedy)), strict=True):
+                    self.assert_likeliest(engine, number, request, completion, f" after the update to {version}")
                 before = after
 
     def test_after_an_update_it_is_the_trainers_model(self) -> None:

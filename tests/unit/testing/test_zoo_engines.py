@@ -14,6 +14,7 @@ from zoo import ZOO, Specimen
 from zoo_bugs import ALSO, BASIC
 from zoo_engines import LEAVES
 
+from rlcore.contracts.snapshots import Snapshot
 from rlcore.testing import FakeInference, FakePolicy
 
 RULES = sorted(name for name in dir(FakeEngineSuite) if name.startswith("test_"))
@@ -140,6 +141,15 @@ def test_what_an_engine_lacks_is_skipped_with_the_reason() -> None:
 def test_a_lack_without_a_name_or_a_reason_is_found(settings: dict[str, object], says: str) -> None:
     with pytest.raises(AssertionError, match=says):
         getattr(type("Own", (FakeEngineSuite,), settings)(), LACKING)()
+
+
+def test_a_model_of_one_tensor_has_no_other_bucket_to_repeat() -> None:
+    def snapshot(self: FakeEngineSuite, version: int) -> Snapshot:
+        return Snapshot.of(version, dict(list(FakeEngineSuite.snapshot(self, version).tensors.items())[:1]))
+
+    suite = type("Own", (FakeEngineSuite,), {"snapshot": snapshot})
+    with pytest.raises(SkipTest, match="the model is one tensor"):
+        suite().test_refuses_a_bucket_that_comes_twice()
 
 
 class Untrained(FakeEngineSuite):

@@ -191,7 +191,7 @@ class ScoresBeforeTheCut(Retells):
     """Log probabilities at the temperature, over the whole vocabulary."""
 
     def told(self, request: Request, answer: Completion) -> Completion:
-        if request.sampling.top_p == 1.0 and not request.sampling.top_k:
+        if not request.sampling.temperature or (request.sampling.top_p == 1.0 and not request.sampling.top_k):
             return answer
         sequence = np.concatenate([request.token_ids, answer.token_ids])
         whole = self._policy.logprobs(sequence, request.sampling.temperature)[len(request.token_ids) - 1 :]
