@@ -69,7 +69,10 @@ def fitting_python(environment: Path) -> Path:
     folder = environment.absolute()
     python = folder / "bin" / "python"
     if not os.path.lexists(python):
-        raise ConfigError(f"environment {folder} has no bin/python; make one: {sys.executable} -m venv {folder}")
+        make = f"{sys.executable} -m venv {folder}"
+        if len(environment.parts) == 1 and not folder.exists():  # a name, and not a folder
+            make = f"rlcore env build {environment}, and give the folder that it prints (later: rlcore env path {environment})"
+        raise ConfigError(f"environment {folder} has no bin/python; make one: {make}")
     required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
     version, missing = _asked(str(python), "-I", "-c", _FITNESS, *(name.replace("-", "_") for name in required))
     if tuple(version) != sys.version_info[:2]:

@@ -106,6 +106,13 @@ def test_a_folder_without_a_python_is_refused_before_anything_starts(launcher: P
         launcher.start(Importer, name="producer-0", seat=Seat(environment=tmp_path))
 
 
+def test_a_name_in_place_of_a_folder_is_told_how_to_get_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = r"make one: rlcore env build vllm-cpu, and give the folder that it prints \(later: rlcore env path vllm-cpu\)$"
+    with pytest.raises(ConfigError, match=said):
+        interpreter(Path("vllm-cpu"), tmp_path)
+
+
 def fake_python(folder: Path, prints: str) -> Path:
     """A folder whose bin/python prints this, whatever it is asked."""
     (folder / "bin").mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rlcore.api import UsageError
+from rlcore.api import PluginError, UsageError
 from rlcore.api.commands import Command
 from rlcore_plugin_env.environment_folders import build, folder_of, is_whole, kept, remove
 from rlcore_plugin_env.locks import Lock, find_locks, named_lock
@@ -47,13 +47,21 @@ class EnvCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Do it; UsageError for a name that no plugin has."""
         if args.verb == "list":
-            _list([_state(lock) for lock in find_locks().values()], as_json=args.json)
+            _list([_told(name) for name in find_locks()], as_json=args.json)
             return 0
         lock = named_lock(args.name)
         answer = {"build": _build, "path": _path, "remove": _remove}[args.verb](lock, args)
         if args.json:
             print(json.dumps(answer))
         return 0
+
+
+def _told(name: str) -> dict[str, Any]:
+    """What is wrong with one lock stands beside the others."""
+    try:
+        return _state(named_lock(name))
+    except PluginError as error:
+        return {"name": name, "error": str(error)}
 
 
 def _state(lock: Lock) -> dict[str, Any]:
@@ -74,6 +82,9 @@ def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
         print(json.dumps({"environments": states}))
         return
     for state in states:
+        if "error" in state:
+            print(f"{state['name']}  {state['error']}")
+            continue
         made = state["folder"] if state["built"] else f"not made; type rlcore env build {state['name']}"
         print(f"{state['name']}  ({state['owner']}, {state['packages']} packages)  {made}")
         for folder in state["old"]:
@@ -83,11 +94,12 @@ def _list(states: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def _build(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
+    lock.check_machine()
     if args.dry_run:
         verb = "is there" if is_whole(folder_of(lock)) else f"would be made of {len(lock.requirements)} packages"
         print(f"{lock.name} {verb}: {folder_of(lock)}", file=sys.stderr if args.json else sys.stdout)
         return _state(lock)
-    made = build(lock, lambda line: print(line, file=sys.stderr, flush=True))
+    made = build(lock, _progress)
     if not args.json:
         print(folder_of(lock))
     return {**_state(lock), "made": made}
@@ -102,11 +114,15 @@ def _path(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _remove(lock: Lock, args: argparse.Namespace) -> dict[str, Any]:
-    folders = kept(lock.name)
-    for folder in folders:
-        remove(folder)
-        if not args.json:
-            print(f"removed {folder}")
-    if not folders and not args.json:
+    removed = []
+    for folder in kept(lock.name):
+        if remove(lock.name, folder, _progress):
+            removed.append(str(folder))
+            print(f"removed {folder}", file=sys.stderr if args.json else sys.stdout)
+    if not removed and not args.json:
         print(f"environment {lock.name} has not been made")
-    return {"removed": [str(folder) for folder in folders]}
+    return {"removed": removed}
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -14,19 +15,35 @@ from pathlib import Path
 
 from rlcore.api import PluginError, UsageError
 
-__all__ = ["Lock", "find_locks", "named_lock"]
+__all__ = ["HERE", "Lock", "find_locks", "named_lock"]
 
+HERE = f"Python {sys.version_info.major}.{sys.version_info.minor} on {sys.platform} {platform.machine()}"
+"""What a lock's line ``# for:`` is compared with."""
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+")
+_INDEX = re.compile(r"#\s*index:\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lock:
     """Every package of one environment, each at one version. ``owner``: the distribution whose plugin has the file ``path``."""
 
     name: str
     owner: str
     path: Path
-    requirements: tuple[str, ...]
+
+    @cached_property
+    def requirements(self) -> dict[str, str]:
+        """``package==version`` -> the index that has it beside those that pip is set to, or "". PluginError for a line that holds something
+        else: it could name a host for every package, or change with the day."""
+        found = {}
+        for number, line in enumerate(self._text.splitlines(), start=1):
+            words, *index = _INDEX.split(line.strip(), maxsplit=1)
+            pinned = words.partition("#")[0].strip()
+            if (pinned or index) and not _PINNED.fullmatch(pinned):
+                raise PluginError(f"{self.path}, line {number}, of {self.owner}: {line.strip()!r} is no package==version")
+            if pinned:
+                found[pinned] = "".join(index)
+        return found
 
     @property
     def key(self) -> str:
@@ -34,40 +51,45 @@ class Lock:
         made_for = (f"{sys.version_info.major}.{sys.version_info.minor}", sys.platform, platform.machine(), *self.requirements)
         return sha256("\n".join(made_for).encode()).hexdigest()[:12]
 
+    def check_machine(self) -> None:
+        """UsageError if it says what it is for (lines ``# for: Python 3.11 on linux x86_64``), and not for this."""
+        fits = re.findall(r"^#\s*for:\s*(.*?)\s*$", self._text, re.MULTILINE)
+        if fits and HERE not in fits:
+            raise UsageError(f"environment {self.name} is for {' or '.join(fits)}, and this is {HERE}; build it with rlcore there")
 
-def find_locks() -> dict[str, Lock]:
-    """Name -> lock, sorted. Nothing of a plugin is imported. PluginError if two plugins have one name, or a line pins no version."""
-    found: dict[str, Lock] = {}
+    @cached_property
+    def _text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
+
+
+def find_locks() -> dict[str, list[Lock]]:
+    """Name -> locks of that name, sorted; more than one is an error of who asks for it. No plugin is imported, no lock is read."""
+    found: dict[str, list[Lock]] = {}
     for entry in sorted(entry_points(group="rlcore"), key=lambda entry: entry.value):
         owner = entry.dist.name if entry.dist is not None else entry.value
         for path in _lock_files(entry.module.partition(".")[0]):
-            other = found.get(path.stem)
-            if other is not None and other.path != path:
-                raise PluginError(f"{other.owner} and {owner} both have an environment {path.stem!r}; remove one: pip uninstall {owner}")
-            found[path.stem] = Lock(path.stem, owner, path, _requirements(path, owner))
+            same = found.setdefault(path.stem, [])
+            if path not in [other.path for other in same]:
+                same.append(Lock(path.stem, owner, path))
     return dict(sorted(found.items()))
 
 
 def named_lock(name: str) -> Lock:
-    """The lock of that name; UsageError, with the nearest one, if no installed plugin has it."""
+    """The lock of that name; UsageError, with the nearest one, if no installed plugin has it. PluginError if two have it.
+    Locks of other names are not read."""
     locks = find_locks()
-    if name in locks:
-        return locks[name]
-    near = get_close_matches(name, locks, 1)
-    known = f"did you mean {near[0]}?" if near else f"installed plugins have: {', '.join(locks) or 'none'}"
-    raise UsageError(f"{name!r} is no environment of an installed plugin; {known}")
+    if name not in locks:
+        near = get_close_matches(name, locks, 1)
+        known = f"did you mean {near[0]}?" if near else f"installed plugins have: {', '.join(locks) or 'none'}"
+        raise UsageError(f"{name!r} is no environment of an installed plugin; {known}")
+    lock, *others = locks[name]
+    if others:
+        owner = others[0].owner
+        raise PluginError(f"{lock.owner} and {owner} both have an environment {name!r}; remove one: pip uninstall {owner}")
+    return lock
 
 
 def _lock_files(package: str) -> list[Path]:
     spec = find_spec(package)
     folders = (spec.submodule_search_locations if spec else None) or ()
     return sorted(path for folder in folders for path in Path(folder).glob("environments/*.lock"))
-
-
-def _requirements(path: Path, owner: str) -> tuple[str, ...]:
-    """The lines that are neither empty nor a comment. One that is no ``package==version`` could name a host, or change with the day."""
-    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    for number, line in enumerate(lines, start=1):
-        if line and not _PINNED.fullmatch(line):
-            raise PluginError(f"{path}, line {number}, of {owner}: {line!r} is not package==version, all that a lock may hold")
-    return tuple(line for line in lines if line)

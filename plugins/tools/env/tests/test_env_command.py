@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rlcore_plugin_env import rlcore_register_commands
 from rlcore_plugin_env.environment_folders import MARKER
+from rlcore_plugin_env.locks import HERE
 
 from rlcore.testing import RunTester, check_command
 
@@ -123,7 +124,7 @@ def test_what_a_killed_build_left_is_not_taken_for_whole(site: Site) -> None:
     site.run("path", "acme-cpu").assert_refused("has not been made")
     site.run("build", "acme-cpu").assert_ok()
     assert not (folder / "bin" / "rest").exists()
-    assert json.loads((folder / MARKER).read_text()) == {"name": "acme-cpu", "owner": "rlcore-plugin-acme", "packages": 1}
+    assert json.loads((folder / MARKER).read_text()) == {"name": "acme-cpu", "owner": "rlcore-plugin-acme", "packages": 1, "for": HERE}
 
 
 def test_a_dry_run_makes_nothing(site: Site) -> None:
@@ -133,7 +134,16 @@ def test_a_dry_run_makes_nothing(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["--index-url https://example.org", "acme @ https://example.org/acme.whl", "acme>=1", "acme", "-r other.txt", "acme==1.*"]
+    "line",
+    [
+        "--index-url https://example.org",
+        "acme @ https://example.org/acme.whl",
+        "acme>=1",
+        "acme",
+        "-r other.txt",
+        "acme==1.*",
+        "# index: https://example.org",
+    ],
 )
 def test_a_line_that_is_no_pinned_package_is_refused(line: str, site: Site) -> None:
     site.lock(f"acme-part==1.0\n{line}\n")
@@ -145,6 +155,26 @@ def test_a_name_that_no_plugin_has_is_refused_with_the_nearest(site: Site) -> No
     site.run("remove", "zzz").assert_refused("installed plugins have: acme-cpu")
 
 
-def test_two_plugins_with_one_name_are_both_told(site: Site) -> None:
+def test_two_plugins_with_one_name_are_both_told_and_other_names_work(site: Site) -> None:
     site.lock(LOCK, plugin="other")
-    site.run("list").assert_refused("rlcore-plugin-acme and rlcore-plugin-other both have an environment 'acme-cpu'")
+    site.lock(LOCK, plugin="more", name="more-cpu")
+    both = "rlcore-plugin-acme and rlcore-plugin-other both have an environment 'acme-cpu'"
+    site.run("build", "acme-cpu").assert_refused(both)
+    assert both in site.run("list").assert_ok().stdout
+    site.run("build", "more-cpu", "--dry-run").assert_ok()
+
+
+def test_a_bad_line_stops_no_other_lock(site: Site) -> None:
+    site.lock("bad>=1\n", plugin="other", name="other-cpu")
+    site.run("build", "acme-cpu", "--dry-run").assert_ok()
+    listed = {one["name"]: one for one in site.run("list", "--json").assert_ok().json["environments"]}
+    assert "'bad>=1' is no package==version" in listed["other-cpu"]["error"]
+    assert listed["acme-cpu"]["packages"] == 1
+
+
+def test_a_lock_for_another_python_is_refused_before_anything_is_made(site: Site) -> None:
+    site.lock("# for: Python 2.7 on plan9 mips\n" + LOCK)
+    site.run("build", "acme-cpu").assert_refused(f"environment acme-cpu is for Python 2.7 on plan9 mips, and this is {HERE}")
+    assert not site.cache.exists()
+    site.lock(f"# for: Python 2.7 on plan9 mips\n# for: {HERE}\n" + LOCK)
+    site.run("build", "acme-cpu", "--dry-run").assert_ok()
