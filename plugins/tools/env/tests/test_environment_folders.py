@@ -22,7 +22,11 @@ if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi
 echo "$*" >> "$FAKE/asked"
 echo Collecting it
 if [ -e "$FAKE/fails" ]; then cat "$FAKE/fails"; exit 1; fi
-if [ -e "$FAKE/hold" ]; then sleep 60 >/dev/null 2>&1 & echo $! > "$FAKE/pid"; while [ -e "$FAKE/hold" ]; do sleep 0.1; done; kill $(cat "$FAKE/pid"); fi
+if [ -e "$FAKE/hold" ]; then
+  sleep 60 >/dev/null 2>&1 & echo $! > "$FAKE/pid"
+  while [ -e "$FAKE/hold" ]; do sleep 0.1; done
+  kill $(cat "$FAKE/pid")
+fi
 """
 BUILD = """
 import sys
