@@ -1,4 +1,4 @@
-"""A process of vLLM's engine dies in the middle of a run: its producer is replaced, and every batch is trained on.
+"""A process of vLLM's engine dies or stops in the middle of a run: its producer is replaced, and every batch is trained on.
 
 `make test-vllm` builds the environment and names it in RLCORE_TEST_VLLM; without that these tests are skipped.
 """
@@ -32,7 +32,8 @@ def family(pid: int) -> dict[int, str]:
     return mine | {deeper: command for child in mine for deeper, command in family(child).items()}
 
 
-def test_a_process_of_the_engine_that_dies_costs_a_producer_and_no_batch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+def test_a_process_of_the_engine_that_dies_or_stops_costs_a_producer_and_no_batch(sent: signal.Signals, tmp_path: Path) -> None:
     assets = prepare(tmp_path / "demo", 0, lambda line: None)
     text = assets.run_toml.read_text(encoding="utf-8")
     assert 'name = "transformers"' in text
@@ -45,7 +46,7 @@ def test_a_process_of_the_engine_that_dies_costs_a_producer_and_no_batch(tmp_pat
         ours = family(run.process.pid)
         engines = [pid for pid, command in ours.items() if command.startswith("VLLM::EngineCore")]
         assert engines, run.outcome() if run.over else ours
-        os.kill(engines[-1], signal.SIGKILL)
+        os.kill(engines[-1], sent)
         until(lambda: run.over, "the end of the run", PATIENCE)
         outcome = run.outcome()
     assert outcome.exit_code == 0, outcome
