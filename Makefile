@@ -51,7 +51,7 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
 
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py $(ARGS)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py -m "not nightly" $(ARGS)
 
 lint: env  ## ruff (rules and format), mypy --strict on rlcore/, imports against what is declared
 	$(BIN)/ruff check .

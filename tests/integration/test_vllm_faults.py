@@ -32,7 +32,9 @@ def family(pid: int) -> dict[int, str]:
     return mine | {deeper: command for child in mine for deeper, command in family(child).items()}
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+@pytest.mark.parametrize(
+    "sent", [pytest.param(signal.SIGKILL, id="kill", marks=pytest.mark.nightly), pytest.param(signal.SIGSTOP, id="stop")]
+)
 def test_a_process_of_the_engine_that_dies_or_stops_costs_a_producer_and_no_batch(sent: signal.Signals, tmp_path: Path) -> None:
     assets = prepare(tmp_path / "demo", 0, lambda line: None)
     text = assets.run_toml.read_text(encoding="utf-8")

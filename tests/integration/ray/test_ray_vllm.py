@@ -85,6 +85,7 @@ def test_the_first_published_example_runs_to_its_end_on_this_machine(example: Ru
     assert_both_producers_worked(example, outcome)
 
 
+@pytest.mark.nightly
 def test_the_zero_bubble_example_runs_to_its_end_on_this_machine(example: RunTester) -> None:
     outcome = example.run("train", *shlex.split(f"{ZERO_BUBBLE} {HERE}"), timeout=SECONDS).assert_ok()
     ledger = outcome.json["ledger"]

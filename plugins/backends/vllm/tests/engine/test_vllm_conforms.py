@@ -100,6 +100,7 @@ class TestTied(InferenceBackendSuite):
         return self.tokenizer.encode(text)
 
 
+@pytest.mark.nightly
 class TestBfloat16(TestTied):
     """Held against the model in float32, as a trainer in float32 beside it would be."""
 

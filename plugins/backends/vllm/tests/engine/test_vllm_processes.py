@@ -23,10 +23,10 @@ SEQUENCE = np.arange(3, 30, dtype=np.int32)
 FORMS = {"own process": {"own_process": True}, "split in two": {"tensor_parallel": 2}}
 
 
-@pytest.fixture(params=list(FORMS))
-def form(request):
-    """Arguments of ``backend`` for an engine in processes."""
-    return FORMS[request.param]
+def in_both_forms(*, daily: str):
+    """``form``: arguments of ``backend`` for an engine in processes. One of the two is run each time, the other one is nightly."""
+    marks = {name: () if name == daily else pytest.mark.nightly for name in FORMS}
+    return pytest.mark.parametrize("form", [pytest.param(form, id=name, marks=marks[name]) for name, form in FORMS.items()])
 
 
 def children(pid: int) -> list[int]:
@@ -53,6 +53,7 @@ def await_end(pids, seconds: float) -> None:
         time.sleep(0.1)
 
 
+@in_both_forms(daily="split in two")
 def test_it_draws_and_updates_as_the_engine_in_one_process(form, backend, ask, answered, snapshot):
     one, many = backend(max_tokens=256), backend(max_tokens=256, **form)
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=30, temperature=1.2) for n in range(6)]
@@ -69,6 +70,7 @@ def test_it_draws_and_updates_as_the_engine_in_one_process(form, backend, ask, a
             assert found[name].finish == answer.finish
 
 
+@in_both_forms(daily="own process")
 def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask, snapshot, form):
     """Five updates pass under each answer; each token is what the weights of its version say of the whole context."""
     import torch
@@ -168,6 +170,7 @@ def await_nothing(leftovers: Leftovers) -> None:
         time.sleep(0.1)
 
 
+@in_both_forms(daily="split in two")
 def test_a_worker_that_is_killed_is_an_error_at_once_and_its_producer_ends_and_leaves_nothing(form, folder, tmp_path):
     before = Leftovers()
     with producer(form, folder, tmp_path) as (process, family):
@@ -180,7 +183,10 @@ def test_a_worker_that_is_killed_is_an_error_at_once_and_its_producer_ends_and_l
     await_nothing(before)
 
 
-@pytest.mark.parametrize("stopped", [False, True], ids=["", "and a worker is stopped"])
+@in_both_forms(daily="own process")
+@pytest.mark.parametrize(
+    "stopped", [pytest.param(False, id="", marks=pytest.mark.nightly), pytest.param(True, id="and a worker is stopped")]
+)
 def test_nothing_outlives_a_producer_that_is_killed(stopped, form, folder, tmp_path):
     before = Leftovers()
     with producer(form, folder, tmp_path) as (process, family):
@@ -192,6 +198,7 @@ def test_nothing_outlives_a_producer_that_is_killed(stopped, form, folder, tmp_p
     await_nothing(before)
 
 
+@in_both_forms(daily="own process")
 def test_an_engine_whose_worker_is_stopped_can_be_closed(form, backend, ask):
     engine = backend(max_tokens=1000, endless=True, **form)
     mine = children(os.getpid())
