@@ -117,7 +117,7 @@ def _chosen(config: RunConfig, registry: Registry, draft: Draft) -> Chosen:
         for path, (kind, name) in named.items()
         if registry.has(kind, name)
     }
-    return Chosen(parts=parts, missing=(), autos={}, single="one", several="many")
+    return Chosen(parts=parts, missing=(), autos={}, single="one", several="many", apart="one")
 
 
 def test_specs_say_what_they_may(registry: Registry) -> None:
