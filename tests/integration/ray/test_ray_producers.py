@@ -9,6 +9,7 @@ import signal
 import time
 
 import numpy as np
+import pytest
 
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster, joined
@@ -51,13 +52,29 @@ def test_on_policy_the_weights_are_those_of_a_run_in_one_process_whoever_dies(
         assert {name: found[name].tobytes() for name in found} == {name: expected[name].tobytes() for name in expected}
 
 
+def stop_before_an_update(run: BackgroundRun, victim: int) -> None:
+    """Stop a producer so that a version is published after it. If the next batch lacks what the victim was generating, none is (only
+    `producer_deadline` ends it then), so it goes on and is stopped again a step later."""
+    for _ in range(10):
+        step = run.step
+        os.kill(victim, signal.SIGSTOP)
+        patience = time.monotonic() + 5.0
+        while time.monotonic() < patience:
+            if run.step > step + 1:  # the next step may have been at its end already, and its version taken
+                return
+            time.sleep(0.05)
+        os.kill(victim, signal.SIGCONT)
+        run.reach(step + 1)
+    pytest.fail("each time the next batch needed the producer that was stopped")
+
+
 def test_a_producer_that_is_stopped_is_ended_and_replaced(cluster: SmallCluster, tester: RunTester) -> None:
     """SIGSTOP, while it maps a buffer of weights: its own watchdog stands still with it, and the publisher ends it."""
     config = fault_run(tester, 16, weights={"deadline": 2.0})
     with joined(tester, cluster, config, "-i", "2", "-t", "1", "--transport", "shared") as run:
         run.reach(5)
         victim = run.actors("ProducerHost")[0].pid
-        os.kill(victim, signal.SIGSTOP)
+        stop_before_an_update(run, victim)
         outcome = run.outcome()
     outcome.balances(6 * 16, staleness=2).learned()
     said = (
