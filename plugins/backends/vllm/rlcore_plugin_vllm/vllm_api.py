@@ -46,8 +46,8 @@ logging.getLogger("vllm.logging_utils.dump_input").setLevel(logging.CRITICAL)
 
 def shut_down(engine: AsyncLLM) -> None:
     """End its processes and close its sockets; in its loop. If a process has died, the engine leaves its sockets to a callback that comes
-    too late, and an open one keeps the interpreter from ending. On a busy machine a process needs longer than the 5 s after which vLLM kills
-    it, and one that is killed leaves its shared memory."""
+    too late, and an open one keeps the interpreter from ending. On a busy machine a process needs longer than the 5 s after which vLLM
+    kills it, and one that is killed leaves its shared memory."""
     engine.shutdown(timeout=20.0)
     engine.engine_core.ctx.destroy(linger=0)
 
