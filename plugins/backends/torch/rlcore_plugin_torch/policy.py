@@ -6,7 +6,7 @@ that scales or caps its logits) is found by comparing once with the model's own 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 import torch
@@ -23,45 +23,65 @@ _AGREE = 1e-3
 """Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CausalPolicy:
-    """``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
-    ``chunk``: tokens projected at a time, None for a size that suits the device."""
+class CausalPolicy(torch.nn.Module):
+    """One call of ``forward`` goes through the decoder, and the projection, so that a wrapper of the whole
+    module (``fully_shard``) sees every use of its weights.
 
-    model: PreTrainedModel
-    compute: torch.dtype | None = None
-    chunk: int | None = None
+    ``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
+    ``chunk``: tokens projected at a time, None for a size that suits the device.
+    """
+
+    def __init__(self, *, model: PreTrainedModel, compute: torch.dtype | None = None, chunk: int | None = None) -> None:
+        super().__init__()
+        self.model = model
+        self.compute = compute
+        self.chunk = chunk
 
     @property
     def device(self) -> torch.device:
         """Where the model is."""
         return torch.device(self.model.device)
 
-    def logprobs(self, micro: MicroBatch, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
-        # Plain rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
-        inputs = {} if micro.mask is None else {"attention_mask": micro.mask, "position_ids": micro.position_ids}
-        hidden = self._hidden(micro.input_ids, **inputs)
-        return self._project(hidden.index_select(0, micro.select), micro.targets, micro.temperature, entropy)
-
-    def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
-        """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
-        return self._project(self._hidden(token_ids[None])[:-1], token_ids[1:], 1.0, False)[0]
-
-    def _hidden(self, input_ids: torch.Tensor, **inputs: torch.Tensor) -> torch.Tensor:
-        """[B, T] -> [B x T, H]: the decoder's output, final norm included."""
-        with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
-            output = self.model.get_decoder()(input_ids=input_ids, use_cache=False, **inputs).last_hidden_state
-        flat: torch.Tensor = output.flatten(0, 1)
-        return flat
-
-    def _project(
-        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float | torch.Tensor, entropy: bool
+    def forward(
+        self,
+        inputs: Mapping[str, torch.Tensor],
+        select: torch.Tensor,
+        targets: torch.Tensor,
+        temperature: float | torch.Tensor = 1.0,
+        entropy: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n] log probabilities of ``targets`` int64[n], [n] entropies or None), differentiable.
+
+        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it; ``select`` int64[n]: the positions in [B x T] whose output
+        predicts the targets.
+        """
+        hidden = self._hidden(inputs).index_select(0, select)
         head = self.model.get_output_embeddings()
         hidden = hidden.to(self.compute or head.weight.dtype)
         bias = getattr(head, "bias", None)
         return token_logprobs(hidden, head.weight, bias, targets, temperature, entropy=entropy, chunk=self.chunk)
+
+    def logprobs(self, micro: MicroBatch, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
+        inputs = {"input_ids": micro.input_ids}
+        # Plain rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
+        if micro.mask is not None:
+            inputs |= {"attention_mask": micro.mask, "position_ids": micro.position_ids}
+        result: tuple[torch.Tensor, torch.Tensor | None] = self(inputs, micro.select, micro.targets, micro.temperature, entropy)
+        return result
+
+    def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
+        before = torch.arange(len(token_ids) - 1, device=token_ids.device)
+        logprobs: torch.Tensor = self({"input_ids": token_ids[None]}, before, token_ids[1:])[0]
+        return logprobs
+
+    def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """[B x T, H]: the decoder's output, final norm included."""
+        with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
+            output = self.model.get_decoder()(**inputs, use_cache=False).last_hidden_state
+        flat: torch.Tensor = output.flatten(0, 1)
+        return flat
 
     @torch.no_grad()
     def check_projection(self) -> None:
