@@ -21,6 +21,7 @@ from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sharding import divide, reshard
+from rlcore_plugin_torch.tensor_plan import slice_layers
 from rlcore_plugin_torch.weights import TorchSource, save_checkpoint, whole_state
 
 __all__ = ["TorchBackend"]
@@ -195,9 +196,18 @@ class TorchBackend(TrainingBackend):
 
     def _divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
         """As the layout says; the parameters whose gradient one tensor rank has a part of."""
+        if not self.layout.split:
+            return []
+        partial: list[torch.nn.Parameter] = []
+        if self.layout.tensor > 1:
+            partial = slice_layers(policy.model, self.ranks.mesh["tensor"])
+        names = {id(item): name for name, item in policy.named_parameters()}
         if self.layout.sharded:
             divide(policy, self.ranks.mesh["data"], reshards=self.layout.reshards)
-        return []
+        else:
+            policy.to(self.device)
+        chosen = {names[id(item)] for item in partial}  # by name: FSDP2 puts others in their place
+        return [item for name, item in policy.named_parameters() if name in chosen]
 
     def _reference_policy(self) -> CausalPolicy:
         if Need.REFERENCE not in self.context.needs:

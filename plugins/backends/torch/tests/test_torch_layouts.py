@@ -21,6 +21,13 @@ LAYOUTS = {
     "ddp2": Layout(size=2),
     "fsdp2, zero 2": Layout(size=2, zero=2),
     "fsdp2, zero 3": Layout(size=2, zero=3),
+    "tp2": Layout(size=2, tensor=2),
+}
+MESHES = {
+    "2-D, zero 0": Layout(size=4, tensor=2),
+    "2-D, zero 1": Layout(size=4, tensor=2, zero=1),
+    "2-D, zero 3": Layout(size=4, tensor=2, zero=3),
+    "fsdp4, zero 3": Layout(size=4, zero=3),
 }
 
 
@@ -70,11 +77,13 @@ def size_of(weights: dict[str, np.ndarray]) -> float:
     return math.hypot(*(float(np.linalg.norm(weight)) for weight in weights.values()))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", LAYOUTS)
+CASES = [pytest.param(name, marks=pytest.mark.full) for name in LAYOUTS] + [pytest.param(name, marks=pytest.mark.nightly) for name in MESHES]
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[str, Any], tmp_path: Path) -> None:
-    layout = LAYOUTS[name]
-    ranks = run_ranks("torch_layout_bodies:session", layout.size, layout, models, str(tmp_path))
+    layout = {**LAYOUTS, **MESHES}[name]
+    ranks = run_ranks("torch_layout_bodies:session", layout.size, layout, models, str(tmp_path), timeout=250.0)
     for answer in ranks:
         assert not isinstance(answer, RlcoreError), answer
     for key, one in alone.items():
