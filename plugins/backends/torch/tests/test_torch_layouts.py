@@ -77,7 +77,9 @@ def size_of(weights: dict[str, np.ndarray]) -> float:
     return math.hypot(*(float(np.linalg.norm(weight)) for weight in weights.values()))
 
 
-CASES = [pytest.param(name, marks=pytest.mark.full) for name in LAYOUTS] + [pytest.param(name, marks=pytest.mark.nightly) for name in MESHES]
+CASES = [pytest.param(name, marks=pytest.mark.full) for name in LAYOUTS] + [
+    pytest.param(name, marks=pytest.mark.nightly) for name in MESHES
+]
 
 
 @pytest.mark.parametrize("name", CASES)
