@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
+from rlcore_plugin_torch.clipping import scale, squares
+from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.sharding import local
 
 __all__ = ["Optimizer"]
+
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
@@ -18,13 +27,19 @@ class Optimizer:
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None) -> None:
+        """``ranks``: those that hold the other parts of the model, if it is divided."""
         self.settings = settings
+        self._ranks = ranks or TorchRanks()
         self.steps = 0
         self._named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         matrices = [parameter for parameter in self._named.values() if parameter.ndim >= 2]
         vectors = [parameter for parameter in self._named.values() if parameter.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": alike, "weight_decay": decay}
+            for kind, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+            for alike in _by_mesh(kind)
+        ]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
 
     @property
@@ -53,23 +68,41 @@ class Optimizer:
         return {"grad_norm": norm or 0.0, "learning_rate": rate}
 
     def _clip(self) -> float | None:
-        parameters = [parameter for parameter in self._named.values() if parameter.grad is not None]
-        if not parameters:
+        if all(parameter.grad is None for parameter in self.parameters):
             return None
-        limit = self.settings.max_grad_norm or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
-        if norm != norm or norm == float("inf"):
-            worst = next(name for name, item in self._named.items() if item.grad is not None and not torch.isfinite(item.grad).all())
+        total = self._ranks.add(squares(self.parameters, self._ranks.counts))
+        norm = float(np.sqrt(total.sum()))
+        if not np.isfinite(norm):
+            worst = next(name for name, square in zip(self._named, total, strict=True) if not np.isfinite(square))
             raise RunError(f"the gradient of {worst!r} is not finite at optimizer step {self.steps}; lower the learning rate")
+        scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
         return norm
 
-    def state(self) -> dict[str, Any]:
-        """Everything an exact continuation needs, in types that torch loads without running code."""
-        return {"steps": self.steps, "names": list(self._named), "adam": self._adam.state_dict()}
+    def progress(self) -> dict[str, Any]:
+        """What an exact continuation needs beside ``moments``, in types that torch loads without running code."""
+        adam = {name: float(self._adam.state[item]["step"]) for name, item in self._named.items() if item in self._adam.state}
+        return {"steps": self.steps, "names": list(self._named), "adam": adam}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take what ``state`` gave; RunError where it belongs to another model."""
-        if state["names"] != list(self._named):
+    def moments(self) -> dict[str, torch.Tensor]:
+        """First and second moments as they stand, by ``exp_avg.NAME`` and ``exp_avg_sq.NAME``, of the parameters that took a step."""
+        held = {name: self._adam.state[item] for name, item in self._named.items() if item in self._adam.state}
+        return {f"{kind}.{name}": state[kind] for name, state in held.items() for kind in _MOMENTS}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take what ``progress`` gave and make room for the moments, to be filled; RunError if it belongs to another model."""
+        if progress["names"] != list(self._named):
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
-        self._adam.load_state_dict(state["adam"])
-        self.steps = state["steps"]
+        self._adam.state.clear()
+        for name, step in progress["adam"].items():
+            parameter = self._named[name]
+            count = torch.tensor(step, dtype=torch.float32, device=local(parameter).device)
+            self._adam.state[parameter] = {"step": count, **{kind: torch.zeros_like(parameter) for kind in _MOMENTS}}
+        self.steps = progress["steps"]
+
+
+def _by_mesh(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+    """One call of the fused kernel takes plain tensors, or tensors of one mesh."""
+    kinds: dict[object, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        kinds.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return list(kinds.values())
