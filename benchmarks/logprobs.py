@@ -2,8 +2,8 @@
 
 Vocabulary 151 936, 2 048 tokens, hidden 896, float32, one thread. Every run is a process of its own, and both ways take turns. Memory is
 resident memory at the peak of forward, loss and backward, above what was there before; time is CPU time, since others may use the machine.
-Gradients of the first round are compared. ``--sweep`` tries sizes of the block of logits instead. The last line is one JSON object; exit code
-1 if a bound is broken.
+Gradients of the first round are compared. ``--sweep`` tries sizes of the block of logits instead. The last line is one JSON object; exit
+code 1 if a bound is broken.
 """
 
 from __future__ import annotations

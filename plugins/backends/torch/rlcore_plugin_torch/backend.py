@@ -12,6 +12,8 @@ import torch
 
 from rlcore.api import Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore_plugin_torch import CAPABILITIES
+from rlcore_plugin_torch.activation_memory import store_activations
+from rlcore_plugin_torch.host_memory import move_module, on_device
 from rlcore_plugin_torch.loading import check_context, load_model, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
@@ -67,8 +69,9 @@ class TorchBackend(TrainingBackend):
         self.ranks.open()
         self.policy = self._load(context.model)
         self.policy.check_projection()
+        store_activations(self.policy.model, self.options.activations)
         self.ranks.check_equal(self.policy.model)
-        self.optimizer = Optimizer(self.policy.model, context.optimizer)
+        self.optimizer = Optimizer(self.policy.model, context.optimizer, offload="optimizer" in self.options.offload)
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
             tokens=context.tokens_per_forward,
@@ -82,8 +85,11 @@ class TorchBackend(TrainingBackend):
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
-        policy = self.policy if which == Which.POLICY else self._reference_policy()
-        return batch_logprobs(policy, batch, self.cut)
+        if which == Which.POLICY:
+            return batch_logprobs(self.policy, batch, self.cut)
+        reference = self._reference_policy()
+        with on_device(reference, self.device, offload="reference" in self.options.offload):
+            return batch_logprobs(reference, batch, self.cut)
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
@@ -142,6 +148,24 @@ class TorchBackend(TrainingBackend):
         self._reference_path, self._reference = state["reference"], None
         self.ranks.check_equal(self.policy.model)
 
+    def sleep(self) -> None:
+        """Weights, moments and reference to host memory; the device keeps the context of CUDA alone. Nothing moves on a CPU."""
+        self._move(torch.device("cpu"))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.ranks.gather(np.zeros(0, np.uint8), "going to sleep")
+
+    def wake(self) -> None:
+        """Everything back, but for what the options keep in host memory."""
+        self._move(self.device)
+        self.ranks.gather(np.zeros(0, np.uint8), "waking")
+
+    def _move(self, device: torch.device) -> None:
+        move_module(self.policy, device)
+        self.optimizer.move(device)
+        if self._reference is not None and (device.type == "cpu" or "reference" not in self.options.offload):
+            move_module(self._reference, device)
+
     def timings(self) -> Mapping[str, float]:
         """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
         between them, waits for slower ones included."""
@@ -167,7 +191,7 @@ class TorchBackend(TrainingBackend):
         trusted = self.context.trust_remote_code
         model = load_model(path, self.options.attention, self.device, self._master_dtype, trust_remote_code=trusted)
         compute = None if self.dtype == self._master_dtype else self.dtype
-        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
+        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk, exact_head=self.options.head_dtype == "float32")
 
     def _reference_policy(self) -> CausalPolicy:
         if Need.REFERENCE not in self.context.needs:

@@ -8,6 +8,7 @@ import torch
 
 from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
+from rlcore_plugin_torch.host_memory import HostMoments, move_moments
 
 __all__ = ["Optimizer"]
 
@@ -18,7 +19,8 @@ class Optimizer:
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings, *, offload: bool = False) -> None:
+        """``offload``: moments live in host memory and are on the device only while their parameters step."""
         self.settings = settings
         self.steps = 0
         self._named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
@@ -26,11 +28,17 @@ class Optimizer:
         vectors = [parameter for parameter in self._named.values() if parameter.ndim < 2]
         groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
+        self._streamed = HostMoments(self._adam) if offload else None
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """What it trains, in the model's order."""
         return list(self._named.values())
+
+    def move(self, device: torch.device) -> None:
+        """Moments to the device, or to host memory for ``cpu``; where they live there anyway, they stay."""
+        if self._streamed is None or device.type == "cpu":
+            move_moments(self._adam, self.parameters, device)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -47,7 +55,7 @@ class Optimizer:
         if norm is not None:
             for group in self._adam.param_groups:
                 group["lr"] = rate
-            self._adam.step()
+            (self._streamed or self._adam).step()
         self.steps += 1
         self.zero_grad()
         return {"grad_norm": norm or 0.0, "learning_rate": rate}
@@ -72,4 +80,6 @@ class Optimizer:
         if state["names"] != list(self._named):
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
         self._adam.load_state_dict(state["adam"])
+        if self._streamed is not None:
+            self.move(torch.device("cpu"))
         self.steps = state["steps"]

@@ -23,9 +23,9 @@ __all__ = ["default_chunk", "token_logprobs"]
 _LEAST_LOG_P = -1e30
 """In place of minus infinity, the log probability of a token that is ruled out: its term of the entropy is 0, and 0 * infinity is NaN."""
 
-_CPU_LOGITS, _DEVICE_LOGITS = 2**21, 2**27
-"""Logits in memory at a time: 8 MB of float32 on a CPU, where larger ones leave the cache (measured: ``make bench-logprobs
-ARGS=--sweep``), and 512 MB elsewhere, enough to fill a device."""
+_CPU_LOGITS, _DEVICE_LOGITS = 2**22, 2**27
+"""Logits in memory at a time: 16 MB of float32 on a CPU, a tenth slower below a quarter of it and no faster above (measured: ``make
+bench-logprobs ARGS=--sweep``), and 512 MB elsewhere, enough to fill a device."""
 
 _LEAST_CHUNK = 256
 """Rows of the projection that a matrix product needs to be efficient; their logits are smaller than the hidden states of most models."""

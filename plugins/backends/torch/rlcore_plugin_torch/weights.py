@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,9 @@ __all__ = ["TorchSource", "TorchTensor", "named_weights", "save_checkpoint"]
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Name -> tensor of everything that ``save_pretrained`` would write: of tied weights only the one that the others point to."""
-    state = model.state_dict()
+    """Name -> parameter or buffer of everything that ``save_pretrained`` would write: of tied weights only the one that the others point
+    to. They are the model's own, so that they move with it."""
+    state = model.state_dict(keep_vars=True)
     pointers = set(getattr(model, "all_tied_weights_keys", None) or {})
     kept: dict[str, torch.Tensor] = {}
     owners: dict[int, str] = {}
@@ -35,6 +36,10 @@ class TorchTensor(Tensor):
 
     data: torch.Tensor  # type: ignore[assignment]
 
+    def detached(self) -> TorchTensor:
+        """The same memory, without the parameter that owns it: that may move to the host once its bucket was read."""
+        return replace(self, data=self.data.detach())
+
     def copy_to(self, memory: np.ndarray) -> None:
         """Cast and copied from its device in one go."""
         torch.from_numpy(memory).view(getattr(torch, self.dtype)).view(self.shape).copy_(self.data)
@@ -48,7 +53,7 @@ class TorchSource(WeightSource):
             name: TorchTensor(
                 dtype=str(dtype if weight.is_floating_point() else weight.dtype).removeprefix("torch."),
                 shape=tuple(weight.shape),
-                data=weight.detach(),
+                data=weight,
             )
             for name, weight in named_weights(model).items()
         }
@@ -61,7 +66,7 @@ class TorchSource(WeightSource):
         """See WeightSource."""
         names = list(self._tensors)
         for places in grouped([info.nbytes for info in self.manifest().tensors], max_bytes):
-            yield {names[place]: self._tensors[names[place]] for place in places}
+            yield {names[place]: self._tensors[names[place]].detached() for place in places}
 
 
 def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
@@ -69,7 +74,7 @@ def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype) ->
     if dtype == model.dtype:
         model.save_pretrained(folder)
         return
-    state = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in named_weights(model).items()}
+    state = {name: weight.detach().to(dtype) if weight.is_floating_point() else weight for name, weight in named_weights(model).items()}
     model.save_pretrained(folder, state_dict=state)
     # save_pretrained writes down the precision of the model in memory, which is that of the master weights.
     path = folder / "config.json"

@@ -136,7 +136,7 @@ def test_huge_logits_stay_finite(scale: float) -> None:
 
 def test_a_block_shrinks_with_the_tokens_but_stays_a_matrix() -> None:
     cpu, card = torch.device("cpu"), torch.device("cuda")
-    assert [default_chunk(tokens, cpu) for tokens in (0, 1, 512, 2048, 10**9)] == [2**21, 2**21, 4096, 1024, 256]
+    assert [default_chunk(tokens, cpu) for tokens in (0, 1, 512, 2048, 10**9)] == [2**22, 2**22, 8192, 2048, 256]
     assert default_chunk(16_384, card) == 8192
 
 
