@@ -12,6 +12,7 @@ CAPABILITIES = TrainingCapabilities(
     layouts=frozenset({"single", "data", "tensor", "zero"}),
     dtypes=frozenset({"float32", "bfloat16", "float64"}),
     devices=frozenset({"cpu", "cuda"}),
+    sleeps=True,
     reproducible="bitwise",
     implementation="transformers",
 )

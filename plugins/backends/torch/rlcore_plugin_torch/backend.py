@@ -13,6 +13,8 @@ import torch
 
 from rlcore.api import Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore_plugin_torch import CAPABILITIES
+from rlcore_plugin_torch.activation_memory import store_activations
+from rlcore_plugin_torch.host_memory import move_module, on_device
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, load_model, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
@@ -76,9 +78,10 @@ class TorchBackend(TrainingBackend):
         # Before it is divided: these look at the model as it is, and at its weights one by one.
         self.policy.check_projection()
         shared_row = self._shared_row()
+        store_activations(self.policy.model, self.options.activations)
         self.ranks.check_equal(self.policy.model)
         self._partial = self._divide(self.policy)
-        self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks)
+        self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks, offload="optimizer" in self.options.offload)
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
             tokens=context.tokens_per_forward,
@@ -93,7 +96,13 @@ class TorchBackend(TrainingBackend):
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
-        policy = self.policy if which == Which.POLICY else self._reference_policy()
+        if which == Which.POLICY:
+            return self._batch_logprobs(self.policy, batch)
+        reference = self._reference_policy()
+        with on_device(reference, self.device, offload="reference" in self.options.offload):
+            return self._batch_logprobs(reference, batch)
+
+    def _batch_logprobs(self, policy: CausalPolicy, batch: TrainBatch) -> np.ndarray:
         with self.ranks.together("computing log probabilities"):
             values = batch_logprobs(policy, batch, self.cut, self._pace)
         reshard(policy)
@@ -170,12 +179,30 @@ class TorchBackend(TrainingBackend):
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Those that ``save`` writes and ``load`` fills, as they stand."""
         weights = named_weights(self.policy.model) if self._rounds else {}
-        return {**self.optimizer.moments(), **{f"weight.{name}": weight for name, weight in weights.items()}}
+        return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}}
 
     @property
     def _rounds(self) -> bool:
         """Whether weights leave in a lower precision than they are kept in."""
         return self.dtype != self._master_dtype
+
+    def sleep(self) -> None:
+        """Weights, moments and reference to host memory; the device keeps the context of CUDA alone. Nothing moves on a CPU."""
+        self._move(torch.device("cpu"))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.ranks.gather(np.zeros(0, np.uint8), "going to sleep")
+
+    def wake(self) -> None:
+        """Everything back, but for what the options keep in host memory."""
+        self._move(self.device)
+        self.ranks.gather(np.zeros(0, np.uint8), "waking")
+
+    def _move(self, device: torch.device) -> None:
+        move_module(self.policy, device)
+        self.optimizer.move(device)
+        if self._reference is not None and (device.type == "cpu" or "reference" not in self.options.offload):
+            move_module(self._reference, device)
 
     def timings(self) -> Mapping[str, float]:
         """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
@@ -203,8 +230,8 @@ class TorchBackend(TrainingBackend):
         # What is divided comes to the device part by part: a device need not hold the whole.
         device = torch.device("cpu") if self.layout.split else self.device
         model = load_model(path, self.options.attention, device, self._master_dtype, trust_remote_code=trusted)
-        compute = None if not self._rounds else self.dtype
-        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
+        compute = self.dtype if self._rounds else None
+        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk, exact_head=self.options.head_dtype == "float32")
 
     def _divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
         """As the layout says; the parameters whose gradient one tensor rank has a part of."""

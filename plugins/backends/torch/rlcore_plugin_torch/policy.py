@@ -28,14 +28,18 @@ class CausalPolicy(torch.nn.Module):
     module (``fully_shard``) sees every use of its weights.
 
     ``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
-    ``chunk``: tokens projected at a time, None for a size that suits the device.
+    ``chunk``: entries of the vocabulary projected at a time, None for a size that suits the device. ``exact_head``: project in float32 also
+    if ``compute`` is bfloat16.
     """
 
-    def __init__(self, *, model: PreTrainedModel, compute: torch.dtype | None = None, chunk: int | None = None) -> None:
+    def __init__(
+        self, *, model: PreTrainedModel, compute: torch.dtype | None = None, chunk: int | None = None, exact_head: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self.compute = compute
         self.chunk = chunk
+        self.exact_head = exact_head
 
     @property
     def device(self) -> torch.device:
@@ -57,7 +61,7 @@ class CausalPolicy(torch.nn.Module):
         """
         hidden = self._hidden(inputs).index_select(0, select)
         head = self.model.get_output_embeddings()
-        hidden = hidden.to(self.compute or head.weight.dtype)
+        hidden = hidden.to(head.weight.dtype if self.compute is None or self.exact_head else self.compute)
         bias = getattr(head, "bias", None)
         return token_logprobs(hidden, head.weight, bias, targets, temperature, entropy=entropy, chunk=self.chunk)
 

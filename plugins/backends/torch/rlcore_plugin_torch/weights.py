@@ -19,8 +19,8 @@ __all__ = ["TorchSource", "TorchTensor", "gathered", "named_weights", "save_chec
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Name -> tensor of everything that ``save_pretrained`` would write: of tied weights only the one that the others point to. Of a
-    divided model each is the part that this rank holds (a DTensor)."""
+    """Name -> parameter or buffer of everything that ``save_pretrained`` would write: of tied weights only the one that the others point
+    to. They are the model's own, so that they move with it; of a divided model each is the part that this rank holds (a DTensor)."""
     state = model.state_dict(keep_vars=True)
     pointers = set(getattr(model, "all_tied_weights_keys", None) or {})
     kept: dict[str, torch.Tensor] = {}
@@ -29,7 +29,7 @@ def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         # A part may be empty, and then has no memory to tell it by.
         identity = id(state[name]) if isinstance(state[name], DTensor) else state[name].data_ptr()
         if owners.setdefault(identity, name) == name:
-            kept[name] = state[name].detach()
+            kept[name] = state[name]
     return {name: kept[name] for name in state if name in kept}
 
 
@@ -75,7 +75,8 @@ class TorchSource(WeightSource):
 
     def _whole(self, name: str) -> Tensor:
         weight = self._weights[name]
-        return self._tensor(name, weight, gathered(weight, self._dtype, keep=self._rank == 0))
+        # Without the parameter that owns the memory: that may move to the host once its bucket was read.
+        return self._tensor(name, weight, gathered(weight, self._dtype, keep=self._rank == 0).detach())
 
     def _tensor(self, name: str, weight: torch.Tensor, data: torch.Tensor | None = None) -> TorchTensor:
         travels = self._dtype if weight.is_floating_point() else weight.dtype
@@ -98,7 +99,7 @@ def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, st
         model.save_pretrained(folder)
         return
     weights = named_weights(model) if state is None else state
-    stored = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in weights.items()}
+    stored = {name: weight.detach().to(dtype) if weight.is_floating_point() else weight for name, weight in weights.items()}
     model.save_pretrained(folder, state_dict=stored)
     # save_pretrained writes down the precision of the model in memory, which is that of the master weights.
     path = folder / "config.json"
