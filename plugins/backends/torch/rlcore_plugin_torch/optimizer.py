@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,31 +38,29 @@ class Optimizer:
         self._adam.zero_grad(set_to_none=True)
 
     def step(self) -> dict[str, float]:
-        """Clip, step, forget the gradients; ``grad_norm`` before clipping and ``learning_rate``.
+        """Clip, step, forget the gradients; ``grad_norm`` before clipping, ``learning_rate``, and ``skipped_steps`` if it was skipped.
 
-        Without any gradient (nothing in the batch is in the loss) the weights and moments stay and the schedule moves on. Raises RunError
-        where the gradient is not finite; the weights are untouched then.
+        Without any gradient (nothing in the batch is in the loss), and with one that is not finite, weights, moments and schedule stay as
+        they are.
         """
         rate = learning_rate(self.settings, self.steps)
         norm = self._clip()
-        if norm is not None:
+        taken = norm is not None and math.isfinite(norm)
+        if taken:
             for group in self._adam.param_groups:
                 group["lr"] = rate
             self._adam.step()
-        self.steps += 1
+            self.steps += 1
         self.zero_grad()
-        return {"grad_norm": norm or 0.0, "learning_rate": rate}
+        skipped = {} if taken or norm is None else {"skipped_steps": 1.0}
+        return {"grad_norm": norm or 0.0, "learning_rate": rate, **skipped}
 
     def _clip(self) -> float | None:
         parameters = [parameter for parameter in self._named.values() if parameter.grad is not None]
         if not parameters:
             return None
         limit = self.settings.max_grad_norm or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
-        if norm != norm or norm == float("inf"):
-            worst = next(name for name, item in self._named.items() if item.grad is not None and not torch.isfinite(item.grad).all())
-            raise RunError(f"the gradient of {worst!r} is not finite at optimizer step {self.steps}; lower the learning rate")
-        return norm
+        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
 
     def state(self) -> dict[str, Any]:
         """Everything an exact continuation needs, in types that torch loads without running code."""
