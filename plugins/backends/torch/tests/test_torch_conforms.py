@@ -14,8 +14,8 @@ from tempfile import mkdtemp
 
 import pytest
 import torch
+from exact_backend import ExactBackend
 from rlcore_plugin_torch import rlcore_register_training_backends
-from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -65,7 +65,7 @@ class TinyQwen2(TrainerSuite):
         return str(tiny_qwen2())
 
     def make(self, context: TrainingContext) -> TrainingBackend:
-        return TorchBackend(context, TorchOptions(ranks_deadline=60.0))
+        return ExactBackend(context, TorchOptions(ranks_deadline=60.0))
 
     def models(self) -> dict[str, str]:
         return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
