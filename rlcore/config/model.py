@@ -218,6 +218,7 @@ class TrainingSection(Section):
     warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
     min_lr_ratio: Share = setting(0.1, help="where the cosine ends, as a share of the peak")
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
+    max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped, their gradient not being finite")
     dtype: Dtype = setting("float32", "--training-dtype", help="number format of the trainers")
     device: Name = setting("auto", "--training-device", help="device of the trainers: auto, cpu, cuda, …")
     environment: Folder | None = setting(

@@ -276,7 +276,10 @@ class TrainingBackend(ABC):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One optimizer step on this rank's share, which may be empty; the metrics of the whole step, the same on every rank, with
         ``grad_norm`` (before clipping) and ``learning_rate``. Weights and normalisers of the share are those of the global batch, so
-        gradients and the objective's metrics add up over ranks."""
+        gradients and the objective's metrics add up over ranks.
+
+        Two steps are not taken, on all ranks alike: one in which no rank has a rollout in the loss, and one whose ``grad_norm`` is not
+        finite, which has ``skipped_steps`` 1.0 among its metrics. They leave weights, moments and schedule as they were, bit for bit."""
 
     @abstractmethod
     def weight_source(self) -> WeightSource:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
@@ -62,30 +62,29 @@ class Optimizer:
         self._adam.zero_grad(set_to_none=True)
 
     def step(self) -> dict[str, float]:
-        """Clip, step, forget the gradients; ``grad_norm`` before clipping and ``learning_rate``.
+        """Clip, step, forget the gradients; ``grad_norm`` before clipping, ``learning_rate``, and ``skipped_steps`` if it was skipped.
 
-        Without any gradient (nothing in the batch is in the loss) the weights and moments stay and the schedule moves on. Raises RunError
-        where the gradient is not finite; the weights are untouched then.
+        Without any gradient (nothing in the batch is in the loss), and with one that is not finite, weights, moments and schedule stay as
+        they are.
         """
         rate = learning_rate(self.settings, self.steps)
         norm = self._clip()
-        if norm is not None:
+        taken = norm is not None and math.isfinite(norm)
+        if taken:
             for group in self._adam.param_groups:
                 group["lr"] = rate
             (self._streamed or self._adam).step()
-        self.steps += 1
+            self.steps += 1
         self.zero_grad()
-        return {"grad_norm": norm or 0.0, "learning_rate": rate}
+        skipped = {} if taken or norm is None else {"skipped_steps": 1.0}
+        return {"grad_norm": norm or 0.0, "learning_rate": rate, **skipped}
 
     def _clip(self) -> float | None:
         if all(parameter.grad is None for parameter in self.parameters):
             return None
-        total = self._ranks.add(squares(self.parameters, self._ranks.counts))
-        norm = float(np.sqrt(total.sum()))
-        if not np.isfinite(norm):
-            worst = next(name for name, square in zip(self._named, total, strict=True) if not np.isfinite(square))
-            raise RunError(f"the gradient of {worst!r} is not finite at optimizer step {self.steps}; lower the learning rate")
-        scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
+        norm = math.sqrt(self._ranks.add(squares(self.parameters, self._ranks.counts)).sum())
+        if math.isfinite(norm):
+            scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
         return norm
 
     def progress(self) -> dict[str, Any]:

@@ -272,22 +272,6 @@ def test_timings_are_given_once(folder: Path) -> None:
     assert backend.timings() == {}
 
 
-def test_nothing_in_the_loss_moves_no_weight(folder: Path) -> None:
-    backend, data = started(folder), batch()
-    before = weights(backend)
-    metrics = backend.update(replace(data, in_loss=np.zeros(3, np.bool_), weights=np.zeros(9, np.float32)), OBJECTIVE)
-    assert metrics["grad_norm"] == 0.0
-    assert all(np.array_equal(before[name], data) for name, data in weights(backend).items())
-
-
-def test_a_gradient_that_is_not_finite_stops_and_leaves_the_weights(folder: Path) -> None:
-    backend = started(folder)
-    before = weights(backend)
-    with pytest.raises(RunError, match="not finite"):
-        backend.update(replace(batch(), weights=np.full(9, np.inf, np.float32)), PolicyObjective(loss=ClippedSurrogate()))
-    assert all(np.array_equal(before[name], data) for name, data in weights(backend).items())
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
