@@ -12,6 +12,8 @@ CAPABILITIES = TrainingCapabilities(
     layouts=frozenset({"single", "data"}),
     dtypes=frozenset({"float32", "bfloat16", "float64"}),
     devices=frozenset({"cpu", "cuda"}),
+    kinds=frozenset({"full", "adapter"}),
+    lora=True,
     reproducible="bitwise",
     implementation="transformers",
 )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,7 +21,10 @@ from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.weights import TorchSource, save_checkpoint
+from rlcore_plugin_torch.weights import AdapterSource, TorchSource, named_weights, save_checkpoint
+
+if TYPE_CHECKING:
+    from rlcore_plugin_torch.adapters import Adapters
 
 __all__ = ["TorchBackend"]
 
@@ -32,6 +37,9 @@ class TorchBackend(TrainingBackend):
 
     In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
     (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
+
+    With ``context.lora`` only adapters are trained, the reference model is the policy with its adapters switched off, and a resumed trainer
+    goes back to the weights that it began with below its adapters, whichever model ``setup`` was given.
 
     Several ranks hold the same model, optimizer and random state; each computes the gradient of its share, and the sum over all of them
     is what every one clips and steps on.
@@ -66,6 +74,7 @@ class TorchBackend(TrainingBackend):
         )
         self.ranks.open()
         self.policy = self._load(context.model)
+        self.adapters = self._attach(self.policy)
         self.policy.check_projection()
         self.ranks.check_equal(self.policy.model)
         self.optimizer = Optimizer(self.policy.model, context.optimizer)
@@ -82,8 +91,8 @@ class TorchBackend(TrainingBackend):
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
-        policy = self.policy if which == Which.POLICY else self._reference_policy()
-        return batch_logprobs(policy, batch, self.cut)
+        with self._model_of(which) as policy:
+            return batch_logprobs(policy, batch, self.cut)
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
@@ -103,8 +112,12 @@ class TorchBackend(TrainingBackend):
         return self.ranks.gather(values)
 
     def weight_source(self) -> TorchSource:
-        """The weights in the precision that the forward computes with; the same on every rank, so that nothing is gathered."""
-        return TorchSource(self.policy.model, self.dtype)
+        """The weights in the precision that the forward computes with; the same on every rank, so that nothing is gathered. Adapters alone
+        if the engines take them over the model that this trainer began with, and merged weights else."""
+        lora = self.context.lora
+        if self.adapters is not None and lora is not None and lora.travels and self.adapters.base == self.context.model:
+            return AdapterSource(self.adapters, self.dtype)
+        return TorchSource(self.policy.model, self.dtype, self.adapters)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
@@ -113,8 +126,8 @@ class TorchBackend(TrainingBackend):
         return self.policy.probe(ids).float().cpu().numpy()
 
     def save_model(self, folder: Path) -> None:
-        """Hugging Face checkpoint in the precision that the forward computes with."""
-        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype))
+        """Hugging Face checkpoint in the precision that the forward computes with; adapters merged, and beside it by themselves."""
+        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype, self.adapters))
 
     def save(self, folder: Path) -> None:
         """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
@@ -126,17 +139,29 @@ class TorchBackend(TrainingBackend):
             "optimizer": self.optimizer.state(),
             "random": random_state(self.device),
             "reference": self._reference_path,
-            "weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(),
+            **self._masters(),
         }
         torch.save(state, folder / _STATE)
+
+    def _masters(self) -> dict[str, Any]:
+        """What ``save_model`` rounds, or merges."""
+        if self.adapters is not None:
+            return {"weights": None, "adapters": self.adapters.tensors()}
+        return {"weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(), "adapters": None}
 
     def load(self, folder: Path) -> None:
         """After ``setup`` on the model that ``save_model`` wrote beside it. RunError where the state is of another model."""
         # Load to host memory first: loading to the device would hold the optimizer moments twice.
         state = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+        if (state["adapters"] is None) != (self.adapters is None):
+            begun, here = ("without", "with") if state["adapters"] is None else ("with", "without")
+            raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
         self.optimizer.restore(state["optimizer"])
         if state["weights"] is not None:
             self.policy.model.load_state_dict(state["weights"])
+        if self.adapters is not None:
+            self._restore_base(state["reference"])
+            self.adapters.restore(state["adapters"])
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
@@ -169,9 +194,39 @@ class TorchBackend(TrainingBackend):
         compute = None if self.dtype == self._master_dtype else self.dtype
         return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
 
-    def _reference_policy(self) -> CausalPolicy:
+    def _attach(self, policy: CausalPolicy) -> Adapters | None:
+        """Adapters on the model as it was read; None if every weight is trained."""
+        if self.context.lora is None:
+            return None
+        from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
+
+        return attach(policy.model, self.context.lora, self.context.model)
+
+    def _restore_base(self, path: str) -> None:
+        """The weights below the adapters become those of ``path``: ``setup`` read a model into which the adapters are merged."""
+        assert self.adapters is not None
+        if path == self.adapters.base:
+            return
+        began = named_weights(self._load(path).model)
+        with torch.no_grad():
+            for name, weight in named_weights(self.policy.model).items():
+                weight.copy_(began[name])
+        self.adapters.base = path
+
+    @contextmanager
+    def _model_of(self, which: Which) -> Iterator[CausalPolicy]:
+        if which == Which.POLICY:
+            yield self.policy
+            return
         if Need.REFERENCE not in self.context.needs:
             raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
+        if self.adapters is None:
+            yield self._reference_policy()
+            return
+        with self.adapters.off():
+            yield self.policy
+
+    def _reference_policy(self) -> CausalPolicy:
         if self._reference is None:
             self._reference = self._load(self._reference_path)
             self._reference.model.requires_grad_(False)

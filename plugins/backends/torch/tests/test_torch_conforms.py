@@ -11,6 +11,7 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from rlcore_plugin_torch.backend import TorchBackend
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import TrainingBackend, TrainingContext
+from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite
 
 VOCABULARY = 40
@@ -66,3 +67,12 @@ class TestTorch(TrainingBackendSuite):
     @pytest.mark.full
     def test_two_ranks_are_one(self) -> None:
         super().test_two_ranks_are_one()
+
+
+class TestTorchLora(TestTorch):
+    """Adapters over frozen weights, which leave the trainer merged."""
+
+    learning_rate = 1e-2
+
+    def context(self, **changes: Any) -> TrainingContext:
+        return super().context(lora=LoraSettings(rank=4, alpha=16.0), **changes)
