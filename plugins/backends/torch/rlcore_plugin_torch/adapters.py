@@ -115,8 +115,8 @@ class Adapters:
             here, there = (tuple(some[name].shape) if name in some else None for some in (own, saved))
             if here != there:
                 raise RunError(
-                    f"the checkpoint's adapters are not those of this run: {name!r} has shape {_shape(there)} there and {_shape(here)} here; "
-                    "resume with the --lora-rank and --lora-targets that it was begun with"
+                    f"the checkpoint's adapters are not those of this run: {name!r} has shape {_shape(there)} there, "
+                    f"and {_shape(here)} here; resume with the --lora-rank and --lora-targets that it was begun with"
                 )
         for name, tensor in own.items():
             tensor.copy_(saved[name])

@@ -156,12 +156,12 @@ class TorchBackend(TrainingBackend):
         if (state["adapters"] is None) != (self.adapters is None):
             begun, here = ("without", "with") if state["adapters"] is None else ("with", "without")
             raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
+        if self.adapters is not None:
+            self.adapters.restore(state["adapters"])
+            self._restore_base(state["reference"])
         self.optimizer.restore(state["optimizer"])
         if state["weights"] is not None:
             self.policy.model.load_state_dict(state["weights"])
-        if self.adapters is not None:
-            self._restore_base(state["reference"])
-            self.adapters.restore(state["adapters"])
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
