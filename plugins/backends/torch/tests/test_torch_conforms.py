@@ -11,6 +11,7 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from rlcore_plugin_torch.options import TorchOptions
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import TrainingBackend, TrainingContext
+from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
 from rlcore.testing.suites.trainer import TrainerSuite
 
@@ -79,6 +80,16 @@ class TinyQwen2(TrainerSuite):
 
 class TestTorch(TinyQwen2, TrainingBackendSuite):
     layout_marks = (pytest.mark.full,)
+
+
+class TestTorchLora(TinyQwen2, TrainingBackendSuite):
+    """Adapters over frozen weights, which leave the trainer merged."""
+
+    learning_rate = 1e-2
+    layout_marks = (pytest.mark.nightly,)
+
+    def context(self, **changes: Any) -> TrainingContext:
+        return super().context(lora=LoraSettings(rank=4, alpha=16.0), **changes)
 
 
 @pytest.mark.nightly

@@ -40,7 +40,7 @@ class ExactBackend(TorchBackend):
 
     def _load(self, path: str) -> CausalPolicy:
         policy = super()._load(path)
-        if self.dtype != torch.float64:
+        if self.context.dtype != "float64":
             return policy
         for name, module in list(policy.model.named_modules()):
             if type(module).__name__.endswith("RMSNorm"):
