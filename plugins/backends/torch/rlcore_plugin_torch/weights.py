@@ -63,7 +63,7 @@ class TorchTensor(Tensor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
-    """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``; ``pair``: the adapter to be merged into it."""
+    """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``, ``pair`` merged into it."""
 
     weight: torch.Tensor
     dtype: torch.dtype
