@@ -337,6 +337,12 @@ class TrainingBackend(ABC):
         """(place, size) of this rank among those that hold whole replicas of the model and share a batch between them."""
         return 0, 1
 
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """What forward and backward over these rollouts (int[R], of one group) cost, in any unit, the same on every rank: by it groups
+        are shared between data-parallel ranks. Override where more than their tokens counts."""
+        segments = [segment for row in rows for segment in batch.rollouts[row].segments]
+        return sum(len(segment.context_ids) + len(segment.token_ids) for segment in segments)
+
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
         """The arrays of all data-parallel ranks, by place; they may differ in length."""
         return [values]

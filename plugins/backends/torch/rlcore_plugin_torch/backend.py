@@ -19,7 +19,7 @@ from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs
+from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.policy_loading import PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
@@ -103,7 +103,8 @@ class TorchBackend(TrainingBackend):
             rollouts=context.rollouts_per_forward,
             tokens=context.tokens_per_forward,
             prompts=context.prompts_per_slice,
-            share_prompts=self._shared_row(),
+            packed=self._packs(),
+            cost=self.policy.cost(),
         )
         store_activations(self.policy.model, self.options.activations)
         self.ranks.check_equal(self.policy.model)
@@ -135,7 +136,7 @@ class TorchBackend(TrainingBackend):
         metrics = self.ranks.sum_metrics(lambda: self._accumulate(batch, objective))
         self.ranks.sum_gradients(self.optimizer.parameters, self._partial)
         with self.clock.span("optimizer"):
-            return {**metrics, **self.optimizer.step()}
+            return {**with_padding_share(metrics), **self.optimizer.step()}
 
     def _accumulate(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         with self.ranks.together("computing gradients"):
@@ -149,6 +150,10 @@ class TorchBackend(TrainingBackend):
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
         """The arrays of all data-parallel ranks, by place."""
         return self.ranks.gather(values)
+
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """Operations of linear layers, attention and projection, in units of one pair of tokens that attend to each other."""
+        return self.cut.cost_of(batch, rows)
 
     def weight_source(self) -> TorchSource:
         """The weights in the precision that the forward computes with; what is divided is gathered bucket by bucket. Adapters alone if the
@@ -271,23 +276,20 @@ class TorchBackend(TrainingBackend):
     def _reference_policy(self) -> CausalPolicy:
         if self._reference is None:
             self._reference = self._load(self._reference_path)
+            if self.cut.packed:
+                self._reference.use_packing()
             self._reference.model.requires_grad_(False)
             self._loader.divide(self._reference)
         return self._reference
 
-    def _shared_row(self) -> int:
-        """The widest row in which completions share their prompt, 0 where they do not."""
-        if self.options.share_prompts == "off":
-            return 0
-        # A row inside the window of sliding attention sees all of itself.
-        config = self.policy.model.config.get_text_config(decoder=True)
-        width = min(self.options.shared_row_tokens, getattr(config, "sliding_window", None) or self.options.shared_row_tokens)
-        if self.policy.shares_prompts(width):
-            return width
-        if self.options.share_prompts == "on":
-            raise RunError(
-                f"training.options.share_prompts 'on': {type(self.policy.model).__name__} computes other log probabilities in shared rows; "
-                "use 'auto' or 'off'"
-            )
-        _log.info("prompts are not shared: %s computes other log probabilities in shared rows", type(self.policy.model).__name__)
-        return 0
+    def _packs(self) -> bool:
+        """Whether forwards are packed: as the options say, if the model computes the same so."""
+        if self.options.packing == "off":
+            return False
+        if not (reason := self.policy.try_packing()):
+            return True
+        model = type(self.policy.model).__name__
+        if self.options.packing == "on":
+            raise RunError(f"training.options.packing 'on': {model} cannot be packed ({reason}); use 'auto' or 'off'")
+        _log.info("forwards are padded, for %s cannot be packed: %s", model, reason)
+        return False

@@ -16,11 +16,10 @@ class TorchOptions(BaseModel):
 
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none: as rlcore divides the cores")
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
-    share_prompts: Literal["auto", "on", "off"] = Field(
+    packing: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="train the completions of one prompt behind a single copy of it; auto: where the model is found to compute the same",
+        description="forwards without padding, each prompt once and its completions as branches; auto: if the model computes the same so",
     )
-    shared_row_tokens: int = Field(default=1024, ge=2, description="widest row of a prompt and several completions")
     logits_chunk: int | None = Field(
         default=None, ge=1, description="entries of the vocabulary whose logits are in memory at a time; none: as many as suit the device"
     )
