@@ -141,7 +141,7 @@ class LayoutSessions(TrainerSuite):
             whole = self._life("whole", layout, f"whole {model}".strip(), model)
             read = replace(whole.context, model=f"{whole.folder}/model")
             lives += [whole, replace(whole, kind="resumed", what=f"resumed {model}".strip(), context=read)]
-        for rollouts, (variant, options) in self._cuts():
+        for rollouts, (variant, options) in self._cuts() if layout.ranks > 1 else self._cuts()[2:]:  # UpdateRules cut one rank's batch
             what = f"{rollouts} in a forward" + (f", {variant}" if variant else "")
             lives.append(self._life("plain", layout, what, first, options, rollouts_per_forward=rollouts))
         if layout.ranks == 4:
