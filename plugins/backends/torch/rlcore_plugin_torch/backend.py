@@ -1,4 +1,4 @@
-"""The torch training backend: a Hugging Face causal language model, whole on the one device of each rank."""
+"""The torch training backend: a Hugging Face causal language model on one device of each rank, whole or divided between them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import torch
 
 from rlcore.api import Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore_plugin_torch import CAPABILITIES
+from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, load_model, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
+from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.weights import TorchSource, save_checkpoint
+from rlcore_plugin_torch.sharding import divide, reshard
+from rlcore_plugin_torch.tensor_plan import slice_layers
+from rlcore_plugin_torch.weights import TorchSource, save_checkpoint, whole_state
 
 __all__ = ["TorchBackend"]
 
@@ -33,7 +36,7 @@ class TorchBackend(TrainingBackend):
     In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
     (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
 
-    Several ranks hold the same model, optimizer and random state; each computes the gradient of its share, and the sum over all of them
+    Several ranks hold the same model, or divide it (``Layout``); each computes the gradient of its share, and the sum over all of them
     is what every one clips and steps on.
     """
 
@@ -44,6 +47,7 @@ class TorchBackend(TrainingBackend):
         self.ranks = TorchRanks()
         if context is not None:
             check_context(context)
+            Layout.of(context)
 
     def setup(self, context: TrainingContext) -> None:
         """Meet the other ranks, load the policy and try it; ConfigError for what cannot be trained, RunError where the ranks loaded
@@ -57,24 +61,29 @@ class TorchBackend(TrainingBackend):
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
         self.dtype = getattr(torch, context.dtype)
+        self.layout = Layout.of(context)
         self.ranks = TorchRanks(
             rank=context.rank,
-            size=context.world_size,
+            layout=self.layout,
             rendezvous=context.rendezvous,
             deadline=self.options.ranks_deadline,
             device=self.device,
         )
         self.ranks.open()
         self.policy = self._load(context.model)
+        # Before it is divided: these look at the model as it is, and at its weights one by one.
         self.policy.check_projection()
+        shared_row = self._shared_row()
         self.ranks.check_equal(self.policy.model)
-        self.optimizer = Optimizer(self.policy.model, context.optimizer)
+        self._partial = self._divide(self.policy)
+        self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks)
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
             tokens=context.tokens_per_forward,
             prompts=context.prompts_per_slice,
-            share_prompts=self._shared_row(),
+            share_prompts=shared_row,
         )
+        self._pace: Pace = self.ranks.in_step if self.layout.split else alone
         # The device is named, since the current one belongs to a thread and updates may come from another than this.
         self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
         self._reference_path = context.model
@@ -83,38 +92,52 @@ class TorchBackend(TrainingBackend):
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
         policy = self.policy if which == Which.POLICY else self._reference_policy()
-        return batch_logprobs(policy, batch, self.cut)
+        with self.ranks.together("computing log probabilities"):
+            values = batch_logprobs(policy, batch, self.cut, self._pace)
+        reshard(policy)
+        return values
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
         self.optimizer.zero_grad()
-        metrics = self.ranks.sum_metrics(lambda: accumulate(self.policy, batch, objective, self.cut, self.clock))
-        self.ranks.sum_gradients(self.optimizer.parameters)
+        metrics = self.ranks.sum_metrics(lambda: self._accumulate(batch, objective))
+        self.ranks.sum_gradients(self.optimizer.parameters, self._partial)
         with self.clock.span("optimizer"):
             return {**metrics, **self.optimizer.step()}
 
+    def _accumulate(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        with self.ranks.together("computing gradients"):
+            return accumulate(self.policy, batch, objective, self.cut, self.clock, self._pace)
+
     @property
     def data_parallel(self) -> tuple[int, int]:
-        """Every rank holds the whole model."""
-        return self.ranks.rank, self.ranks.size
+        """The place on the data axis: tensor-parallel ranks work on one share together."""
+        return self.layout.place(self.ranks.rank)[0], self.layout.data
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
         """The arrays of all ranks, by rank."""
         return self.ranks.gather(values)
 
     def weight_source(self) -> TorchSource:
-        """The weights in the precision that the forward computes with; the same on every rank, so that nothing is gathered."""
-        return TorchSource(self.policy.model, self.dtype)
+        """The weights in the precision that the forward computes with; what is divided is gathered bucket by bucket."""
+        return TorchSource(self.policy.model, self.dtype, self.ranks.rank)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], at temperature 1."""
         ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self.device)
-        return self.policy.probe(ids).float().cpu().numpy()
+        with self.ranks.together("probing"):
+            values = self.policy.probe(ids).float().cpu().numpy()
+        reshard(self.policy)
+        return values
 
     def save_model(self, folder: Path) -> None:
         """Hugging Face checkpoint in the precision that the forward computes with."""
-        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype))
+        state = None
+        if self.layout.split:
+            with self.ranks.together("gathering the model"):
+                state = whole_state(self.policy.model, self.dtype, keep=self.ranks.rank == 0)
+        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype, state))
 
     def save(self, folder: Path) -> None:
         """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
@@ -165,9 +188,26 @@ class TorchBackend(TrainingBackend):
 
     def _load(self, path: str) -> CausalPolicy:
         trusted = self.context.trust_remote_code
-        model = load_model(path, self.options.attention, self.device, self._master_dtype, trust_remote_code=trusted)
+        # What is divided comes to the device part by part: a device need not hold the whole.
+        device = torch.device("cpu") if self.layout.split else self.device
+        model = load_model(path, self.options.attention, device, self._master_dtype, trust_remote_code=trusted)
         compute = None if self.dtype == self._master_dtype else self.dtype
         return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
+
+    def _divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
+        """As the layout says; the parameters whose gradient one tensor rank has a part of."""
+        if not self.layout.split:
+            return []
+        partial: list[torch.nn.Parameter] = []
+        if self.layout.tensor > 1:
+            partial = slice_layers(policy.model, self.ranks.mesh["tensor"])
+        names = {id(item): name for name, item in policy.named_parameters()}
+        if self.layout.sharded:
+            divide(policy, self.ranks.mesh["data"], reshards=self.layout.reshards)
+        else:
+            policy.to(self.device)
+        chosen = {names[id(item)] for item in partial}  # by name: FSDP2 puts others in their place
+        return [item for name, item in policy.named_parameters() if name in chosen]
 
     def _reference_policy(self) -> CausalPolicy:
         if Need.REFERENCE not in self.context.needs:
@@ -175,6 +215,7 @@ class TorchBackend(TrainingBackend):
         if self._reference is None:
             self._reference = self._load(self._reference_path)
             self._reference.model.requires_grad_(False)
+            self._divide(self._reference)
         return self._reference
 
     def _shared_row(self) -> int:

@@ -26,9 +26,7 @@ def check_context(context: TrainingContext) -> None:
     )
     for layout, setting, value, most in asked:
         if value > most and layout not in CAPABILITIES.layouts:
-            raise ConfigError(
-                f"training.{setting} {value}: each rank of the torch backend holds the whole model and the whole optimizer; use {most}"
-            )
+            raise ConfigError(f"training.{setting} {value}: the torch backend divides a model by -tp and -zero only; use {most}")
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
         raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {offered}")

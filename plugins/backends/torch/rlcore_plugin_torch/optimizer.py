@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch.distributed.tensor import DTensor
 
 from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
+from rlcore_plugin_torch.clipping import scale, squares
+from rlcore_plugin_torch.ranks import TorchRanks
 
 __all__ = ["Optimizer"]
 
@@ -19,13 +24,19 @@ class Optimizer:
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings) -> None:
+    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None) -> None:
+        """``ranks``: those that hold the other parts of the model, if it is divided."""
         self.settings = settings
+        self._ranks = ranks or TorchRanks()
         self.steps = 0
         self._named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         matrices = [parameter for parameter in self._named.values() if parameter.ndim >= 2]
         vectors = [parameter for parameter in self._named.values() if parameter.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": alike, "weight_decay": decay}
+            for kind, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+            for alike in _by_mesh(kind)
+        ]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
 
     @property
@@ -56,11 +67,13 @@ class Optimizer:
         return {"grad_norm": norm or 0.0, "learning_rate": rate, **skipped}
 
     def _clip(self) -> float | None:
-        parameters = [parameter for parameter in self._named.values() if parameter.grad is not None]
-        if not parameters:
+        if all(parameter.grad is None for parameter in self.parameters):
             return None
-        limit = self.settings.max_grad_norm or float("inf")
-        return float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        total = self._ranks.add(squares(self.parameters, self._ranks.counts))
+        norm = float(np.sqrt(total.sum()))
+        if math.isfinite(norm):
+            scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
+        return norm
 
     def state(self) -> dict[str, Any]:
         """Everything an exact continuation needs, in types that torch loads without running code."""
@@ -72,3 +85,11 @@ class Optimizer:
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
         self._adam.load_state_dict(state["adam"])
         self.steps = state["steps"]
+
+
+def _by_mesh(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+    """One call of the fused kernel takes plain tensors, or tensors of one mesh."""
+    kinds: dict[object, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        kinds.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return list(kinds.values())

@@ -13,8 +13,9 @@ import torch
 from rlcore.api import Need, Objective, TrainBatch
 from rlcore.learning import collate, plan_micro_batches
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.ranks import InStepError
 
-__all__ = ["Clock", "Cut", "accumulate", "batch_logprobs"]
+__all__ = ["Clock", "Cut", "Pace", "accumulate", "alone", "batch_logprobs"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,26 +58,51 @@ class Clock:
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
 
 
+def alone(plan: Callable[[], list[np.ndarray]]) -> list[np.ndarray | None]:
+    """The forwards of a rank that holds the whole model: those that its share needs."""
+    return [*plan()]
+
+
+Pace = Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray | None]]
+"""From a plan of a share to what the rank does: None is a forward of nothing, made because another rank makes one."""
+
+
 @torch.no_grad()
-def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut) -> np.ndarray:
+def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut, pace: Pace = alone) -> np.ndarray:
     """float32[N]: log probability of every policy token, those outside the loss too."""
     values = np.zeros(int(batch.offsets[-1]), np.float32)
-    for rows in cut.plan(batch, everything=True):
+    for rows in pace(lambda: cut.plan(batch, everything=True)):
+        if rows is None:
+            policy.idle()
+            continue
         micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
         values[micro.index] = policy.logprobs(micro)[0].float().cpu().numpy()
     return values
 
 
-def accumulate(policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock) -> dict[str, float]:
+def accumulate(
+    policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock, pace: Pace = alone
+) -> dict[str, float]:
     """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches."""
     totals: dict[str, torch.Tensor] = {}
-    for rows in cut.plan(batch):
+    failure: Exception | None = None
+    for rows in pace(lambda: cut.plan(batch)):
         with clock.span("forward"):
-            micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
-            logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
-            loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+            if rows is None or failure is not None:
+                loss = policy.idle()
+            else:
+                micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
+                logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
+                try:
+                    loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+                except Exception as error:
+                    if pace is alone:
+                        raise
+                    loss, metrics, failure = logprobs.sum() * 0, {}, error  # other ranks wait for this one's backward
+                for name, value in metrics.items():
+                    totals[name] = totals.get(name, 0.0) + value.detach().double()
         with clock.span("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]
-        for name, value in metrics.items():
-            totals[name] = totals.get(name, 0.0) + value.detach().double()
+            loss.backward()
+    if failure is not None:
+        raise InStepError from failure
     return {name: float(value) for name, value in totals.items()}

@@ -70,6 +70,13 @@ class CausalPolicy(torch.nn.Module):
         result: tuple[torch.Tensor, torch.Tensor | None] = self(inputs, micro.select, micro.targets, micro.temperature, entropy)
         return result
 
+    def idle(self) -> torch.Tensor:
+        """A loss of 0 from a forward of two tokens that predict none: what a rank of a divided model does while another has work."""
+        token_ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
+        none = token_ids[0, :0]
+        result: tuple[torch.Tensor, torch.Tensor | None] = self({"input_ids": token_ids}, none, none)
+        return result[0].sum()
+
     def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
         """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
         before = torch.arange(len(token_ids) - 1, device=token_ids.device)
