@@ -23,11 +23,11 @@ from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
 from rlcore.testing.weights import handed_out
 
-__all__ = ["LAYOUTS", "BucketNote", "Layout", "Life", "Notes", "Script", "live", "live_here"]
+__all__ = ["LAYOUTS", "BucketNote", "Life", "Notes", "RankLayout", "Script", "live", "live_here"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class RankLayout:
     """``ranks`` processes whose context has ``settings``. ``needs``: of ``TrainingCapabilities.layouts``, what a backend must declare."""
 
     name: str
@@ -42,8 +42,8 @@ class Layout:
         return self.ranks // math.prod(self.settings.get(name, 1) for name in inside)
 
 
-def _layout(name: str, ranks: int, needs: str, **settings: int) -> Layout:
-    return Layout(name=name, ranks=ranks, needs=frozenset(needs.split()), settings=settings)
+def _layout(name: str, ranks: int, needs: str, **settings: int) -> RankLayout:
+    return RankLayout(name=name, ranks=ranks, needs=frozenset(needs.split()), settings=settings)
 
 
 LAYOUTS = (
@@ -85,7 +85,7 @@ class Life:
     """
 
     kind: Literal["plain", "whole", "resumed"]
-    layout: Layout
+    layout: RankLayout
     what: str
     model: str
     target: str
