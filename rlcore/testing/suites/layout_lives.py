@@ -23,11 +23,11 @@ from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
 from rlcore.testing.weights import handed_out
 
-__all__ = ["LAYOUTS", "BucketNote", "Layout", "Life", "Notes", "Script", "live", "live_here"]
+__all__ = ["LAYOUTS", "BucketNote", "Life", "Notes", "RankLayout", "Script", "live", "live_here"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class RankLayout:
     """``ranks`` processes whose context has ``settings``. ``needs``: of ``TrainingCapabilities.layouts``, what a backend must declare."""
 
     name: str
@@ -42,8 +42,8 @@ class Layout:
         return self.ranks // math.prod(self.settings.get(name, 1) for name in inside)
 
 
-def _layout(name: str, ranks: int, needs: str, **settings: int) -> Layout:
-    return Layout(name=name, ranks=ranks, needs=frozenset(needs.split()), settings=settings)
+def _layout(name: str, ranks: int, needs: str, **settings: int) -> RankLayout:
+    return RankLayout(name=name, ranks=ranks, needs=frozenset(needs.split()), settings=settings)
 
 
 LAYOUTS = (
@@ -85,7 +85,7 @@ class Life:
     """
 
     kind: Literal["plain", "whole", "resumed"]
-    layout: Layout
+    layout: RankLayout
     what: str
     model: str
     target: str
@@ -121,6 +121,8 @@ class Notes:
     """After the three steps."""
     not_taken: list[tuple[Mapping[str, float], list[str]]] = field(default_factory=list)
     """Of the masked batch and of each bad one: the metrics, and the tensors that it changed."""
+    held: dict[str, np.ndarray] = field(default_factory=dict)
+    """When the checkpoint was made."""
     saved: dict[str, int] = field(default_factory=dict)
     """Files of the checkpoint and their sizes as this rank found them when saving had ended for it."""
     last: Mapping[str, float] = field(default_factory=dict)
@@ -213,6 +215,8 @@ def _three_steps(backend: TrainingBackend, life: Life, notes: Notes) -> None:
     notes.logprobs, notes.reference = (backend.logprobs(first, which) for which in (Which.POLICY, Which.REFERENCE))
     notes.metrics = [backend.update(share, script.objective) for share in _shares(script.steps, place)]
     notes.trained = _arrays(backend)
+    segment = script.after.rollouts[0].segments[0]
+    notes.probed = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
 
 
 def _whole(backend: TrainingBackend, life: Life, notes: Notes, lobby: _Lobby) -> None:
@@ -226,6 +230,7 @@ def _whole(backend: TrainingBackend, life: Life, notes: Notes, lobby: _Lobby) ->
         metrics = backend.update(batch.take(_rows(batch, 0, place)), script.objective)
         now = _arrays(backend)
         notes.not_taken.append((metrics, [name for name, array in held.items() if array.tobytes() != now[name].tobytes()]))
+    notes.held = _arrays(backend)
     notes.saved = _save(backend, Path(life.folder), lobby)
     notes.gathered = backend.gather(np.arange(3 * place[0], dtype=np.float32))
     _step_after(backend, life, notes)
@@ -242,8 +247,6 @@ def _step_after(backend: TrainingBackend, life: Life, notes: Notes) -> None:
     batch = life.script.after
     notes.last = backend.update(batch.take(_rows(batch, 0, backend.data_parallel)), life.script.objective)
     notes.after = _arrays(backend)
-    segment = batch.rollouts[0].segments[0]
-    notes.probed = backend.probe(np.concatenate([segment.context_ids, segment.token_ids]))
 
 
 def _shares(steps: Sequence[TrainBatch], place: tuple[int, int]) -> Iterable[TrainBatch]:
@@ -270,20 +273,21 @@ def _bucket_note(backend: TrainingBackend, allowed: int) -> BucketNote:
 
 
 def _save(backend: TrainingBackend, folder: Path, lobby: _Lobby) -> dict[str, int]:
-    """Both halves of a checkpoint; what this rank then finds there. A rank that still writes is waited for by all."""
-    begun: list[Saving | None] = []
+    """Both halves of a checkpoint; what this rank found of each when it returned. A rank that still writes is waited for by all."""
+    writing: list[Saving] = []
+    found: dict[str, int] = {}
     for name, write in (("model", backend.save_model), ("state", backend.save)):
         (folder / name).mkdir(parents=True, exist_ok=True)
-        begun.append(write(folder / name))
-    found = _found(folder)
-    writing = [saving for saving in begun if saving is not None]
+        saving = write(folder / name)
+        writing += [] if saving is None else [saving]
+        found |= _found(folder / name)
     if np.any(lobby.meet(len(writing))):
         for saving in writing:
             saving.result()
         lobby.meet()
-        found = _found(folder)
+        found = _found(folder / "model") | _found(folder / "state")
     return found
 
 
 def _found(folder: Path) -> dict[str, int]:
-    return {str(path.relative_to(folder)): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {f"{folder.name}/{path.relative_to(folder)}": path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}

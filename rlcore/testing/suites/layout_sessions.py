@@ -19,7 +19,7 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RlcoreError
 from rlcore.contracts.interfaces import Need, TrainingBackend, TrainingContext
 from rlcore.testing.rank_processes import run_ranks
-from rlcore.testing.suites.layout_lives import LAYOUTS, Layout, Life, Notes, Script, live_here
+from rlcore.testing.suites.layout_lives import LAYOUTS, Life, Notes, RankLayout, Script, live_here
 from rlcore.testing.suites.trainer import TrainerSuite
 
 __all__ = ["LayoutSessions", "distance", "policy_tokens", "same_bits"]
@@ -81,11 +81,11 @@ class LayoutSessions(TrainerSuite):
                 if life.kind != "resumed":
                     yield f"layout {layout.name} ({what})", self._notes(layout, what), self._reference(life.model), life
 
-    def _grown(self) -> Iterator[tuple[Layout, Layout]]:
+    def _grown(self) -> Iterator[tuple[RankLayout, RankLayout]]:
         """Layouts of four processes, each with one of two whose checkpoint it went on from."""
         return ((layout, self._half(layout)) for layout in self._layouts() if layout.ranks == 4)
 
-    def _notes(self, layout: Layout, what: str) -> list[Notes]:
+    def _notes(self, layout: RankLayout, what: str) -> list[Notes]:
         session = self._session(layout.ranks)
         assert not isinstance(session, str), f"{layout.ranks} processes: {session}"
         notes = session[layout.name, what]
@@ -103,12 +103,12 @@ class LayoutSessions(TrainerSuite):
 
     # --- the sessions ------------------------------------------------------------------------------------------------------
 
-    def _layouts(self, counts: Sequence[int] = ()) -> list[Layout]:
+    def _layouts(self, counts: Sequence[int] = ()) -> list[RankLayout]:
         """Those of ``counts`` processes (none: ``rank_counts``) that the backend declares."""
         declared = self.make(self.context()).capabilities.layouts
         return [layout for layout in LAYOUTS if layout.ranks in (counts or self.rank_counts) and layout.needs <= declared]
 
-    def _half(self, layout: Layout) -> Layout:
+    def _half(self, layout: RankLayout) -> RankLayout:
         """A layout of two processes with as much of the settings of ``layout`` as one has."""
         fitting = [two for two in self._layouts([2]) if two.settings.items() <= layout.settings.items()]
         return max(fitting, key=lambda two: len(two.settings))
@@ -134,14 +134,14 @@ class LayoutSessions(TrainerSuite):
         broken = [str(answer) for answer in answers if isinstance(answer, RlcoreError)]
         return broken[0] if broken else {name: [answer[place] for answer in answers] for place, name in enumerate(names)}
 
-    def _lives(self, layout: Layout) -> dict[str, Life]:
+    def _lives(self, layout: RankLayout) -> dict[str, Life]:
         """By what they are, in the order in which they must be lived."""
         first, lives = next(iter(self.models())), []
         for model in self.models():
             whole = self._life("whole", layout, f"whole {model}".strip(), model)
             read = replace(whole.context, model=f"{whole.folder}/model")
             lives += [whole, replace(whole, kind="resumed", what=f"resumed {model}".strip(), context=read)]
-        for rollouts, (variant, options) in self._cuts():
+        for rollouts, (variant, options) in self._cuts() if layout.ranks > 1 else self._cuts()[2:]:  # UpdateRules cut one rank's batch
             what = f"{rollouts} in a forward" + (f", {variant}" if variant else "")
             lives.append(self._life("plain", layout, what, first, options, rollouts_per_forward=rollouts))
         if layout.ranks == 4:
@@ -155,9 +155,9 @@ class LayoutSessions(TrainerSuite):
         plain = [(rollouts, ("", None)) for rollouts in (1, 4)]
         return plain + [((1, 4, 64)[place % 3], variant) for place, variant in enumerate(self.variants().items(), start=1)]
 
-    def _life(self, kind: Kind, layout: Layout, what: str, model: str, options: Any = None, **changes: Any) -> Life:
+    def _life(self, kind: Kind, layout: RankLayout, what: str, model: str, options: Any = None, **changes: Any) -> Life:
         context = self._layout_context(max_grad_norm=self._limit, **{"model": self.models()[model], **layout.settings, **changes})
-        target, own = self.rank_target(self.make(context))
+        target, own = self.rank_target(self.make(self.context()))
         folder = self._folder / layout.name.replace(" ", "") / (model or "model")
         return Life(
             kind=kind,

@@ -93,7 +93,8 @@ class TrainingLayoutSuite(LayoutSessions):
                     skipped = metrics.get("skipped_steps", 0.0)
                     due = 0.0 if what == "an all-masked batch" else 1.0
                     assert skipped == due, f"{who}: {what} gave skipped_steps {skipped} on rank {rank}, {due} is due"
-            self._check_figures(notes[0].last, one.last, f"{who}, the step after those that were not taken")
+            due, found = one.last["learning_rate"], notes[0].last["learning_rate"]
+            assert due == found, f"{who}: after steps that were not taken the learning rate is {found}, {due} is due: the schedule moved"
             self._check_drift(f"{who}, one step after those that were not taken", notes[0].after, one.after, one.before)
 
     def test_layouts_save_whole(self) -> None:
@@ -103,7 +104,7 @@ class TrainingLayoutSuite(LayoutSessions):
                 assert each.saved == notes[0].saved, (
                     f"{who}: saving returned on rank {rank} with {each.saved}, on rank 0 with {notes[0].saved}"
                 )
-            read, mine = self._resumed_alone(life).before, notes[0].trained
+            read, mine = self._resumed_alone(life).before, notes[0].held
             assert set(read) == set(mine), f"{who}: tensors in one of saved and live model only: {sorted(set(read) ^ set(mine))}"
             wrong = [name for name, array in mine.items() if not same_bits(array, read[name])]
             assert not wrong, f"{who}: the saved model has another {wrong[0]!r}, {distance(read, mine, wrong)}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from suites_of_fakes import CHARACTERS, FakeEngineSuite, FakeEstimatorSuite, FakeLossSuite, FakeRewardSuite, FakeTrainerSuite
-from zoo_backends import HandsOutOnRankZero
+from zoo_ranks import HandsOutOnRankZero
 from zoo_updates import WritesInPlace
 
 from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
