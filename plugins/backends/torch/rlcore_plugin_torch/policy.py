@@ -17,9 +17,9 @@ from rlcore.learning import MicroBatch, collate
 from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch
 
-__all__ = ["CausalPolicy"]
+__all__ = ["AGREE", "CausalPolicy"]
 
-_AGREE = 1e-3
+AGREE = 1e-3
 """Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
 
 
@@ -98,7 +98,7 @@ class CausalPolicy(torch.nn.Module):
         logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0, :-1].float()
         own = logits.log_softmax(-1).gather(1, token_ids[1:, None]).squeeze(1)
         gap = float((own - exact.probe(token_ids)).abs().max())
-        if not gap <= _AGREE:
+        if not gap <= AGREE:
             raise ConfigError(
                 f"model {self.model.config.name_or_path!r} ({type(self.model).__name__}) does more to its logits than project hidden "
                 f"states (log probabilities differ by {gap:.2g}): soft-capped or scaled logits are not served by the torch backend"
@@ -110,7 +110,7 @@ class CausalPolicy(torch.nn.Module):
         exact = CausalPolicy(model=self.model)
         batch = sample_batch(self._vocabulary())
         plain, shared = (exact._short(batch, share_prompts=width) for width in (0, row_tokens))
-        return float((plain - shared).abs().max()) <= _AGREE
+        return float((plain - shared).abs().max()) <= AGREE
 
     def _short(self, batch: TrainBatch, share_prompts: int) -> torch.Tensor:
         micro = collate(batch, np.arange(len(batch)), share_prompts=share_prompts, device=self.device)
