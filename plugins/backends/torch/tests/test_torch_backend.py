@@ -205,7 +205,7 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
     backend.save(tmp_path).result()
     state = torch.load(tmp_path / "trainer.pt", weights_only=True)
     state["optimizer"]["names"][0] = "other"
-    torch.save(state, tmp_path / "trainer.pt").result()
+    torch.save(state, tmp_path / "trainer.pt")
     with pytest.raises(RunError, match="another model"):
         backend.load(tmp_path)
 
