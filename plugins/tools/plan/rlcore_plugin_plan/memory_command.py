@@ -77,7 +77,7 @@ def show_memory(args: argparse.Namespace) -> int:
 def _refuse_others(args: argparse.Namespace) -> None:
     others = {"--devices": args.devices, "-i": args.num_inferencer, "--max-staleness": args.max_staleness, "--updates": args.updates}
     typed = [flag for flag, value in {**others, "--seed": args.seed}.items() if value is not None] + ["--dry-run"] * args.dry_run
-    typed += [given.words for given in args.typed.values()] and [f"the setting {path}" for path in args.typed]
+    typed += [f"the setting {path}" for path in args.typed]
     if typed:
         raise UsageError(f"{typed[0]} is for the simulation of rlcore plan; rlcore plan memory does not take it, leave it out")
 

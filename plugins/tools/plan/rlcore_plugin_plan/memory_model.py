@@ -30,7 +30,7 @@ _STREAMED = 1 << 28
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerSetting:
     """What decides the memory of a rank: the layout (``ranks`` = data-parallel x ``tensor``, ZeRO stage), precision, tokens of one
-    forward, rank of LoRA (0: none), what is kept of activations, what lives on the host, a reference or none, MiB of a bucket of weights."""
+    forward, rank of LoRA (0: none), what is kept of activations, what lives on the host, a reference or none, MiB of a weight bucket."""
 
     ranks: int = 1
     tensor: int = 1

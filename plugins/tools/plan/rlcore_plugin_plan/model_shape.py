@@ -134,7 +134,7 @@ def shape_of_folder(folder: Path) -> DecoderShape:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read as JSON ({error}); type the folder of a model, or --model-size 7b") from error
-    kind = config.get("model_type") if isinstance(config, dict) else None
+    kind = str(config.get("model_type")) if isinstance(config, dict) else "none"
     if kind not in _KINDS:
         raise ConfigError(
             f"{path}: rlcore plan memory counts models of type {', '.join(_KINDS)}, and model_type is {kind!r}; "
