@@ -152,6 +152,7 @@ def adapter_snapshot(name: str, version: int, **said: str) -> Snapshot:
     return replace(Snapshot.of(version, tensors), kind=WeightsKind.ADAPTER, extra=extra)
 
 
+@pytest.mark.nightly  # test_vllm_adapters has what is of adapters alone
 class TestAdapters(TestTied):
     """Each version is an adapter over the model's own weights."""
 
