@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+import numpy as np
 import pytest
 import torch
 from exact_backend import ExactBackend
@@ -66,6 +67,11 @@ class TinyQwen2(TrainerSuite):
 
     def make(self, context: TrainingContext) -> TrainingBackend:
         return ExactBackend(context, TorchOptions(ranks_deadline=60.0))
+
+    @torch.inference_mode()
+    def forward(self, model: str, token_ids: np.ndarray) -> np.ndarray:
+        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+        return loaded(torch.from_numpy(np.array(token_ids, np.int64))[None]).logits[0].numpy()
 
     def models(self) -> dict[str, str]:
         return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
