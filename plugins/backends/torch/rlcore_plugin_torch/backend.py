@@ -6,11 +6,12 @@ import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore.api import Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore_plugin_torch import CAPABILITIES
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, load_model, pick_device
@@ -18,15 +19,16 @@ from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.progress_file import read_progress, write_progress
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, read_tensors
 from rlcore_plugin_torch.sharding import divide, reshard
 from rlcore_plugin_torch.tensor_plan import slice_layers
-from rlcore_plugin_torch.weights import TorchSource, save_checkpoint, whole_state
+from rlcore_plugin_torch.weights import TorchSource, named_weights, save_checkpoint, whole_state
 
 __all__ = ["TorchBackend"]
 
-_STATE = "trainer.pt"
 _log = logging.getLogger(__name__)
 
 
@@ -139,31 +141,41 @@ class TorchBackend(TrainingBackend):
                 state = whole_state(self.policy.model, self.dtype, keep=self.ranks.rank == 0)
         self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype, state))
 
-    def save(self, folder: Path) -> None:
-        """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
-        self.ranks.write(lambda: self._save(folder))
-
-    def _save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "optimizer": self.optimizer.state(),
-            "random": random_state(self.device),
-            "reference": self._reference_path,
-            "weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(),
-        }
-        torch.save(state, folder / _STATE)
+    def save(self, folder: Path) -> Saving:
+        """Optimizer, step count, random states, where the reference model is, and float32 weights if ``save_model`` rounds them. What every
+        rank holds is copied when this returns, and written in the background."""
+        self.ranks.write(lambda: write_progress(folder, self._progress()))
+        return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it. RunError where the state is of another model."""
-        # Load to host memory first: loading to the device would hold the optimizer moments twice.
-        state = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model."""
+        state = read_progress(folder)
         self.optimizer.restore(state["optimizer"])
-        if state["weights"] is not None:
-            self.policy.model.load_state_dict(state["weights"])
+        if state["rounded"] != self._rounds:
+            raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; resume with that one")
+        read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
         self.ranks.check_equal(self.policy.model)
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer.progress(),
+            "random": random_state(self.device),
+            "reference": self._reference_path,
+            "rounded": self._rounds,
+        }
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Those that ``save`` writes and ``load`` fills, as they stand."""
+        weights = named_weights(self.policy.model) if self._rounds else {}
+        return {**self.optimizer.moments(), **{f"weight.{name}": weight for name, weight in weights.items()}}
+
+    @property
+    def _rounds(self) -> bool:
+        """Whether weights leave in a lower precision than they are kept in."""
+        return self.dtype != self._master_dtype
 
     def timings(self) -> Mapping[str, float]:
         """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
@@ -191,7 +203,7 @@ class TorchBackend(TrainingBackend):
         # What is divided comes to the device part by part: a device need not hold the whole.
         device = torch.device("cpu") if self.layout.split else self.device
         model = load_model(path, self.options.attention, device, self._master_dtype, trust_remote_code=trusted)
-        compute = None if self.dtype == self._master_dtype else self.dtype
+        compute = None if not self._rounds else self.dtype
         return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
 
     def _divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:

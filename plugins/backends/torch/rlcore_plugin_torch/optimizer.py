@@ -14,8 +14,12 @@ from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
 from rlcore_plugin_torch.clipping import scale, squares
 from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.sharding import local
 
 __all__ = ["Optimizer"]
+
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
@@ -75,16 +79,26 @@ class Optimizer:
             scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
         return norm
 
-    def state(self) -> dict[str, Any]:
-        """Everything an exact continuation needs, in types that torch loads without running code."""
-        return {"steps": self.steps, "names": list(self._named), "adam": self._adam.state_dict()}
+    def progress(self) -> dict[str, Any]:
+        """What an exact continuation needs beside ``moments``, in types that torch loads without running code."""
+        adam = {name: float(self._adam.state[item]["step"]) for name, item in self._named.items() if item in self._adam.state}
+        return {"steps": self.steps, "names": list(self._named), "adam": adam}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take what ``state`` gave; RunError where it belongs to another model."""
-        if state["names"] != list(self._named):
+    def moments(self) -> dict[str, torch.Tensor]:
+        """First and second moments as they stand, by ``exp_avg.NAME`` and ``exp_avg_sq.NAME``, of the parameters that took a step."""
+        held = {name: self._adam.state[item] for name, item in self._named.items() if item in self._adam.state}
+        return {f"{kind}.{name}": state[kind] for name, state in held.items() for kind in _MOMENTS}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take what ``progress`` gave and make room for the moments, to be filled; RunError if it belongs to another model."""
+        if progress["names"] != list(self._named):
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
-        self._adam.load_state_dict(state["adam"])
-        self.steps = state["steps"]
+        self._adam.state.clear()
+        for name, step in progress["adam"].items():
+            parameter = self._named[name]
+            count = torch.tensor(step, dtype=torch.float32, device=local(parameter).device)
+            self._adam.state[parameter] = {"step": count, **{kind: torch.zeros_like(parameter) for kind in _MOMENTS}}
+        self.steps = progress["steps"]
 
 
 def _by_mesh(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:

@@ -49,6 +49,8 @@ class TorchRanks:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seconds: float = field(default=0.0, init=False)
     """Spent in collective calls, waits for slower ranks included."""
+    saving: Any = field(default=None, init=False)
+    """The group of checkpoints that are written meanwhile; None for one rank."""
     _mesh: DeviceMesh | None = field(default=None, init=False)
     _store: Any = field(default=None, init=False)
     _watch: FailureWatch | None = field(default=None, init=False)
@@ -73,6 +75,7 @@ class TorchRanks:
             # Arrays of numpy go by gloo also where gradients go by NCCL: gloo raises at the deadline, NCCL would abort the process.
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
             self._mesh = init_device_mesh(self.device.type, (self.layout.data, self.layout.tensor), mesh_dim_names=("data", "tensor"))
+            self.saving = dist.new_group(backend="gloo", timeout=limit)
             if self.layout.split:
                 self._watch = FailureWatch(self._store.clone(), self.rank, self.size, self._abort)
 
@@ -199,7 +202,7 @@ class TorchRanks:
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            self._store = self._mesh = None
+            self._store = self._mesh = self.saving = None
 
     def agreed(self, compute: Callable[[], Mapping[str, float]], doing: str) -> list[dict[str, float]]:
         """What ``compute``, which waits for no other rank, gives on each, by rank.

@@ -187,7 +187,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path, dtype: 
             (tmp_path / "model").mkdir()
             straight.save_model(tmp_path / "model")
             torch.rand(5)
-            straight.save(tmp_path / "trainer")
+            straight.save(tmp_path / "trainer").result()
             noise = torch.rand(3)
         metrics = straight.update(batch(), OBJECTIVE)
     resumed = started(tmp_path / "model", dtype=dtype)
@@ -202,7 +202,7 @@ def test_a_resumed_run_goes_on_bit_for_bit(folder: Path, tmp_path: Path, dtype: 
 
 def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
     backend = started(folder)
-    backend.save(tmp_path)
+    backend.save(tmp_path).result()
     state = torch.load(tmp_path / "trainer.pt", weights_only=True)
     state["optimizer"]["names"][0] = "other"
     torch.save(state, tmp_path / "trainer.pt")
@@ -218,7 +218,7 @@ def test_the_reference_is_the_model_the_run_began_with(folder: Path, tmp_path: P
     assert not np.allclose(backend.logprobs(batch(), Which.POLICY), before)
     (tmp_path / "model").mkdir()
     backend.save_model(tmp_path / "model")
-    backend.save(tmp_path / "trainer")
+    backend.save(tmp_path / "trainer").result()
     resumed = started(tmp_path / "model", needs=frozenset({Need.REFERENCE}))
     resumed.load(tmp_path / "trainer")
     assert np.array_equal(resumed.logprobs(batch(), Which.REFERENCE), before)
@@ -276,9 +276,9 @@ def test_timings_are_given_once(folder: Path) -> None:
     ("changes", "words"),
     [
         ({"world_size": 4}, "rendezvous '' of 4 trainer ranks is no address"),
-        ({"tensor_parallel": 2}, "tensor_parallel_size 2"),
+        ({"tensor_parallel": 2}, "tensor_parallel_size 2 does not divide the 1 trainer ranks"),
         ({"pipeline_parallel": 2}, "pipeline_parallel_size 2"),
-        ({"zero_stage": 2}, "zero_stage 2"),
+        ({"context_parallel": 2}, "context_parallel_size 2"),
         ({"dtype": "float16"}, "dtype 'float16'"),
         ({"device": "tpu"}, "device 'tpu'"),
         ({"model": "./nothing-here"}, "'./nothing-here' cannot be loaded"),

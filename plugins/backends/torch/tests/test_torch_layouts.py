@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from rlcore_plugin_torch.layout import Layout
-from torch_layout_bodies import session
+from torch_layout_bodies import resume, session
 from transformers import PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -88,6 +88,11 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     ranks = run_ranks("torch_layout_bodies:session", layout.size, layout, models, str(tmp_path), timeout=250.0)
     for answer in ranks:
         assert not isinstance(answer, RlcoreError), answer
+    check_resumed([answer["saved"] for answer in ranks], [answer["resumed"] for answer in ranks])
+    resumed = resume(0, 1, "", Layout(), str(tmp_path), "bfloat16")
+    check_same(resumed["saved"], ranks[0]["saved"]["saved"])
+    assert resumed["metrics"] == pytest.approx(ranks[0]["saved"]["metrics"], rel=0.05)
+    check_errors(layout, [answer["failed"] for answer in ranks])
     for key, one in alone.items():
         check_equal_to_one(layout, [answer[key] for answer in ranks], one, exact=key[1] == "float64")
 
@@ -112,3 +117,28 @@ def check_equal_to_one(layout: Layout, ranks: list[Any], one: Any, *, exact: boo
     assert ranks[0].gradients.keys() == one.gradients.keys()
     for name, gradient in one.gradients.items():
         assert np.linalg.norm(ranks[0].gradients[name] - gradient) <= close * np.linalg.norm(gradient), name
+
+
+def check_resumed(saved: list[Any], resumed: list[Any]) -> None:
+    """On the layout that saved, the next step has the same bits."""
+    for before, after in zip(saved, resumed, strict=True):
+        check_same(after["saved"], before["saved"])
+        assert after["metrics"] == before["metrics"]
+        check_same(after["after"], before["after"])
+        assert before["files"] == saved[0]["files"]
+        assert {"model/config.json", "model/model.safetensors", "trainer/trainer.pt", "trainer/shards/.metadata"} <= set(before["files"])
+        assert any(not np.array_equal(before["after"][name], weight) for name, weight in before["saved"].items())
+
+
+def check_same(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    assert mine.keys() == theirs.keys()
+    assert [name for name in theirs if not np.array_equal(mine[name], theirs[name])] == []
+
+
+def check_errors(layout: Layout, said: list[list[str]]) -> None:
+    """Every rank learns whose error it was; after one in the objective all go on."""
+    for rank, (objective, nothing, layer) in enumerate(said):
+        other = "" if rank == 1 else "RunError: trainer rank 1 failed: "
+        assert objective == f"{other}ZeroDivisionError: planted in the objective"
+        assert nothing == ""
+        assert layer == f"{other}ZeroDivisionError: planted in a layer"

@@ -105,7 +105,7 @@ def session(rank: int, size: int, rendezvous: str, context: TrainingContext, oth
     found["failed"] = error_of(lambda: backend.update(share, Refusing() if rank == 1 else PlainObjective()))
     place = Path(folder)
     backend.save_model(place / "model")
-    backend.save(place / "trainer")
+    backend.save(place / "trainer").result()
     found["files"] = sorted(path.name for path in place.rglob("*") if path.is_file())
     found["unsaved"] = error_of(lambda: backend.save(place / "file"))
     found["straight"] = [backend.update(share, PlainObjective()), weights(backend)]
