@@ -1,6 +1,8 @@
-"""`make bench-parity`: what every layout of the torch trainer computes, beside one process. Five steps of AdamW on a tiny Qwen3, each layout
-in processes of its own count. `--all`: layouts of four processes too; `--write`: the table goes into docs/training.md. The last line is one
-JSON object; exit code 1 if a difference is above its bound."""
+"""`make bench-parity`: what every layout of the torch trainer computes, beside one process. Five steps of AdamW on a tiny Qwen3.
+
+`--all`: layouts of four processes too; `--write`: the table goes into docs/training.md. The last line is one JSON object; exit code 1 if a
+difference is above its bound.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "training.md"
 BEGIN, END = "<!-- parity: make bench-parity ARGS='--all --write' -->\n", "<!-- /parity -->"
 STEPS, VOCABULARY = 5, 97
 BOUNDS = {"loss": 1e-9, "grad_norm": 1e-9, "weights": 1e-9, "gradient_fp32": 1e-5}
-"""Of the loss, the gradient norm and all weights together after five steps in float64, relative; of the worst tensor's gradient in float32."""
+"""Relative, of loss, gradient norm and all weights together after five steps in float64, and of the worst tensor's gradient in float32."""
 
 
 @dataclass(kw_only=True)
@@ -94,14 +96,11 @@ def train(context: TrainingContext) -> Run:
 def batch_of(seed: int) -> TrainBatch:
     """Four prompts with three completions of 1 to 12 tokens."""
     draw = np.random.default_rng(seed)
+    group = [row // 3 for row in range(12)]
     prompts = [draw.integers(1, VOCABULARY, 4 + prompt).tolist() for prompt in range(4)]
-    rollouts = [
-        make_rollout(
-            prompts[row // 3], draw.integers(1, VOCABULARY, int(draw.integers(1, 13))).tolist(), prompt_id=f"p{row // 3}", index=row % 3
-        )
-        for row in range(12)
-    ]
-    return make_train_batch(rollouts, draw.normal(size=12).tolist(), group=[row // 3 for row in range(12)], in_loss=[True] * 12)
+    tokens = [draw.integers(1, VOCABULARY, int(length)).tolist() for length in draw.integers(1, 13, 12)]
+    rollouts = [make_rollout(prompts[row // 3], tokens[row], prompt_id=f"p{row // 3}", index=row % 3) for row in range(12)]
+    return make_train_batch(rollouts, draw.normal(size=12).tolist(), group=group, in_loss=[True] * 12)
 
 
 def context_of(layout: RankLayout, model: str, dtype: str) -> TrainingContext:
@@ -170,7 +169,8 @@ def tiny_model(folder: str) -> str:
 
 def table(found: Mapping[str, Mapping[str, float]]) -> str:
     """Markdown."""
-    head = "| layout | loss, fp64 | gradient norm, fp64 | weights after 5 steps, fp64 | worst tensor's gradient, fp32 |\n|---|---|---|---|---|\n"
+    head = "| layout | loss, fp64 | gradient norm, fp64 | weights after 5 steps, fp64 | worst tensor's gradient, fp32 |\n"
+    head += "|---|---|---|---|---|\n"
     rows = [f"| {name} | " + " | ".join(f"{values[key]:.1e}" for key in BOUNDS) + " |\n" for name, values in found.items()]
     bounds = "| *at most* | " + " | ".join(f"*{bound:.0e}*" for bound in BOUNDS.values()) + " |\n"
     return head + "".join(rows) + bounds
