@@ -121,6 +121,8 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
     if section.pipeline_parallel_size > 1:
         able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
         return _preferred(registry, PluginKind.TRAINING, able), "pipeline_parallel_size > 1"
+    if section.lora_rank:
+        return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if getattr(spec.capabilities, "lora", False)]), "lora_rank"
     return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
 
 
@@ -270,6 +272,8 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     for path, layout, flag, most in _LAYOUTS:
         if path.startswith(kind) and get_path(config, path) > most and layout not in offered.layouts:
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
+    if isinstance(offered, TrainingCapabilities) and config.training.lora_rank and not offered.lora:
+        return f"{cite('training.lora_rank')}: {backend} trains no adapters (capabilities.lora is False); type --lora-rank 0"
     for path in ["sampling.min_p"] * (config.sampling.min_p > 0) + [f"sampling.extra.{name}" for name in config.sampling.extra]:
         asked = path.rpartition(".")[2]
         if isinstance(offered, InferenceCapabilities) and asked not in offered.sampling:

@@ -37,7 +37,8 @@ def remarks(facts: Facts) -> Iterator[str]:
     if config.algorithm.filter_range is not None and not config.algorithm.dynamic_batching:
         yield "filtered groups are masked; --dynamic-batching replaces them by new ones"
     if config.algorithm.kl_coeff > 0:
-        yield f"{facts.cite('algorithm.kl_coeff')}: a reference model is loaded"
+        reference = "the reference is the model without its adapters" if config.training.lora_rank else "a reference model is loaded"
+        yield f"{facts.cite('algorithm.kl_coeff')}: {reference}"
     if config.algorithm.skip_threshold is not None and ratio_is_one(config):
         yield (
             f"{facts.cite('algorithm.skip_threshold')} and clipping cannot act: one optimizer step a batch, with the trainer's own log "

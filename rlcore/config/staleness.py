@@ -45,11 +45,8 @@ def staleness_choice(config: RunConfig, registry: Registry, *, runtime: str, los
     if why := _without_transfer(ahead, registry, place):
         return 0, why
     offered = [capabilities(registry, PluginKind.INFERENCE, config.inference.name), capabilities(registry, PluginKind.TRAINING, training)]
-    if (kinds := getattr(offered[1], "kinds", {"full"})) != {"full"}:
-        return (
-            0,
-            f"training backend {training} hands out weights of kind {' or '.join(sorted(kinds))}, of which no engine may miss a version",
-        )
+    if "delta" in getattr(offered[1], "kinds", ()):
+        return 0, f"training backend {training} hands out weights of kind delta, of which no engine may miss a version"
     far = needed_reach(ahead, place.name, place)[0] == "cluster"
     room, where = (True, "producers may be on other hosts") if far else _room(config, *offered)
     if not room:

@@ -31,6 +31,7 @@ __all__ = [
     "AsyncReward",
     "InferenceBackend",
     "InferenceContext",
+    "LoraSettings",
     "Loss",
     "Need",
     "Objective",
@@ -104,7 +105,8 @@ class Tokenizer(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceContext:
     """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response;
-    ``trust_remote_code``: Python code in the model's folder may be run."""
+    ``trust_remote_code``: Python code in the model's folder may be run. ``adapter_rank``: the largest rank of the LoRA adapters that come
+    over the weights of ``model``; 0: none come."""
 
     model: str
     tokenizer: Tokenizer
@@ -115,6 +117,7 @@ class InferenceContext:
     tensor_parallel: int = 1
     seed: int = 0
     trust_remote_code: bool = False
+    adapter_rank: int = 0
 
 
 class InferenceBackend(ABC):
@@ -204,6 +207,21 @@ class OptimizerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """Train adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank], B zero at the start.
+
+    ``targets``: ends of names of linear layers, none: all but the output head. ``travels``: the engines take versions of kind ADAPTER over
+    the weights of ``TrainingContext.model``; else, and if the weights below the adapters are others, whole merged weights are handed out.
+    Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
+    """
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...] = ()
+    travels: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingContext:
     """What one trainer rank is given. ``rollouts_per_forward`` is ``-tmbs``; ``tokens_per_forward`` bounds padded tokens of one forward;
     ``prompts_per_slice`` is ``-tMbs``. ``needs``: what the objective asks for; the reference model is loaded only with ``Need.REFERENCE``.
@@ -229,6 +247,8 @@ class TrainingContext:
     zero_stage: int = 0
     seed: int = 0
     trust_remote_code: bool = False
+    lora: LoraSettings | None = None
+    """None: every weight is trained."""
 
 
 class Objective(Protocol):
@@ -316,6 +336,12 @@ class TrainingBackend(ABC):
     def data_parallel(self) -> tuple[int, int]:
         """(place, size) of this rank among those that hold whole replicas of the model and share a batch between them."""
         return 0, 1
+
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """What forward and backward over these rollouts (int[R], of one group) cost, in any unit, the same on every rank: by it groups
+        are shared between data-parallel ranks. Override where more than their tokens counts."""
+        segments = [segment for row in rows for segment in batch.rollouts[row].segments]
+        return sum(len(segment.context_ids) + len(segment.token_ids) for segment in segments)
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
         """The arrays of all data-parallel ranks, by place; they may differ in length."""

@@ -84,7 +84,9 @@ class WeightsKind(StrEnum):
     FULL = "full"
     """Every tensor of the model."""
     ADAPTER = "adapter"
-    """The matrices of a LoRA adapter alone, over the whole weights that came last. ``extra``: its configuration."""
+    """The matrices of a LoRA adapter alone, by PEFT's names, over the whole weights that came last, or the engine's own. ``extra``:
+    ``config``, the text of PEFT's ``adapter_config.json``, and ``base``, the model by the name that engines are given. A joiner gets the
+    newest version alone, so a trainer whose base is another model hands out whole merged weights, each time."""
     DELTA = "delta"
     """What is to be added to each tensor of version ``extra["base"]``; WeightsError from an engine that serves another one."""
 

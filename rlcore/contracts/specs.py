@@ -122,13 +122,14 @@ class InferenceCapabilities:
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
     "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
-    ``reproducible``: see ``Reproducible``."""
+    ``lora``: trains adapters (``TrainingContext.lora``); ``reproducible``: see ``Reproducible``."""
 
     sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
     dtypes: frozenset[str] = frozenset({"float32"})
     devices: frozenset[str] = frozenset({"cpu"})
     kinds: frozenset[str] = frozenset({"full"})
+    lora: bool = False
     reproducible: Reproducible = "seeded"
     implementation: str = ""
 

@@ -207,7 +207,7 @@ class Consumer:
         if size == 1:
             values = self._backend.logprobs(batch, which)
         else:
-            shares = cut_shares(batch, size, everything=True)
+            shares = cut_shares(batch, size, self._backend.cost, everything=True)
             values = joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
         if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
             raise RunError(
@@ -243,7 +243,7 @@ class Consumer:
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
         """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
         place, size = self._backend.data_parallel
-        share = part if size == 1 else part.take(cut_shares(part, size)[place])
+        share = part if size == 1 else part.take(cut_shares(part, size, self._backend.cost)[place])
         with self._account.span("training"):
             self._backend.timings()
             with self._blaming("updating"):

@@ -12,6 +12,7 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.config.chosen import unoffered
+from rlcore.config.staleness import capabilities
 from rlcore.contracts.around_loss import Correction, KlEstimator
 from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.errors import ConfigError, PluginError
@@ -19,6 +20,7 @@ from rlcore.contracts.interfaces import (
     AdvantageEstimator,
     InferenceBackend,
     InferenceContext,
+    LoraSettings,
     Loss,
     Need,
     OptimizerSettings,
@@ -80,6 +82,7 @@ def make_consumer(
         zero_stage=training.zero_stage,
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
+        lora=_lora(plan),
     )
     check_backend(plan, PluginKind.TRAINING, training.name)
     owner = plan.registry.owner(PluginKind.TRAINING, training.name)
@@ -109,6 +112,7 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
         tensor_parallel=inference.producer_tensor_parallel_size,
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
+        adapter_rank=lora.rank if (lora := _lora(plan)) and lora.travels else 0,
     )
     check_backend(plan, PluginKind.INFERENCE, inference.name)
     owner = plan.registry.owner(PluginKind.INFERENCE, inference.name)
@@ -118,6 +122,21 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
     )
     closing.callback(close_part, engine, f"backend {inference.name}")
     return engine
+
+
+def _lora(plan: Plan) -> LoraSettings | None:
+    """Adapters travel as such if the engine takes them, through the memory of hosts."""
+    training = plan.config.training
+    if not training.lora_rank:
+        return None
+    offered = capabilities(plan.registry, PluginKind.INFERENCE, plan.config.inference.name)
+    travels = "adapter" in getattr(offered, "kinds", ()) and _way(plan) == "host"
+    return LoraSettings(rank=training.lora_rank, alpha=training.lora_alpha, targets=training.lora_targets, travels=travels)
+
+
+def _way(plan: Plan) -> str:
+    """By which the run's transfer brings weights."""
+    return str(getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host"))
 
 
 def make_conversation(plan: Plan) -> Conversation:
@@ -135,8 +154,7 @@ def check_backend(plan: Plan, kind: PluginKind, name: str) -> None:
     if not isinstance(declared, record):
         owner = plan.registry.owner(kind, name)
         raise PluginError(f"{kind} backend {name!r} of {owner} declares no {record.__name__}; its class needs the attribute capabilities")
-    way = getattr(plan.registry.spec(PluginKind.TRANSFER, plan.config.weights.transport), "way", "host")
-    if sentence := unoffered(declared, name, plan.config, plan.cite, way):
+    if sentence := unoffered(declared, name, plan.config, plan.cite, _way(plan)):
         raise ConfigError(sentence)
 
 

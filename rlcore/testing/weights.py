@@ -23,7 +23,7 @@ from rlcore.contracts.snapshots import (
 from rlcore.contracts.transport import Publisher
 from rlcore.weights.host_layout import HostLayout
 
-__all__ = ["HostSource", "adapter_source", "delta_source", "handed_out", "mis_sealing", "publish", "snapshot_of", "weights_of"]
+__all__ = ["HostSource", "adapter_source", "delta_source", "handed_out", "mis_sealing", "publish", "resealed", "snapshot_of", "weights_of"]
 
 
 class HostSource(WeightSource):
@@ -73,6 +73,11 @@ def snapshot_of(version: int, backend: TrainingBackend, probe: Probe | None = No
     memory = np.zeros(layout.size, np.uint8)
     layout.fill(source, memory, bucket_bytes)
     return layout.verified(memory, layout.seal(memory, range(len(layout.offsets))))
+
+
+def resealed(snapshot: Snapshot, tensors: Mapping[str, Tensor]) -> Snapshot:
+    """The same version with other tensors, sealed as they are."""
+    return replace(snapshot, tensors=dict(tensors), checksums={name: tensor.checksum for name, tensor in tensors.items()})
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rlcore.contracts.interfaces import TrainingContext
+from rlcore.contracts.interfaces import InferenceContext, LoraSettings, TrainingContext
 from rlcore.contracts.types import Request
 from rlcore.testing import FakeInference, FakeTraining, RunTester
 
@@ -63,3 +64,52 @@ def test_a_trainer_is_told_how_sequences_and_experts_are_split(tmp_path: Path, m
     tester.run("train", config, "-t", "3", "--context-parallel-size", "2", "--dry-run").assert_refused(
         "-t 3 is not divisible by", "times --context-parallel-size 2", "type -t 4"
     )
+
+
+LORA = """
+from rlcore.api import InferenceBackendSpec, TrainingBackendSpec, WeightTransferSpec, hookimpl
+from lora_parts import ENGINE, TRAINER
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_register_training_backends():
+    return [TrainingBackendSpec(name="low", target="lora_parts:Low", summary="Trains adapters.", capabilities=TRAINER, preference=-1)]
+
+@hookimpl
+def rlcore_register_inference_backends():
+    tokenizer = "rlcore.testing.tokens:load_fake_tokenizer"
+    return [InferenceBackendSpec(name="whole", target="lora_parts:Whole", tokenizer=tokenizer, summary="", capabilities=ENGINE)]
+"""
+LORA_PARTS = """
+from dataclasses import replace
+from rlcore.api import TrainingCapabilities
+from rlcore.testing import FakeInference, FakeTraining
+
+TRAINER = replace(FakeTraining.capabilities, kinds=frozenset({"full", "adapter"}), lora=True)
+ENGINE = replace(FakeInference.capabilities, kinds=frozenset({"full"}))
+
+class Low(FakeTraining):
+    capabilities = TRAINER
+
+class Whole(FakeInference):
+    capabilities = ENGINE
+"""
+
+
+def test_both_sides_are_told_of_adapters_if_the_engine_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trainers: list[TrainingContext] = []
+    engines: list[InferenceContext] = []
+    setup, make = FakeTraining.setup, FakeInference.__init__
+    monkeypatch.setattr(FakeTraining, "setup", lambda self, context: (trainers.append(context), setup(self, context))[1])
+    monkeypatch.setattr(FakeInference, "__init__", lambda self, context, *more: (engines.append(context), make(self, context, *more))[1])
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.plugins.install("lora", LORA)
+    (tester.plugins.root / "lora_parts.py").write_text(LORA_PARTS)
+    config = tester.fake_run(training={"name": "low", "train_batch_size": 3, "learning_rate": 0.1})
+    asked = ("--lora-rank", "4", "--lora-alpha", "8", "--lora-targets", "q_proj", "v_proj", "--max-steps", "1")
+    tester.run("train", config, *asked).assert_ok()
+    tester.run("train", config, *asked, "-b", "whole").assert_ok()
+    tester.run("train", config, "--max-steps", "1").assert_ok()
+    lora = LoraSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj"), travels=True)
+    assert [context.lora for context in trainers] == [lora, replace(lora, travels=False), None]
+    assert [context.adapter_rank for context in engines] == [4, 0, 0]

@@ -61,8 +61,8 @@ class PersistenceRules(TrainerSuite):
             assert tensor.checksum == theirs[name].checksum, f"tensor {name!r} of the saved model is another"
         batch = self.batch()
         own, loaded = backend.logprobs(batch, Which.POLICY), other.logprobs(batch, Which.POLICY)
-        # In lower precision the saved weights are rounded, so log probabilities may differ.
-        allowed = 0.0 if self.dtype == "float32" else self.tolerance
+        # In lower precision the saved weights are rounded, and with adapters they are merged, so log probabilities may differ.
+        allowed = 0.0 if self.dtype == "float32" and self.context().lora is None else self.tolerance
         assert np.allclose(own, loaded, rtol=0.0, atol=allowed), "the saved model has other log probabilities"
 
     def test_continues_exactly(self) -> None:

@@ -13,6 +13,7 @@ from rlcore.contracts.snapshots import BUCKET_BYTES, Bucket, Snapshot
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.roles.engine_update import update_engine
 from rlcore.testing.suites.engine import EngineSuite, expected
+from rlcore.testing.weights import resealed
 
 __all__ = ["TornRules"]
 
@@ -30,12 +31,12 @@ class TornRules(EngineSuite):
 
     def _incomplete(self, snapshot: Snapshot) -> Snapshot:
         name = self.required_tensor(snapshot)
-        return Snapshot.of(snapshot.version, {key: tensor for key, tensor in snapshot.tensors.items() if key != name})
+        return resealed(snapshot, {key: tensor for key, tensor in snapshot.tensors.items() if key != name})
 
     def _misshapen(self, snapshot: Snapshot) -> Snapshot:
         name = self.required_tensor(snapshot)
         data = np.concatenate([snapshot.tensors[name].data] * 2)
-        return Snapshot.of(snapshot.version, {**snapshot.tensors, name: replace(snapshot.tensors[name], data=data, shape=data.shape)})
+        return resealed(snapshot, {**snapshot.tensors, name: replace(snapshot.tensors[name], data=data, shape=data.shape)})
 
     def _refused(self, spoil: Callable[[Snapshot], Snapshot], what: str) -> None:
         with self.updatable() as (engine, first):
@@ -133,7 +134,7 @@ class TornRules(EngineSuite):
             name = max(name for name in spoilt.tensors if name not in self.inert_tensors and "lm_head" not in name)
             tensor = spoilt.tensors[name]
             nan = np.full_like(tensor.data, 0x7FC0 if tensor.dtype == "bfloat16" else np.nan)
-            update_engine(engine, Snapshot.of(first + 1, {**spoilt.tensors, name: replace(tensor, data=nan)}))
+            update_engine(engine, resealed(spoilt, {**spoilt.tensors, name: replace(tensor, data=nan)}))
             (request,) = self.requests(1, max_new_tokens=1)
             with expected(RunError, f"tokens are drawn from weights whose {name!r} is not a number") as seen:
                 self.run(engine, [request])

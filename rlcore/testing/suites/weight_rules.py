@@ -17,7 +17,7 @@ from rlcore.roles.engine_update import update_engine
 from rlcore.testing.records import make_request
 from rlcore.testing.suites.engine import expected
 from rlcore.testing.suites.torn_rules import TornRules
-from rlcore.testing.weights import publish
+from rlcore.testing.weights import publish, resealed
 
 __all__ = ["WeightRules"]
 
@@ -79,7 +79,7 @@ class WeightRules(TornRules):
             for version, (name, tensor) in enumerate(sorted(other.tensors.items()), start=first + 1):
                 if name in self.inert_tensors or tensor.checksum == base.tensors[name].checksum:
                     continue
-                update_engine(engine, Snapshot.of(version, {**base.tensors, name: tensor}))
+                update_engine(engine, resealed(replace(base, version=version), {**base.tensors, name: tensor}))
                 changed = not np.array_equal(engine.score(self.fixed_sequence()), before)
                 assert changed, f"an update with another {name!r} changes no score"
 

@@ -53,6 +53,12 @@ def test_a_layout_that_the_trainer_does_not_offer_is_named_with_its_flag(setting
     assert said == f"<training.{setting}>: training backend mine does not offer the layout {layout} (it offers data, single); type {advice}"
 
 
+def test_a_trainer_without_adapters_is_asked_for_none() -> None:
+    said = refused(trainer(), training={"lora_rank": 8})
+    assert said == "<training.lora_rank>: training backend mine trains no adapters (capabilities.lora is False); type --lora-rank 0"
+    assert not refused(TrainingCapabilities(lora=True), training={"lora_rank": 8})
+
+
 def test_an_engine_on_one_device_is_not_split_over_two() -> None:
     asked = {"producer_tensor_parallel_size": 2}
     assert not refused(InferenceCapabilities(in_flight=InFlight.FINISH, layouts=SINGLE | {"tensor"}), inference=asked)

@@ -160,7 +160,7 @@ CARDS = {"inference.name": "cards", "training.name": "cards"}
         ),
         (
             {"training.name": "adapters"},
-            (0, "training backend adapters hands out weights of kind adapter or full, of which no engine may miss a version"),
+            (1, f"2 cores{RATIO}"),
         ),
         (
             {"loss": "no_ratio", "mismatch_correction": "truncated"},

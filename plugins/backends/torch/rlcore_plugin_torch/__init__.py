@@ -13,6 +13,9 @@ CAPABILITIES = TrainingCapabilities(
     layouts=frozenset({"single", "data", "tensor", "zero"}),
     dtypes=frozenset({"float32", "bfloat16", "float64"}),
     devices=frozenset({"cpu", "cuda"}),
+    sleeps=True,
+    kinds=frozenset({"full", "adapter"}),
+    lora=True,
     reproducible="bitwise",
     implementation="transformers",
 )

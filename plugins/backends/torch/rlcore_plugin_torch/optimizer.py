@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
 from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
 from rlcore_plugin_torch.clipping import scale, squares
+from rlcore_plugin_torch.host_memory import HostMoments, move_moments
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sharding import local
 
@@ -28,8 +28,11 @@ class Optimizer:
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None) -> None:
-        """``ranks``: those that hold the other parts of the model, if it is divided."""
+    def __init__(
+        self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None, *, offload: bool = False
+    ) -> None:
+        """``ranks``: those that hold the other parts of the model, if it is divided. ``offload``: moments live in host memory and are on
+        the device only while their parameters step."""
         self.settings = settings
         self._ranks = ranks or TorchRanks()
         self.steps = 0
@@ -42,11 +45,17 @@ class Optimizer:
             for alike in _by_mesh(kind)
         ]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
+        self._streamed = HostMoments(self._adam) if offload else None
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """What it trains, in the model's order."""
         return list(self._named.values())
+
+    def move(self, device: torch.device) -> None:
+        """Moments to the device, or to host memory for ``cpu``; where they live there anyway, they stay."""
+        if self._streamed is None or device.type == "cpu":
+            move_moments(self._adam, self.parameters, device)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -64,7 +73,7 @@ class Optimizer:
         if taken:
             for group in self._adam.param_groups:
                 group["lr"] = rate
-            self._adam.step()
+            (self._streamed or self._adam).step()
             self.steps += 1
         self.zero_grad()
         skipped = {} if taken or norm is None else {"skipped_steps": 1.0}
@@ -73,8 +82,7 @@ class Optimizer:
     def _clip(self) -> float | None:
         if all(parameter.grad is None for parameter in self.parameters):
             return None
-        total = self._ranks.add(squares(self.parameters, self._ranks.counts))
-        norm = float(np.sqrt(total.sum()))
+        norm = math.sqrt(self._ranks.add(squares(self.parameters, self._ranks.counts)).sum())
         if math.isfinite(norm):
             scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
         return norm
@@ -98,6 +106,8 @@ class Optimizer:
             parameter = self._named[name]
             count = torch.tensor(step, dtype=torch.float32, device=local(parameter).device)
             self._adam.state[parameter] = {"step": count, **{kind: torch.zeros_like(parameter) for kind in _MOMENTS}}
+        if self._streamed is not None:
+            self.move(torch.device("cpu"))
         self.steps = progress["steps"]
 
 

@@ -1,4 +1,4 @@
-"""The policy's weights as they travel and as they are stored: Hugging Face names, tied weights once."""
+"""The policy's weights as they travel and as they are stored: Hugging Face names, tied weights once, adapters merged or by themselves."""
 
 from __future__ import annotations
 
@@ -6,22 +6,39 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from rlcore.api import Tensor, WeightsManifest, WeightSource
+from rlcore.api import Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
 from rlcore.api.weights import grouped
 
-__all__ = ["TorchSource", "TorchTensor", "gathered", "named_weights", "save_checkpoint", "whole_state"]
+if TYPE_CHECKING:
+    from rlcore_plugin_torch.adapters import Adapters, Pair
+
+__all__ = [
+    "Leaving",
+    "TorchSource",
+    "TorchTensor",
+    "adapter_weights",
+    "leaving_weights",
+    "named_weights",
+    "save_adapters",
+    "save_checkpoint",
+    "stored",
+]
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Name -> tensor of everything that ``save_pretrained`` would write: of tied weights only the one that the others point to. Of a
-    divided model each is the part that this rank holds (a DTensor)."""
-    state = model.state_dict(keep_vars=True)
+    """Name -> parameter or buffer of everything that ``save_pretrained`` would write: of tied weights only the one that the others point
+    to. They are the model's own, so that they move with it; of a divided model each is the part that this rank holds (a DTensor), of a
+    model with adapters the weight below them, by the name that it has in the plain model."""
+    found = model.state_dict(keep_vars=True)
+    state = {name.replace(".base_layer.", "."): weight for name, weight in found.items() if ".lora_" not in name}
     pointers = set(getattr(model, "all_tied_weights_keys", None) or {})
     kept: dict[str, torch.Tensor] = {}
     owners: dict[int, str] = {}
@@ -29,17 +46,8 @@ def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
         # A part may be empty, and then has no memory to tell it by.
         identity = id(state[name]) if isinstance(state[name], DTensor) else state[name].data_ptr()
         if owners.setdefault(identity, name) == name:
-            kept[name] = state[name].detach()
+            kept[name] = state[name]
     return {name: kept[name] for name in state if name in kept}
-
-
-@torch.no_grad()
-def gathered(weight: torch.Tensor, dtype: torch.dtype, *, keep: bool) -> torch.Tensor:
-    """The whole of a weight, a floating-point one as ``dtype``; collective if it is divided. Without ``keep`` nothing of it stays."""
-    if not isinstance(weight, DTensor):
-        return weight
-    whole = (weight.to(dtype) if weight.is_floating_point() else weight).full_tensor()
-    return whole if keep else whole.new_empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,55 +61,107 @@ class TorchTensor(Tensor):
         torch.from_numpy(memory).view(getattr(torch, self.dtype)).view(self.shape).copy_(self.data)
 
 
-class TorchSource(WeightSource):
-    """The weights of a model as they stand, floating-point ones as ``dtype``; whole on rank 0. Only what is divided is copied, a bucket
-    at a time."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``, ``pair`` merged into it."""
 
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, rank: int = 0) -> None:
-        self._weights = named_weights(model)
-        self._dtype, self._rank = dtype, rank
-        self._divided = any(isinstance(weight, DTensor) for weight in self._weights.values())
+    weight: torch.Tensor
+    dtype: torch.dtype
+    pair: Pair | None = None
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, dtype: torch.dtype, pair: Pair | None = None) -> Leaving:
+        """Only floating-point weights leave as ``dtype``, others as they are."""
+        return cls(weight=weight, dtype=dtype if weight.is_floating_point() else weight.dtype, pair=pair)
+
+    def info(self, name: str) -> TensorInfo:
+        """What is to be said of the whole in a manifest."""
+        return TensorInfo(name=name, dtype=str(self.dtype).removeprefix("torch."), shape=tuple(self.weight.shape))
+
+    @torch.no_grad()
+    def whole(self, *, keep: bool) -> torch.Tensor:
+        """The whole of it, in any precision; collective if it is divided. Without ``keep`` nothing of it stays here.
+
+        An adapter is added in the precision of the weight. What is neither divided nor merged is the memory of the model itself, without
+        the parameter that owns it: that may move to the host once its bucket was read."""
+        if self.pair is None:
+            whole = _gathered(self.weight.to(self.dtype) if isinstance(self.weight, DTensor) else self.weight)
+        else:
+            parts = [_gathered(part) for part in (self.weight, self.pair.low, self.pair.high)]
+            whole = self.pair.merged(*parts) if keep else parts[0]
+        return whole.detach() if keep else whole.new_empty(0)
+
+
+def leaving_weights(model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> dict[str, Leaving]:
+    """Every weight of the policy, adapters merged."""
+    pairs = adapters.pairs() if adapters is not None else {}
+    return {name: Leaving.of(weight, dtype, pairs.get(name)) for name, weight in named_weights(model).items()}
+
+
+def adapter_weights(adapters: Adapters, dtype: torch.dtype) -> dict[str, Leaving]:
+    """The matrices of the adapters alone, by PEFT's names."""
+    return {name: Leaving.of(matrix, dtype) for name, matrix in adapters.tensors().items()}
+
+
+class TorchSource(WeightSource):
+    """Weights as they stand; whole on rank 0. Only what is divided or merged is copied, a bucket at a time."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, Leaving],
+        rank: int = 0,
+        kind: WeightsKind = WeightsKind.FULL,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        self._weights, self._rank = weights, rank
+        self._kind, self._extra = kind, extra or {}
+        self._divided = any(isinstance(leaving.weight, DTensor) for leaving in weights.values())
 
     def manifest(self) -> WeightsManifest:
         """See WeightSource."""
-        return WeightsManifest(tensors=tuple(self._tensor(name, weight).info(name) for name, weight in self._weights.items()))
+        infos = tuple(leaving.info(name) for name, leaving in self._weights.items())
+        return WeightsManifest(tensors=infos, kind=self._kind, extra=self._extra)
 
     def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
         """See WeightSource."""
-        names = list(self._weights)
-        for places in grouped([info.nbytes for info in self.manifest().tensors], max_bytes):
-            bucket = {names[place]: self._whole(names[place]) for place in places}
-            yield bucket if self._rank == 0 or not self._divided else {}
-
-    def _whole(self, name: str) -> Tensor:
-        weight = self._weights[name]
-        return self._tensor(name, weight, gathered(weight, self._dtype, keep=self._rank == 0))
-
-    def _tensor(self, name: str, weight: torch.Tensor, data: torch.Tensor | None = None) -> TorchTensor:
-        travels = self._dtype if weight.is_floating_point() else weight.dtype
-        return TorchTensor(dtype=str(travels).removeprefix("torch."), shape=tuple(weight.shape), data=weight if data is None else data)
+        infos, keep = self.manifest().tensors, self._rank == 0 or not self._divided
+        for places in grouped([info.nbytes for info in infos], max_bytes):
+            bucket: dict[str, Tensor] = {}
+            for info in infos[places.start : places.stop]:
+                whole = self._weights[info.name].whole(keep=keep)
+                if keep:
+                    bucket[info.name] = TorchTensor(dtype=info.dtype, shape=info.shape, data=whole)
+            yield bucket
 
 
-def whole_state(model: PreTrainedModel, dtype: torch.dtype, *, keep: bool) -> dict[str, torch.Tensor]:
-    """What a checkpoint of a divided model holds, in the memory of the host; collective. Without ``keep`` nothing of it stays here."""
+def stored(weights: Mapping[str, Leaving], *, keep: bool) -> dict[str, torch.Tensor]:
+    """What a checkpoint holds, in the memory of the host; collective if it is divided. Without ``keep`` nothing of it stays here."""
     state: dict[str, torch.Tensor] = {}
-    for name, weight in named_weights(model).items():
-        whole = gathered(weight, dtype, keep=keep)
+    for name, leaving in weights.items():
+        whole = leaving.whole(keep=keep)
         if keep:
-            state[name] = (whole.to(dtype) if whole.is_floating_point() else whole).cpu()
+            state[name] = whole.to(device="cpu", dtype=leaving.dtype)
     return state
 
 
-def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """A Hugging Face checkpoint (safetensors) with weights in ``dtype``; ``state``: those of a divided model, from ``whole_state``."""
-    if state is None and dtype == model.dtype:
-        model.save_pretrained(folder)
-        return
-    weights = named_weights(model) if state is None else state
-    stored = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in weights.items()}
-    model.save_pretrained(folder, state_dict=stored)
+def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, state: Mapping[str, torch.Tensor]) -> None:
+    """A Hugging Face checkpoint (safetensors) of ``state``, from ``stored``, with floating-point weights in ``dtype``."""
+    model.save_pretrained(folder, state_dict=dict(state))
     # save_pretrained writes down the precision of the model in memory, which is that of the master weights.
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def save_adapters(adapters: Adapters, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
+    """PEFT's own two files, of ``state``, from ``stored``."""
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(adapters.config_text(), encoding="utf-8")
+    save_file(
+        {name: matrix.contiguous() for name, matrix in state.items()}, folder / "adapter_model.safetensors", metadata={"format": "pt"}
+    )
+
+
+def _gathered(part: torch.Tensor) -> torch.Tensor:
+    return part.full_tensor() if isinstance(part, DTensor) else part

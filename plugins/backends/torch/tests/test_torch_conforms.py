@@ -11,6 +11,7 @@ import shutil
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from rlcore_plugin_torch.options import TorchOptions
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import TrainingBackend, TrainingContext
+from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
 from rlcore.testing.suites.trainer import TrainerSuite
 
@@ -78,7 +79,7 @@ class TinyQwen2(TrainerSuite):
 
     def variants(self) -> dict[str, TorchOptions]:
         return {
-            "no shared prompts": TorchOptions(share_prompts="off", ranks_deadline=60.0),
+            "padded rows": TorchOptions(packing="off", ranks_deadline=60.0),
             "small chunks": TorchOptions(logits_chunk=3, ranks_deadline=60.0),
         }
 
@@ -86,6 +87,16 @@ class TinyQwen2(TrainerSuite):
 class TestTorch(TinyQwen2, TrainingBackendSuite):
     layout_marks = (pytest.mark.full,)
     left_out = frozenset({"zero 1, data 2"})  # FSDP2 does the same for 2
+
+
+class TestTorchLora(TinyQwen2, TrainingBackendSuite):
+    """Adapters over frozen weights, which leave the trainer merged."""
+
+    learning_rate = 1e-2
+    layout_marks = (pytest.mark.nightly,)
+
+    def context(self, **changes: Any) -> TrainingContext:
+        return super().context(lora=LoraSettings(rank=4, alpha=16.0), **changes)
 
 
 @pytest.mark.nightly

@@ -44,7 +44,7 @@ class ExactBackend(TorchBackend):
 
     def _load(self, path: str) -> CausalPolicy:
         policy = super()._load(path)
-        if self.dtype != torch.float64:
+        if self.context.dtype != "float64":
             return policy
         for name, module in list(policy.model.named_modules()):
             if type(module).__name__.endswith("RMSNorm"):
@@ -171,7 +171,12 @@ def part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_weights(backend: TorchBackend) -> dict[str, np.ndarray]:
-    """float64 of each tensor, on rank 0."""
+    """float64 of each tensor, on rank 0; of a model that is divided, no rank holds more than the bucket that was asked for."""
+    most = 4096
+    for bucket in backend.weight_source().buckets(most):
+        held = sum(tensor.data.nbytes for tensor in bucket.values())
+        assert held <= most or len(bucket) == 1
+        assert backend.ranks.rank == 0 or not backend.layout.split or not bucket
     return {name: np.array(tensor.data, np.float64) for name, tensor in handed_out(backend).items()}
 
 
@@ -213,6 +218,12 @@ def resume(rank: int, size: int, rendezvous: str, layout: Layout, folder: str, d
     """``resumed`` by another layout than the one that saved."""
     with closing(started(context_of(str(Path(folder) / "model"), layout, rank, rendezvous, dtype))) as backend:
         return resumed(backend, Path(folder))
+
+
+def save(rank: int, size: int, rendezvous: str, layout: Layout, model: str, folder: str, dtype: str) -> dict[str, Any]:
+    """``saved`` alone."""
+    with closing(started(context_of(model, layout, rank, rendezvous, dtype))) as backend:
+        return saved(backend, Path(folder))
 
 
 def failing(backend: ExactBackend, rank: int) -> list[str]:

@@ -20,6 +20,7 @@ CAPABILITIES = InferenceCapabilities(
     dtypes=frozenset({"float32", "bfloat16"}),
     devices=frozenset({"cpu", "cuda"}),
     transfers=frozenset({"host", "vllm_ipc", "vllm_nccl"}),
+    kinds=frozenset({"full", "adapter"}),
     sampling=frozenset({"min_p"}),
     reproducible="seeded",
 )

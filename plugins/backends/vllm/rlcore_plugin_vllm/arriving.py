@@ -38,7 +38,7 @@ class ArrivingWeights:
     """
 
     def __init__(self, version: int, manifest: WeightsManifest) -> None:
-        self.version = version
+        self.version, self.manifest = version, manifest
         self._due: dict[str, TensorInfo] = {info.name: info for info in manifest.tensors}
         self._places: dict[str, Place] = {}
         size = 0

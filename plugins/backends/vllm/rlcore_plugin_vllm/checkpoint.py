@@ -61,7 +61,7 @@ class CheckpointShapes:
     def check(self, version: int, manifest: WeightsManifest) -> None:
         """WeightsError, naming the tensor, if the manifest is not one of this model's whole weights. A tied head may be left out."""
         if manifest.kind is not WeightsKind.FULL:
-            raise WeightsError(f"version {version} is of kind {manifest.kind}; this backend takes whole weights, kind {WeightsKind.FULL}")
+            raise WeightsError(f"version {version} is of kind {manifest.kind}; this engine takes whole weights, kind {WeightsKind.FULL}")
         sent = {info.name: info for info in manifest.tensors}
         optional = {HEAD} if self.head_of else set()
         if absent := sorted(set(self._shapes) - set(sent) - optional):

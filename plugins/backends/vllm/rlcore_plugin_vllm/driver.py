@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore_plugin_vllm.answers import NewTokens
 from rlcore_plugin_vllm.arriving import ArrivingWeights
-from rlcore_plugin_vllm.vllm_api import ModelConfig, RequestOutput, SamplingParams
+from rlcore_plugin_vllm.vllm_api import LoRARequest, ModelConfig, RequestOutput, SamplingParams
 
 __all__ = ["Driver", "log_probabilities"]
 
@@ -19,6 +19,8 @@ class Driver(ABC):
     model_config: ModelConfig
     ranks: int
     """How many workers it has."""
+    adapter: LoRARequest | None = None
+    """Under which requests run; None if the engine takes none."""
 
     @abstractmethod
     def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
@@ -44,6 +46,15 @@ class Driver(ABC):
     @abstractmethod
     def load(self, arriving: ArrivingWeights) -> None:
         """Write a version that lies on the host over the old one."""
+
+    def swap_adapter(self, folder: str) -> None:
+        """Have every worker read the adapter in a folder, in the place of the one before; requests run under it."""
+        self.add_adapter(LoRARequest("policy", 1, folder, load_inplace=True))
+        self.adapter = LoRARequest("policy", 1, folder)  # by its number, which the workers hold: the folder is not read again
+
+    @abstractmethod
+    def add_adapter(self, adapter: LoRARequest) -> None:
+        """vLLM's ``add_lora``."""
 
     @abstractmethod
     def serve(self, version: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.policy_adapter import room_for
 from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, EngineArgs, current_platform
 
 __all__ = ["cache_bytes", "engine_arguments"]
@@ -31,6 +32,10 @@ OWN = {
     "disable_log_stats": "",
     "enable_sleep_mode": "",
     "weight_transfer_config": "--transport",
+    "enable_lora": "--lora-rank",
+    "max_lora_rank": "--lora-rank",
+    "max_loras": "",
+    "max_cpu_loras": "",
 }
 """Arguments that rlcore sets, and the flag that does, "" if none."""
 
@@ -71,6 +76,8 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
         "disable_log_stats": True,
         "weight_transfer_config": {"backend": "rlcore"},  # which one is said by the trainer: see worker_transfer
     }
+    if context.adapter_rank:
+        arguments |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(context.adapter_rank)}
     if not current_platform.is_cpu():
         return AsyncEngineArgs(**arguments, enable_sleep_mode=True)
     arguments["enable_chunked_prefill"] = False  # on the CPU the engine cannot read part of a prompt whose draws have a seed

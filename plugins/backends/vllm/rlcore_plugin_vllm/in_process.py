@@ -11,7 +11,7 @@ from rlcore_plugin_vllm.answers import NewTokens
 from rlcore_plugin_vllm.arriving import ArrivingWeights
 from rlcore_plugin_vllm.driver import Driver, log_probabilities
 from rlcore_plugin_vllm.engines import end_engine, make_engine
-from rlcore_plugin_vllm.vllm_api import EngineArgs, ModelConfig, RequestOutput, SamplingParams, TokensPrompt
+from rlcore_plugin_vllm.vllm_api import EngineArgs, LoRARequest, ModelConfig, RequestOutput, SamplingParams, TokensPrompt
 
 __all__ = ["InProcess"]
 
@@ -29,7 +29,7 @@ class InProcess(Driver):
 
     def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
         """Into the queue of the scheduler."""
-        self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters)
+        self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters, lora_request=self.adapter)
 
     def take(self, timeout: float) -> list[NewTokens]:
         """One step, unless the probe has taken some already: a token for every running request."""
@@ -58,6 +58,10 @@ class InProcess(Driver):
     def load(self, arriving: ArrivingWeights) -> None:
         """The worker is in this process, too."""
         self.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(arriving.whole().items())})
+
+    def add_adapter(self, adapter: LoRARequest) -> None:
+        """By the worker in this process."""
+        self._engine.add_lora(adapter)
 
     def serve(self, version: int) -> None:
         """RunError if the engine keeps something of the old ones."""

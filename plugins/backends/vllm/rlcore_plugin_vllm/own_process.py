@@ -21,6 +21,7 @@ from rlcore_plugin_vllm.vllm_api import (
     AsyncEngineArgs,
     AsyncLLM,
     EngineDeadError,
+    LoRARequest,
     ModelConfig,
     RequestOutput,
     RequestOutputCollector,
@@ -102,6 +103,10 @@ class OwnProcess(Driver):
         """Every worker maps the host's memory and copies its shard out of it."""
         self.collective_rpc("load_mapped", args=(arriving.path, arriving.places()))
 
+    def add_adapter(self, adapter: LoRARequest) -> None:
+        """By every worker."""
+        self._wait(self._engine.add_lora(adapter))
+
     def serve(self, version: int) -> None:
         """Tokens that are drawn from here on carry the version."""
         self._wait(self._serve(version))
@@ -127,7 +132,9 @@ class OwnProcess(Driver):
     # --- in the engine's loop ------------------------------------------------------------------------------------------
 
     async def _add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
-        collector = await self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters)
+        collector = await self._engine.add_request(
+            name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters, lora_request=self.adapter
+        )
         self._following[name] = asyncio.create_task(self._follow(name, collector))
 
     async def _follow(self, name: str, collector: RequestOutputCollector) -> None:
@@ -152,7 +159,9 @@ class OwnProcess(Driver):
             await asyncio.wait(tasks)
 
     async def _whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
-        collector = await self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters)
+        collector = await self._engine.add_request(
+            name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters, lora_request=self.adapter
+        )
         try:
             return await collector.get()
         finally:

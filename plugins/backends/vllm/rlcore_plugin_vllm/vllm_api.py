@@ -27,8 +27,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # of torch's names that vllm uses
     from vllm import SamplingParams
     from vllm.config import ModelConfig
+    from vllm.config.lora import MaxLoRARanks
     from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
     from vllm.inputs import TokensPrompt
+    from vllm.lora.request import LoRARequest
     from vllm.outputs import RequestOutput
     from vllm.platforms import current_platform
     from vllm.sampling_params import RequestOutputKind
@@ -58,6 +60,8 @@ __all__ = [
     "EngineArgs",
     "EngineDeadError",
     "LLMEngine",
+    "LoRARequest",
+    "MaxLoRARanks",
     "ModelConfig",
     "MultiprocExecutor",
     "RequestOutput",

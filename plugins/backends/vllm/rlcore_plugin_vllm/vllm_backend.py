@@ -23,6 +23,7 @@ from rlcore.api import (
     Request,
     RunError,
     WeightsError,
+    WeightsKind,
     WeightsManifest,
 )
 from rlcore_plugin_vllm import CAPABILITIES
@@ -35,6 +36,7 @@ from rlcore_plugin_vllm.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.in_process import InProcess
 from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
+from rlcore_plugin_vllm.policy_adapter import PolicyAdapter, check_adapter
 from rlcore_plugin_vllm.sampling_bounds import COLDEST, HOTTEST, unserved
 from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, RequestOutputKind, SamplingParams, current_platform
 
@@ -62,11 +64,15 @@ class VllmBackend(InferenceBackend):
         self._residence = EngineSleep(self._driver)
         if current_platform.is_cpu():
             self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset(), transfers=frozenset({"host"}))
+        if not context.adapter_rank:
+            self.capabilities = replace(self.capabilities, kinds=frozenset({WeightsKind.FULL}))
         self._joined: JoinedTransfer | None = None
         config = self._driver.model_config
         self._vocabulary = config.get_vocab_size()
         tied = bool(getattr(config.hf_text_config, "tie_word_embeddings", False))
         self._checkpoint = CheckpointShapes(shapes, tied=tied)
+        self._shapes = shapes
+        self._adapter = PolicyAdapter(self._driver, shapes) if context.adapter_rank else None
         self._answers: dict[str, RunningAnswer] = {}
         self._done: list[Completion] = []
         self._arriving: ArrivingWeights | None = None
@@ -148,7 +154,10 @@ class VllmBackend(InferenceBackend):
         """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
         if self._residence.asleep:
             raise RunError("the vllm engine sleeps and takes no weights: call wake() first")
-        self._checkpoint.check(version, manifest)
+        if manifest.kind is WeightsKind.ADAPTER and self._adapter is not None:
+            check_adapter(version, manifest, self._shapes, model=self._context.model, most=self._context.adapter_rank)
+        else:
+            self._checkpoint.check(version, manifest)
         self._arriving = ArrivingWeights(version, manifest)
 
     def receive(self, bucket: Bucket) -> None:
@@ -159,8 +168,7 @@ class VllmBackend(InferenceBackend):
             return
         if self._joined is None:
             raise RunError(f"version {bucket.version} comes by vLLM's own transfer, which the engine has not joined: call connect first")
-        self._torn = f"holds an unfinished version {arriving.version} of the weights"
-        self._driver.pause()
+        self._tear(arriving.version)
         self._joined.receive()
         self._remote = True
 
@@ -172,14 +180,24 @@ class VllmBackend(InferenceBackend):
             self._joined.finish()
             return self._serve(arriving.version)
         tensors = arriving.whole()
+        if arriving.manifest.kind is WeightsKind.ADAPTER and self._adapter is not None:
+            self._tear(arriving.version)
+            self._adapter.take(arriving.version, tensors, arriving.manifest)
+            return self._serve(arriving.version)
         if (embedding := self._checkpoint.head_of) is not None:
             arriving.repeat(HEAD, embedding)  # the engine packs a copy for its head, which would stay the old one
             if HEAD in tensors and not torch.equal(_bits(tensors[HEAD]), _bits(tensors[embedding])):  # bits: NaN is not equal to itself
                 raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
-        self._torn = f"holds an unfinished version {arriving.version} of the weights"
-        self._driver.pause()
+        self._tear(arriving.version)
         self._driver.load(arriving)
+        if self._adapter is not None:
+            self._adapter.leave_out()
         return self._serve(arriving.version)
+
+    def _tear(self, version: int) -> None:
+        """From here until an update has come to its end, no weights are whole."""
+        self._torn = f"holds an unfinished version {version} of the weights"
+        self._driver.pause()
 
     def _serve(self, version: int) -> int:
         self._driver.serve(version)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 from rlcore.testing.phases import note_phase
 
@@ -38,7 +38,7 @@ ARGUMENTS = [
     "weight_transfer_config",
 ]
 RecordedArguments = make_dataclass("RecordedArguments", [(name, Any, field(default=None)) for name in ARGUMENTS])
-MODULES = ("vllm_backend", "in_process", "driver", "engines", "engine_arguments", "vllm_api")
+MODULES = ("vllm_backend", "in_process", "driver", "engines", "engine_arguments", "policy_adapter", "vllm_api")
 
 
 @dataclass
@@ -68,7 +68,7 @@ class RecordedEngine:
     def from_engine_args(cls, arguments: Any) -> RecordedEngine:
         return cls(arguments)
 
-    def add_request(self, name: str, prompt: Any, parameters: Any) -> None:
+    def add_request(self, name: str, prompt: Any, parameters: Any, lora_request: Any = None) -> None:
         self._requests.append(name)
 
     def abort_request(self, names: list[str]) -> None:
@@ -110,6 +110,7 @@ def recorded(phases: str, *, cpu: bool = False) -> Iterator[None]:
     api.AsyncEngineArgs, api.ModelConfig = RecordedArguments, SimpleNamespace
     api.TokensPrompt, api.RequestOutput = dict, SimpleNamespace
     api.RequestOutputKind = SimpleNamespace(DELTA=0, FINAL_ONLY=1)
+    api.LoRARequest, api.MaxLoRARanks = SimpleNamespace, Literal[8, 16]
     api.current_platform = SimpleNamespace(is_cpu=lambda: cpu)
     names = [f"rlcore_plugin_vllm.{name}" for name in MODULES]
     kept = {name: sys.modules.pop(name) for name in names if name in sys.modules}

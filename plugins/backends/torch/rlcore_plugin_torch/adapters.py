@@ -1,0 +1,149 @@
+"""LoRA adapters in a model that is loaded: PEFT's layers around its linear layers, everything else frozen.
+
+``attach`` changes the model in place before its parameters are sharded or given to an optimizer. The adapters' matrices are read from the
+layers each time, since a wrapper of the model may replace its parameters. Nothing here knows of ranks, files of checkpoints or engines.
+
+Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from transformers import PreTrainedModel
+
+from rlcore.api import ConfigError, LoraSettings, RunError
+
+__all__ = ["Adapters", "Pair", "attach"]
+
+_NAME = "default"
+_PREFIX = "base_model.model."
+"""PEFT's files name the model by the place that it has inside PEFT's own wrapper."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The two matrices over one weight [rows, columns]: ``low`` A [rank, columns], ``high`` B [rows, rank]."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    scale: float
+
+    def merged(self, weight: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """``W + scale * B A`` in the precision of ``weight``: a new tensor. All three whole, if the pair itself is divided."""
+        return torch.addmm(weight, high, low, alpha=self.scale)
+
+
+def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapters:
+    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read.
+
+    ConfigError, with what exists, for a target that no linear layer's name ends with."""
+    targets = _targets(model, settings.targets)
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT divides it by the rank, so that a fraction serves as well
+        target_modules=targets,
+        exclude_modules=_outside(model),
+        task_type="CAUSAL_LM",
+        bias="none",
+    )
+    model.requires_grad_(False)
+    inject_adapter_in_model(config, model, adapter_name=_NAME)
+    return Adapters(model, settings, targets, base)
+
+
+class Adapters:
+    """The adapters of one model. Their names are PEFT's, those of the weights below them the model's own."""
+
+    def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str) -> None:
+        self.settings = settings
+        self.base = base
+        self._targets = targets
+        self._layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+
+    def pairs(self) -> dict[str, Pair]:
+        """Name of a weight in the plain model -> the matrices over it."""
+        return {f"{name}.weight": _pair(layer) for name, layer in self._layers.items()}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """PEFT's name -> matrix."""
+        found: dict[str, torch.Tensor] = {}
+        for name, layer in self._layers.items():
+            pair = _pair(layer)
+            found |= {f"{_PREFIX}{name}.lora_A.weight": pair.low, f"{_PREFIX}{name}.lora_B.weight": pair.high}
+        return found
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """The model computes as if it had no adapters, bit for bit."""
+        # PEFT's enable_adapters(False) would also set requires_grad, which a sharded parameter reads when it is gathered first.
+        try:
+            for layer in self._layers.values():
+                layer._disable_adapters = True
+            yield
+        finally:
+            for layer in self._layers.values():
+                layer._disable_adapters = False
+
+    def config_text(self) -> str:
+        """The text of PEFT's ``adapter_config.json``."""
+        fields = {
+            "peft_type": "LORA",
+            "task_type": "CAUSAL_LM",
+            "base_model_name_or_path": self.base,
+            "r": self.settings.rank,
+            "lora_alpha": self.settings.alpha,
+            "lora_dropout": 0.0,
+            "target_modules": self._targets,
+            "bias": "none",
+            "inference_mode": True,
+        }
+        return json.dumps(fields, indent=2, sort_keys=True) + "\n"
+
+    def shapes(self) -> dict[str, list[int]]:
+        """Of the matrices, by PEFT's names."""
+        return {name: list(matrix.shape) for name, matrix in self.tensors().items()}
+
+    def check_saved(self, saved: Mapping[str, list[int]]) -> None:
+        """RunError, naming a matrix, if these ``shapes`` are those of other layers or of another rank."""
+        own = self.shapes()
+        for name in sorted(own.keys() | saved.keys()):
+            here, there = own.get(name, "none (it is absent)"), saved.get(name, "none (it is absent)")
+            if here != there:
+                raise RunError(
+                    f"the checkpoint's adapters are not those of this run: {name!r} has shape {there} there, and {here} here; "
+                    "resume with the --lora-rank and --lora-targets that it was begun with"
+                )
+
+
+def _pair(layer: LoraLayer) -> Pair:
+    return Pair(low=layer.lora_A[_NAME].weight, high=layer.lora_B[_NAME].weight, scale=float(layer.scaling[_NAME]))
+
+
+def _outside(model: PreTrainedModel) -> list[str]:
+    """Names of the output head and the embedding: log probabilities are computed from the weight of the one, and the two may be tied."""
+    never = {id(model.get_output_embeddings()), id(model.get_input_embeddings())}
+    return [name for name, module in model.named_modules() if id(module) in never]
+
+
+def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
+    """Ends of names of the linear layers that get adapters, each of which some layer has."""
+    outside = _outside(model)
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and name not in outside]
+    ends = sorted({name.rpartition(".")[2] for name in linear})
+    what = f"model {model.config.name_or_path!r} ({type(model).__name__})"
+    if not ends:
+        raise ConfigError(
+            f"training.lora_rank: {what} has no linear layers (torch.nn.Linear) that adapters could be put on; type --lora-rank 0"
+        )
+    for target in asked:
+        if not any(f".{name}".endswith(f".{target}") for name in linear):
+            why = "is its output head or its embedding, which get none" if target in outside else "is no linear layer of it"
+            raise ConfigError(f"training.lora_targets {target!r} {why}; the linear layers of {what} end with {', '.join(ends)}")
+    return sorted(set(asked)) or ends
