@@ -68,8 +68,8 @@ class LayoutSessions(TrainerSuite):
                     setattr(cls, name, _marked(getattr(cls, name), cls.layout_marks))
 
     def rank_target(self, backend: TrainingBackend) -> tuple[str, Any]:
-        """How another process makes ``backend``: ``module:name`` of something to call with ``(context, options)``, importable by name,
-        and the options. By default its class and its attribute ``options``."""
+        """How another process makes ``backend``: ``module:name`` of something to call with ``(context, options)``, or with
+        the context alone if these are None, importable by name; and the options. By default its class and its attribute ``options``."""
         return f"{type(backend).__module__}:{type(backend).__qualname__}", getattr(backend, "options", None)
 
     # --- what the rules read -----------------------------------------------------------------------------------------------
