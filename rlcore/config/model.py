@@ -218,6 +218,7 @@ class TrainingSection(Section):
     warmup_steps: Whole = setting(0, help="optimizer steps of linear warm-up")
     min_lr_ratio: Share = setting(0.1, help="where the cosine ends, as a share of the peak")
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
+    max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped, their gradient not being finite")
     lora_rank: Whole = setting(0, help="rank of LoRA adapters, which are trained over frozen weights; 0: all weights are trained")
     lora_alpha: Positive = setting(32.0, help="an adapter's product of matrices is scaled by this over the rank")
     lora_targets: Listed[Name] = setting((), help="linear layers with adapters, by the end of their names; none: all but the output head")

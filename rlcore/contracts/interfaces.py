@@ -296,7 +296,10 @@ class TrainingBackend(ABC):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """One optimizer step on this rank's share, which may be empty; the metrics of the whole step, the same on every rank, with
         ``grad_norm`` (before clipping) and ``learning_rate``. Weights and normalisers of the share are those of the global batch, so
-        gradients and the objective's metrics add up over ranks."""
+        gradients and the objective's metrics add up over ranks.
+
+        Two steps are not taken, on all ranks alike: one in which no rank has a rollout in the loss, and one whose ``grad_norm`` is not
+        finite, which has ``skipped_steps`` 1.0 among its metrics. They leave weights, moments and schedule as they were, bit for bit."""
 
     @abstractmethod
     def weight_source(self) -> WeightSource:
@@ -333,6 +336,12 @@ class TrainingBackend(ABC):
     def data_parallel(self) -> tuple[int, int]:
         """(place, size) of this rank among those that hold whole replicas of the model and share a batch between them."""
         return 0, 1
+
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """What forward and backward over these rollouts (int[R], of one group) cost, in any unit, the same on every rank: by it groups
+        are shared between data-parallel ranks. Override where more than their tokens counts."""
+        segments = [segment for row in rows for segment in batch.rollouts[row].segments]
+        return sum(len(segment.context_ids) + len(segment.token_ids) for segment in segments)
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
         """The arrays of all data-parallel ranks, by place; they may differ in length."""

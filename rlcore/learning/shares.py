@@ -1,11 +1,11 @@
-"""How one optimizer step is shared between data-parallel ranks: whole groups, like amounts of tokens. Pure numpy.
+"""How one optimizer step is shared between data-parallel ranks: whole groups, like costs. Pure numpy.
 
 Every rank cuts the same global batch and comes to the same shares, without asking the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,26 +15,26 @@ from rlcore.contracts.errors import RunError
 __all__ = ["cut_shares", "joined"]
 
 
-def cut_shares(batch: TrainBatch, size: int, *, everything: bool = False) -> list[np.ndarray]:
+def cut_shares(
+    batch: TrainBatch, size: int, cost: Callable[[TrainBatch, np.ndarray], int], *, everything: bool = False
+) -> list[np.ndarray]:
     """int64 rollout numbers of each of ``size`` shares, ascending; every rollout in exactly one, a group whole in one.
 
     The heaviest group goes first, to the share that is lightest so far (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), so
-    that no share outweighs another by more than one group. A group weighs the tokens of its forwards: of its rollouts in the loss, or of
-    all of them with ``everything`` (for log probabilities). Where there are fewer groups than shares, the last ones are empty.
+    that no share outweighs another by more than one group. A group weighs the ``cost`` (see ``TrainingBackend.cost``) of its rollouts in
+    the loss, or of all of them with ``everything`` (for log probabilities). If there are fewer groups than shares, the last ones are empty.
     """
     groups = list(dict.fromkeys(batch.group.tolist()))
-    place = {group: number for number, group in enumerate(groups)}
-    of_row = np.array([place[group] for group in batch.group.tolist()], np.int64)
     forwarded = (batch.lengths > 0) & (batch.in_loss | everything)
-    lengths = [sum(len(segment.context_ids) + len(segment.token_ids) for segment in rollout.segments) for rollout in batch.rollouts]
-    tokens = np.where(forwarded, lengths, 0).astype(np.int64)
-    weights = np.bincount(of_row, tokens, minlength=len(groups)).astype(np.int64)
+    members = [np.flatnonzero(batch.group == group) for group in groups]
+    weights = [cost(batch, held) if len(held := rows[forwarded[rows]]) else 0 for rows in members]
     loads = np.zeros(size, np.int64)
-    owner = np.zeros(len(groups), np.int64)
+    shares: list[list[np.ndarray]] = [[] for _ in range(size)]
     for group in sorted(range(len(groups)), key=lambda group: (-weights[group], group)):
-        owner[group] = int(loads.argmin())
-        loads[owner[group]] += weights[group]
-    return [np.flatnonzero(owner[of_row] == share) for share in range(size)]
+        lightest = int(loads.argmin())
+        shares[lightest].append(members[group])
+        loads[lightest] += weights[group]
+    return [np.sort(np.concatenate([np.zeros(0, np.int64), *share])) for share in shares]
 
 
 def joined(batch: TrainBatch, shares: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -33,7 +33,7 @@ from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["Algorithm", "Consumer"]
 
-_COUNTS = ("skipped_rollouts",)
+_COUNTS = ("skipped_rollouts", "skipped_steps")
 """Metrics that add up over the optimizer steps of an update; all others are means."""
 
 _ESTIMATOR = "estimator.npz"
@@ -81,12 +81,15 @@ class Consumer:
         rank: int = 0,
         *,
         sleeps: bool = False,
+        max_skipped_steps: int = 0,
     ) -> None:
         """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
-        back once its weights are handed out, and takes it back for the next update."""
+        back once its weights are handed out, and takes it back for the next update. ``max_skipped_steps``: optimizer steps in a row that
+        the backend may skip."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
+        self._max_skipped, self._skipped = max_skipped_steps, 0
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
@@ -97,7 +100,8 @@ class Consumer:
         """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
 
         ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
-        step, and the learning rate stays where it is.
+        step, and the learning rate stays where it is. Of a step that the backend skipped only ``skipped_steps`` counts; RunError if more
+        than ``max_skipped_steps`` are skipped in a row, over updates too.
         """
         self._wake()
         algorithm = self._algorithm
@@ -108,7 +112,8 @@ class Consumer:
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
         epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
         metrics = [self._step(part) for parts in epochs for part in parts if part.in_loss.any()]
-        return {**_over_steps(metrics), "optimizer_steps": float(len(metrics)), **_describe(batch)}
+        totals = _over_steps(metrics)
+        return {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
 
     def publish(self, publisher: Publisher | None, version: int, probe_ids: np.ndarray | None, tolerance: float) -> None:
         """Hand the policy as it stands to ``publisher`` under ``version``, with the trainer's log probabilities of the probe if one is
@@ -202,7 +207,7 @@ class Consumer:
         if size == 1:
             values = self._backend.logprobs(batch, which)
         else:
-            shares = cut_shares(batch, size, everything=True)
+            shares = cut_shares(batch, size, self._backend.cost, everything=True)
             values = joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
         if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
             raise RunError(
@@ -238,7 +243,7 @@ class Consumer:
     def _step(self, part: TrainBatch) -> Mapping[str, float]:
         """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
         place, size = self._backend.data_parallel
-        share = part if size == 1 else part.take(cut_shares(part, size)[place])
+        share = part if size == 1 else part.take(cut_shares(part, size, self._backend.cost)[place])
         with self._account.span("training"):
             self._backend.timings()
             with self._blaming("updating"):
@@ -247,8 +252,21 @@ class Consumer:
                     raise TypeError(f"update returned a {type(metrics).__name__}, where metrics by name are due")
             for activity, seconds in self._backend.timings().items():
                 self.timings[activity] = self.timings.get(activity, 0.0) + seconds
+        if metrics.get("skipped_steps"):
+            return self._count_skipped(metrics, part.version)
+        self._skipped = 0
         _check_finite(metrics, part.version)
-        return metrics
+        return {"skipped_steps": 0.0, **metrics}
+
+    def _count_skipped(self, metrics: Mapping[str, float], version: int) -> Mapping[str, float]:
+        """What is left of a skipped step's metrics; the others may be NaN, and would spoil the means of the update."""
+        self._skipped += 1
+        if self._skipped > self._max_skipped:
+            raise _diverged(
+                f"{self._skipped} optimizer steps in a row, up to the update of version {version}, were skipped since their gradient was "
+                f"not finite (grad_norm {metrics.get('grad_norm')}), and training.max_skipped_steps is {self._max_skipped}"
+            )
+        return {"skipped_steps": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,10 +331,14 @@ class _NamedSaving:
 def _check_finite(metrics: Mapping[str, float], version: int) -> None:
     for name in ("loss", "grad_norm"):
         if not math.isfinite(metrics.get(name, 0.0)):
-            raise RunError(
-                f"the update of version {version} gave {name} {metrics[name]}: the policy has diverged; lower the learning rate (-lr) or "
-                "the gradient norm (--max-grad-norm), and start from the last checkpoint"
-            )
+            raise _diverged(f"the update of version {version} gave {name} {metrics[name]}")
+
+
+def _diverged(what: str) -> RunError:
+    return RunError(
+        f"{what}: the policy has diverged; lower the learning rate (-lr) or the gradient norm (--max-grad-norm), and start from the last "
+        "checkpoint"
+    )
 
 
 def _over_steps(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

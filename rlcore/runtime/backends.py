@@ -94,7 +94,9 @@ def make_consumer(
     with loading(what):
         backend.setup(context)
     sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
-    return Consumer(backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps)
+    return Consumer(
+        backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps, max_skipped_steps=training.max_skipped_steps
+    )
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

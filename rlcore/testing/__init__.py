@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rlcore.testing.suites.divergence import KlSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
     from rlcore.testing.suites.joining import EngineTransferSuite
+    from rlcore.testing.suites.layouts import TrainingLayoutSuite
     from rlcore.testing.suites.loss import LossSuite
     from rlcore.testing.suites.reward import RewardSuite
     from rlcore.testing.suites.running import RuntimeSuite
@@ -97,6 +98,7 @@ __all__ = [
     "SandboxSuite",
     "TrackerSuite",
     "TrainingBackendSuite",
+    "TrainingLayoutSuite",
     "WeightTransferSuite",
     "assert_option",
     "check_command",
@@ -168,6 +170,7 @@ _HOME = {
     "SandboxSuite": "suites.sandbox",
     "TrackerSuite": "suites.tracker",
     "TrainingBackendSuite": "suites.training",
+    "TrainingLayoutSuite": "suites.layouts",
     "WeightTransferSuite": "suites.transfer",
     "assert_option": "recipes",
     "check_command": "command_check",

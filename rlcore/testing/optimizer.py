@@ -23,12 +23,19 @@ class NumpyOptimizer:
         self.first = {name: np.zeros(array.shape) for name, array in weights.items()}
         self.second = {name: np.zeros(array.shape) for name, array in weights.items()}
 
+    @property
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        return learning_rate(self.settings, self.steps)
+
     def step(self, weights: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """New weights, and ``grad_norm`` (before clipping) and ``learning_rate``."""
+        """New weights, and ``grad_norm`` (before clipping), ``learning_rate``, and ``skipped_steps`` if the gradient was not finite."""
         norm = math.sqrt(sum(float((array**2).sum()) for array in gradient.values()))
         limit = self.settings.max_grad_norm
         scale = limit / norm if 0.0 < limit < norm else 1.0
-        rate = learning_rate(self.settings, self.steps)
+        rate = self.rate
+        if not math.isfinite(norm):
+            return dict(weights), {"grad_norm": norm, "learning_rate": rate, "skipped_steps": 1.0}
         self.steps += 1
         new = {name: self._moved(name, array, gradient[name] * scale, rate) for name, array in weights.items()}
         return new, {"grad_norm": norm, "learning_rate": rate}

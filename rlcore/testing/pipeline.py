@@ -8,6 +8,7 @@ meets the objective. Axes: ``B`` rows, ``T`` width, ``V`` vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -156,17 +157,18 @@ class FakePipeline(TrainingBackend):
         return logprobs, -(log_p.exp() * log_p).sum(-1) if entropy else None
 
     def _step(self) -> dict[str, float]:
-        for parameter in self.parameters:
-            if parameter.grad is None:  # nothing was in the loss
-                parameter.grad = torch.zeros_like(parameter)
         settings = self.context.optimizer
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm)
         rate = learning_rate(settings, self.steps)
+        if self.parameters[0].grad is None:  # nothing was in the loss
+            return {"grad_norm": 0.0, "learning_rate": rate}
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, settings.max_grad_norm))
+        if not math.isfinite(norm):
+            return {"grad_norm": norm, "learning_rate": rate, "skipped_steps": 1.0}
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
         self.steps += 1
-        return {"grad_norm": float(norm), "learning_rate": rate}
+        return {"grad_norm": norm, "learning_rate": rate}
 
     @property
     def policy(self) -> FakePolicy:

@@ -25,8 +25,8 @@ CUTS = {
     "three": Cut(rollouts=3, tokens=10_000, prompts=10_000),
     "tokens": Cut(rollouts=100, tokens=45, prompts=10_000),
     "slices": Cut(rollouts=100, tokens=10_000, prompts=1),
-    "shared": Cut(rollouts=100, tokens=10_000, prompts=10_000, share_prompts=64),
-    "shared_pieces": Cut(rollouts=3, tokens=60, prompts=2, share_prompts=30),
+    "shared": Cut(rollouts=100, tokens=10_000, prompts=10_000, packed=True),
+    "shared_pieces": Cut(rollouts=3, tokens=60, prompts=2, packed=True),
 }
 
 

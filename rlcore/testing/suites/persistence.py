@@ -67,7 +67,7 @@ class PersistenceRules(TrainerSuite):
 
     def test_continues_exactly(self) -> None:
         """Saved after two updates and loaded into a fresh backend, the third and fourth are equal bit for bit."""
-        straight = self.ready()
+        straight = self.ready(total_steps=8)
         batches = [self.batch(seed=seed) for seed in range(4)]
         for batch in batches[:2]:
             straight.update(batch, self.objective())
@@ -77,7 +77,7 @@ class PersistenceRules(TrainerSuite):
         begun = [straight.save_model(model), straight.save(state)]
         for saving in begun:
             _written(saving)
-        resumed = self.ready(model=str(model))
+        resumed = self.ready(model=str(model), total_steps=8)
         resumed.load(state)
         for number, batch in enumerate(batches[2:], start=3):
             one, two = straight.update(batch, self.objective()), resumed.update(batch, self.objective())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -30,7 +30,7 @@ class TrainerSuite(ABC):
     spec: ClassVar[TrainingBackendSpec | None] = None
     """What the plugin registers, to hold the class against; None leaves that unchecked."""
     vocabulary: ClassVar[int]
-    """V of the model; with more than some hundreds set ``checks_temperature`` to False."""
+    """V of the model, no multiple of 64; with more than some hundreds set ``checks_temperature`` to False."""
     checks_temperature: ClassVar[bool] = True
     """Probe every token of the vocabulary once to know the distribution at another temperature."""
     learning_rate: ClassVar[float] = 1e-3
@@ -49,6 +49,14 @@ class TrainerSuite(ABC):
     def model(self) -> str:
         """A folder with the model to train; the same weights each time."""
 
+    def models(self) -> Mapping[str, str]:
+        """Models of other kinds that the rules of layouts try too (tied and untied heads), by name; the first one is ``model()``."""
+        return {"": self.model()}
+
+    def variants(self) -> Mapping[str, Any]:
+        """Options of the backend under which it must compute the same (packing on and off), by name."""
+        return {}
+
     def objective(self) -> Objective:
         """``-sum(weights * advantages * ratio)``; override it for a backend that takes another kind of objective."""
         from rlcore.testing.objectives import PlainObjective  # torch, which a backend in numpy does not need
@@ -63,13 +71,15 @@ class TrainerSuite(ABC):
         return folder
 
     def context(self, **changes: Any) -> TrainingContext:
-        """One rank, constant learning rate, no weight decay, all rollouts in one forward, unless told otherwise."""
+        """One rank, constant learning rate, no weight decay, all rollouts in one forward, unless told otherwise. ``total_steps``: of a
+        learning rate that falls."""
+        steps = changes.pop("total_steps", 0)
         optimizer = OptimizerSettings(
             learning_rate=changes.pop("learning_rate", self.learning_rate),
             weight_decay=0.0,
-            min_lr_ratio=1.0,
+            min_lr_ratio=0.1 if steps else 1.0,
             max_grad_norm=changes.pop("max_grad_norm", 1e9),
-            total_steps=100,
+            total_steps=steps or 100,
         )
         context = TrainingContext(
             model=self.model(),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from rlcore.testing.suites.layouts import TrainingLayoutSuite
 from rlcore.testing.suites.persistence import PersistenceRules
-from rlcore.testing.suites.rank_rules import RankRules
+from rlcore.testing.suites.skipping import SkipRules
 from rlcore.testing.suites.updating import UpdateRules
 
 __all__ = ["TrainingBackendSuite"]
 
 
-class TrainingBackendSuite(UpdateRules, PersistenceRules, RankRules):
+class TrainingBackendSuite(UpdateRules, SkipRules, PersistenceRules, TrainingLayoutSuite):
     """Subclass this one: ``make``, ``model``, ``vocabulary``, and what of ``TrainerSuite``'s attributes fits the backend."""

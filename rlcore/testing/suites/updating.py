@@ -35,6 +35,10 @@ class UpdateRules(TrainerSuite):
         declared = type(self.make(self.context())).capabilities
         assert self.spec is None or self.spec.capabilities == declared, f"the spec has {self.spec}, and the class {declared}"
 
+    def test_the_vocabulary_is_no_multiple_of_64(self) -> None:
+        """A backend that pads the vocabulary, or splits it over ranks, must be tried with one that does not divide."""
+        assert self.vocabulary % 64, f"vocabulary {self.vocabulary} is a multiple of 64, which hides mistakes of padding; try another model"
+
     def test_logprobs_are_those_of_the_probe(self) -> None:
         """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe``."""
         backend, batch = self.ready(), self.batch()

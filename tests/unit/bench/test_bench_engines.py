@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from benchmarks import engines
+from benchmarks import engines, kept_cells, layouts
 from benchmarks.engines_watch import Seen
+from benchmarks.kept_cells import read_rows
 from rlcore.api import Segment, UsageError
 
+BEGIN, END = "<!-- bench-engines: begin -->", "<!-- bench-engines: end -->"
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
@@ -68,24 +71,24 @@ def row(cell: str, **other: object) -> dict[str, object]:
 
 
 def test_the_table_goes_between_the_marks_and_says_what_it_was_made_with() -> None:
-    page = engines.with_table(
-        f"a\n{engines.BEGIN}\nold\n{engines.END}\nb\n", [row("transformers-local-0"), row("vllm-ray-2", outside=0.01)]
-    )
+    page = engines.BENCH.with_table(f"a\n{BEGIN}\nold\n{END}\nb\n", [row("transformers-local-0"), row("vllm-ray-2", outside=0.01)])
     assert "| local, in turns | transformers | 0.440 to 0.985 | 1.23 | 1537 | 0 | 8e-06 |" in page
     assert "| Ray, two producers, staleness 2 | vllm | 0.440 to 0.985 | 1.23 | 1537 | 1.00% | 8e-06 |" in page
     assert "3 updates each, on 2 cores; load of the machine before a run 0.5 to 0.5; transformers 5.0." in page
     assert (page.startswith("a\n"), page.endswith("\nb\n"), "old" in page) == (True, True, False)
     with pytest.raises(UsageError, match="lacks the line"):
-        engines.with_table("no marks", [row("vllm-ray-2")])
+        engines.BENCH.with_table("no marks", [row("vllm-ray-2")])
 
 
-def test_the_table_of_the_page_is_that_of_the_results() -> None:
-    page = engines.PAGE.read_text(encoding="utf-8")
-    made = re.search(r"`make bench-engines`: (\d+) updates each", page)
-    rows = [row for row in engines.read(engines.RESULTS) if made and row["steps"] == int(made[1])]
-    order = list(engines.CELLS)
-    assert page == (engines.with_table(page, sorted(rows, key=lambda row: order.index(row["cell"]))) if made else page)
-    assert made or "Not made yet: `make bench-engines`" in page
+@pytest.mark.parametrize("module", [engines, layouts])
+def test_the_table_of_the_page_is_that_of_the_results(module: ModuleType) -> None:
+    bench = module.BENCH
+    page = bench.page.read_text(encoding="utf-8")
+    made = re.search(rf"`make bench-{bench.name}`: (\d+) updates each", page)
+    rows = [row for row in read_rows(bench.results) if made and row["steps"] == int(made[1])]
+    order = list(bench.cells)
+    assert page == (bench.with_table(page, sorted(rows, key=lambda row: order.index(row["cell"]))) if made else page)
+    assert made or f"Not made yet: `make bench-{bench.name}`" in page
 
 
 def test_what_is_kept_is_not_measured_again_and_the_page_waits_for_the_last_one(
@@ -93,22 +96,21 @@ def test_what_is_kept_is_not_measured_again_and_the_page_waits_for_the_last_one(
 ) -> None:
     measured = []
 
-    def measure(cell: str, toml: Path, steps: int, environment: Path | None) -> dict[str, object]:
+    def measure(cell: str, toml: Path, steps: int) -> dict[str, object]:
         measured.append(cell)
         return row(cell, steps=steps)
 
     monkeypatch.setattr(engines, "measure", measure)
-    monkeypatch.setattr(engines, "prepare", lambda folder, seed, report: type("Assets", (), {"run_toml": folder})())
-    monkeypatch.setattr(engines, "engine_environment", lambda: tmp_path)
+    monkeypatch.setattr(kept_cells, "prepare", lambda folder, seed, report: type("Assets", (), {"run_toml": folder})())
     page, results = tmp_path / "page.md", tmp_path / "kept" / "results.jsonl"
-    page.write_text(f"{engines.BEGIN}\n{engines.END}\n", encoding="utf-8")
+    page.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
     words = ["--steps", "3", "--results", str(results), "--page", str(page)]
-    assert engines.main([*words, "--only", "vllm-local-2", "transformers-local-2"]) == 0
+    assert engines.BENCH.main([*words, "--only", "vllm-local-2", "transformers-local-2"]) == 0
     assert "|" not in page.read_text(encoding="utf-8")
-    assert engines.main(words) == 0
+    assert engines.BENCH.main(words) == 0
     assert sorted(measured) == sorted(engines.CELLS)
     assert [line.split("|")[2].strip() for line in page.read_text("utf-8").splitlines() if "staleness" in line] == [*engines.ENGINES] * 2
-    assert engines.main(["--steps", "4", *words[2:], "--only", "vllm-local-2"]) == 0
+    assert engines.BENCH.main(["--steps", "4", *words[2:], "--only", "vllm-local-2"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (last["steps"], list(last["cells"]), len(measured)) == (4, ["vllm-local-2"], 7)
 
@@ -116,9 +118,9 @@ def test_what_is_kept_is_not_measured_again_and_the_page_waits_for_the_last_one(
 @pytest.mark.full
 def test_a_run_is_measured_over_versions_that_it_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "results.jsonl"
-    assert engines.main(["--steps", "2", "--only", "transformers-local-0", "--results", str(results)]) == 0
+    assert engines.BENCH.main(["--steps", "2", "--only", "transformers-local-0", "--results", str(results)]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])["cells"]["transformers-local-0"]
     assert found["versions"] == [0, 1, 2]
     assert found["compared"] > 1000
     assert (found["outside"], found["largest"] < 1e-4) == (0.0, True)
-    assert [line["cell"] for line in engines.read(results)] == ["transformers-local-0"]
+    assert [line["cell"] for line in read_rows(results)] == ["transformers-local-0"]

@@ -366,6 +366,26 @@ def test_a_step_that_is_not_finite_ends_the_run_with_advice(name: str) -> None:
         consumer(trainer, Seeing()).update([group(0)], (), 0)
 
 
+def test_skipped_steps_are_counted_leave_the_means_alone_and_end_the_run_after_a_budget_in_a_row() -> None:
+    """One good step begins the count anew; the budget runs on over updates."""
+    trainer = RecordingTrainer()
+    made = Consumer(trainer, replace(consumer(trainer, Seeing())._algorithm, updates_per_batch=2), TimeAccount(), max_skipped_steps=2)
+    good, bad = {"loss": 1.0, "grad_norm": 2.0}, {"loss": np.nan, "grad_norm": np.inf, "skipped_steps": 1.0}
+
+    def update(*steps: Mapping[str, float]) -> Mapping[str, float]:
+        coming = iter(steps)
+        trainer.update = lambda batch, objective: next(coming)  # type: ignore[method-assign]
+        return made.update([group(0), group(1)], (), 7)
+
+    assert update(good, good).items() >= {**good, "skipped_steps": 0.0, "optimizer_steps": 2.0}.items()
+    assert update(bad, good).items() >= {**good, "skipped_steps": 1.0, "optimizer_steps": 1.0}.items()
+    nothing = update(bad, bad)
+    assert (nothing["skipped_steps"], nothing["optimizer_steps"], "loss" in nothing) == (2.0, 0.0, False)
+    said = r"^3 optimizer steps in a row, up to the update of version 7, were skipped .*\(grad_norm inf\).*max_skipped_steps is 2: the"
+    with pytest.raises(RunError, match=said):
+        update(bad, good)
+
+
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("which", [Which.POLICY, Which.REFERENCE])
 def test_log_probabilities_that_are_not_finite_are_blamed_on_the_model_that_gave_them(

@@ -9,8 +9,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+import pytest
+from uncalled import UncalledObjective
 
-from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, TrainingBackend, TrainingContext
+from rlcore.contracts.interfaces import InferenceBackend, InferenceContext, Objective, TrainingBackend, TrainingContext
 from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Message, RewardInput
@@ -109,11 +111,16 @@ class FakeEngineSuite(InferenceBackendSuite):
 
 
 class FakeTrainerSuite(TrainingBackendSuite):
+    layout_marks = (pytest.mark.full,)
     spec = next(spec for spec in fake_plugin.rlcore_register_training_backends() if spec.name == "fake")
     vocabulary = len(FakeTokenizer(CHARACTERS))
     tolerance = 1e-5
     optimizer = "adam"
+    layout_drift = 1e-4  # weights in float32, everything else in float64
     trainer: type[FakeTraining] = FakeTraining
+
+    def objective(self) -> Objective:
+        return UncalledObjective()
 
     def make(self, context: TrainingContext) -> TrainingBackend:
         return self.trainer(context, FakeTrainingOptions(optimizer=self.optimizer))

@@ -12,9 +12,7 @@ from zoo_methods import ChoosesByKey
 
 from rlcore.contracts.errors import RunError
 
-SPECIMENS = [
-    pytest.param(one, id=f"{one.name}-{one.rule}", marks=[pytest.mark.full] if one.rule == "test_two_ranks_are_one" else []) for one in ZOO
-]
+SPECIMENS = [pytest.param(one, id=f"{one.name}-{one.rule}") for one in ZOO]
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
 rlcore_api = "1.0"
 
 CAPABILITIES = TrainingCapabilities(
-    layouts=frozenset({"single", "data"}),
+    layouts=frozenset({"single", "data", "tensor", "zero"}),
     dtypes=frozenset({"float32", "bfloat16", "float64"}),
     devices=frozenset({"cpu", "cuda"}),
+    sleeps=True,
     kinds=frozenset({"full", "adapter"}),
     lora=True,
     reproducible="bitwise",

@@ -35,10 +35,9 @@ class Pair:
     high: torch.Tensor
     scale: float
 
-    @torch.no_grad()
-    def merged(self, weight: torch.Tensor) -> torch.Tensor:
-        """``W + scale * B A`` in the precision of ``weight``: a new tensor."""
-        return torch.addmm(weight, self.high, self.low, alpha=self.scale)
+    def merged(self, weight: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        """``W + scale * B A`` in the precision of ``weight``: a new tensor. All three whole, if the pair itself is divided."""
+        return torch.addmm(weight, high, low, alpha=self.scale)
 
 
 def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapters:
@@ -107,27 +106,24 @@ class Adapters:
         }
         return json.dumps(fields, indent=2, sort_keys=True) + "\n"
 
-    @torch.no_grad()
-    def restore(self, saved: Mapping[str, torch.Tensor]) -> None:
-        """Take matrices by PEFT's names. RunError, naming one, if they are those of other layers or of another rank."""
-        own = self.tensors()
+    def shapes(self) -> dict[str, list[int]]:
+        """Of the matrices, by PEFT's names."""
+        return {name: list(matrix.shape) for name, matrix in self.tensors().items()}
+
+    def check_saved(self, saved: Mapping[str, list[int]]) -> None:
+        """RunError, naming a matrix, if these ``shapes`` are those of other layers or of another rank."""
+        own = self.shapes()
         for name in sorted(own.keys() | saved.keys()):
-            here, there = (tuple(some[name].shape) if name in some else None for some in (own, saved))
+            here, there = own.get(name, "none (it is absent)"), saved.get(name, "none (it is absent)")
             if here != there:
                 raise RunError(
-                    f"the checkpoint's adapters are not those of this run: {name!r} has shape {_shape(there)} there, "
-                    f"and {_shape(here)} here; resume with the --lora-rank and --lora-targets that it was begun with"
+                    f"the checkpoint's adapters are not those of this run: {name!r} has shape {there} there, and {here} here; "
+                    "resume with the --lora-rank and --lora-targets that it was begun with"
                 )
-        for name, tensor in own.items():
-            tensor.copy_(saved[name])
 
 
 def _pair(layer: LoraLayer) -> Pair:
     return Pair(low=layer.lora_A[_NAME].weight, high=layer.lora_B[_NAME].weight, scale=float(layer.scaling[_NAME]))
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "none (it is absent)" if shape is None else str(list(shape))
 
 
 def _outside(model: PreTrainedModel) -> list[str]:

@@ -1,34 +1,44 @@
-"""The torch training backend: a Hugging Face causal language model, whole on the one device of each rank."""
+"""The torch training backend: a Hugging Face causal language model on one device of each rank, whole or divided between them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore.api import Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, WeightsKind, Which
 from rlcore_plugin_torch import CAPABILITIES
-from rlcore_plugin_torch.loading import check_context, load_model, pick_device
+from rlcore_plugin_torch.activation_memory import store_activations
+from rlcore_plugin_torch.host_memory import move_module, on_device
+from rlcore_plugin_torch.layout import Layout
+from rlcore_plugin_torch.loading import check_context, pick_device
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
+from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.policy_loading import PolicyLoader
+from rlcore_plugin_torch.progress_file import read_progress, write_progress
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.weights import AdapterSource, TorchSource, named_weights, save_checkpoint
-
-if TYPE_CHECKING:
-    from rlcore_plugin_torch.adapters import Adapters
+from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, read_tensors
+from rlcore_plugin_torch.sharding import reshard
+from rlcore_plugin_torch.weights import (
+    TorchSource,
+    adapter_weights,
+    leaving_weights,
+    named_weights,
+    save_adapters,
+    save_checkpoint,
+    stored,
+)
 
 __all__ = ["TorchBackend"]
 
-_STATE = "trainer.pt"
 _log = logging.getLogger(__name__)
 
 
@@ -38,11 +48,11 @@ class TorchBackend(TrainingBackend):
     In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
     (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
 
+    Several ranks hold the same model, or divide it (``Layout``); each computes the gradient of its share, and the sum over all of them
+    is what every one clips and steps on.
+
     With ``context.lora`` only adapters are trained, the reference model is the policy with its adapters switched off, and a resumed trainer
     goes back to the weights that it began with below its adapters, whichever model ``setup`` was given.
-
-    Several ranks hold the same model, optimizer and random state; each computes the gradient of its share, and the sum over all of them
-    is what every one clips and steps on.
     """
 
     capabilities = CAPABILITIES
@@ -52,6 +62,7 @@ class TorchBackend(TrainingBackend):
         self.ranks = TorchRanks()
         if context is not None:
             check_context(context)
+            Layout.of(context)
 
     def setup(self, context: TrainingContext) -> None:
         """Meet the other ranks, load the policy and try it; ConfigError for what cannot be trained, RunError where the ranks loaded
@@ -64,108 +75,184 @@ class TorchBackend(TrainingBackend):
         self.device = pick_device(context.device, context.rank)
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-        self.dtype = getattr(torch, context.dtype)
+        self.layout = Layout.of(context)
         self.ranks = TorchRanks(
             rank=context.rank,
-            size=context.world_size,
+            layout=self.layout,
             rendezvous=context.rendezvous,
             deadline=self.options.ranks_deadline,
             device=self.device,
         )
         self.ranks.open()
-        self.policy = self._load(context.model)
-        self.adapters = self._attach(self.policy)
+        self._pace: Pace = self.ranks.in_step if self.layout.split else alone
+        # The device is named, since the current one belongs to a thread and updates may come from another than this.
+        self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
+        self._loader = PolicyLoader(context=context, options=self.options, ranks=self.ranks, device=self.device)
+        self._reference_path = context.model
+        self._reference: CausalPolicy | None = None
+        self._begin_from(context.model)
+
+    def _begin_from(self, path: str) -> None:
+        """The model in ``path`` as the policy, and an optimizer that has taken no step."""
+        context = self.context
+        self.policy = self._load(path)
+        self.adapters = self._loader.attach(self.policy, path)
+        # Before it is divided: these look at the model as it is, and at its weights one by one.
         self.policy.check_projection()
-        self.ranks.check_equal(self.policy.model)
-        self.optimizer = Optimizer(self.policy.model, context.optimizer)
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
             tokens=context.tokens_per_forward,
             prompts=context.prompts_per_slice,
-            share_prompts=self._shared_row(),
+            packed=self._packs(),
+            cost=self.policy.cost(),
         )
-        # The device is named, since the current one belongs to a thread and updates may come from another than this.
-        self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
-        self._reference_path = context.model
-        self._reference: CausalPolicy | None = None
+        store_activations(self.policy.model, self.options.activations)
+        self.ranks.check_equal(self.policy.model)
+        self._partial = self._loader.divide(self.policy)
+        self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks, offload="optimizer" in self.options.offload)
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""
-        with self._model_of(which) as policy:
-            return batch_logprobs(policy, batch, self.cut)
+        if which == Which.POLICY:
+            return self._batch_logprobs(self.policy, batch)
+        if Need.REFERENCE not in self.context.needs:
+            raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
+        if self.adapters is not None:
+            with self.adapters.off():
+                return self._batch_logprobs(self.policy, batch)
+        reference = self._reference_policy()
+        with on_device(reference, self.device, offload="reference" in self.options.offload):
+            return self._batch_logprobs(reference, batch)
+
+    def _batch_logprobs(self, policy: CausalPolicy, batch: TrainBatch) -> np.ndarray:
+        with self.ranks.together("computing log probabilities"):
+            values = batch_logprobs(policy, batch, self.cut, self._pace)
+        reshard(policy)
+        return values
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
         self.optimizer.zero_grad()
-        metrics = self.ranks.sum_metrics(lambda: accumulate(self.policy, batch, objective, self.cut, self.clock))
-        self.ranks.sum_gradients(self.optimizer.parameters)
+        metrics = self.ranks.sum_metrics(lambda: self._accumulate(batch, objective))
+        self.ranks.sum_gradients(self.optimizer.parameters, self._partial)
         with self.clock.span("optimizer"):
-            return {**metrics, **self.optimizer.step()}
+            return {**with_padding_share(metrics), **self.optimizer.step()}
+
+    def _accumulate(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        with self.ranks.together("computing gradients"):
+            return accumulate(self.policy, batch, objective, self.cut, self.clock, self._pace)
 
     @property
     def data_parallel(self) -> tuple[int, int]:
-        """Every rank holds the whole model."""
-        return self.ranks.rank, self.ranks.size
+        """The place on the data axis: tensor-parallel ranks work on one share together."""
+        return self.layout.place(self.ranks.rank)[0], self.layout.data
 
     def gather(self, values: np.ndarray) -> list[np.ndarray]:
-        """The arrays of all ranks, by rank."""
+        """The arrays of all data-parallel ranks, by place."""
         return self.ranks.gather(values)
 
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """Operations of linear layers, attention and projection, in units of one pair of tokens that attend to each other."""
+        return self.cut.cost_of(batch, rows)
+
     def weight_source(self) -> TorchSource:
-        """The weights in the precision that the forward computes with; the same on every rank, so that nothing is gathered. Adapters alone
-        if the engines take them over the model that this trainer began with, and merged weights else."""
-        lora = self.context.lora
-        if self.adapters is not None and lora is not None and lora.travels and self.adapters.base == self.context.model:
-            return AdapterSource(self.adapters, self.dtype)
-        return TorchSource(self.policy.model, self.dtype, self.adapters)
+        """The weights in the precision that the forward computes with; what is divided is gathered bucket by bucket. Adapters alone if the
+        engines take them over the model that this trainer began with, and merged weights else."""
+        lora, adapters, dtype = self.context.lora, self.adapters, self._loader.dtype
+        if adapters is not None and lora is not None and lora.travels and adapters.base == self.context.model:
+            extra = {"config": adapters.config_text(), "base": adapters.base}
+            return TorchSource(adapter_weights(adapters, dtype), self.ranks.rank, WeightsKind.ADAPTER, extra)
+        return TorchSource(leaving_weights(self.policy.model, dtype, adapters), self.ranks.rank)
 
     @torch.no_grad()
     def probe(self, token_ids: np.ndarray) -> np.ndarray:
         """int32[T] -> float32[T-1], at temperature 1."""
         ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self.device)
-        return self.policy.probe(ids).float().cpu().numpy()
+        with self.ranks.together("probing"):
+            values = self.policy.probe(ids).float().cpu().numpy()
+        reshard(self.policy)
+        return values
 
     def save_model(self, folder: Path) -> None:
-        """Hugging Face checkpoint in the precision that the forward computes with; adapters merged, and beside it by themselves."""
-        self.ranks.write(lambda: save_checkpoint(self.policy.model, folder, self.dtype, self.adapters))
+        """Hugging Face checkpoint in the precision that the forward computes with; adapters are merged, and beside it by themselves, in
+        full precision."""
+        model, adapters, keep = self.policy.model, self.adapters, self.ranks.rank == 0
+        with self.ranks.together("gathering the model"):
+            weights = stored(leaving_weights(model, self._loader.dtype, adapters), keep=keep)
+            matrices = stored(adapter_weights(adapters, self._loader.master_dtype), keep=keep) if adapters is not None else {}
 
-    def save(self, folder: Path) -> None:
-        """Optimizer, step count, random states, where the reference model is, and float32 weights where ``save_model`` rounds them."""
-        self.ranks.write(lambda: self._save(folder))
+        def write() -> None:
+            save_checkpoint(model, folder, self._loader.dtype, weights)
+            if adapters is not None:
+                save_adapters(adapters, folder / "adapter", matrices)
 
-    def _save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "optimizer": self.optimizer.state(),
-            "random": random_state(self.device),
-            "reference": self._reference_path,
-            **self._masters(),
-        }
-        torch.save(state, folder / _STATE)
+        self.ranks.write(write)
 
-    def _masters(self) -> dict[str, Any]:
-        """What ``save_model`` rounds, or merges."""
-        if self.adapters is not None:
-            return {"weights": None, "adapters": self.adapters.tensors()}
-        return {"weights": None if self.dtype == self._master_dtype else self.policy.model.state_dict(), "adapters": None}
+    def save(self, folder: Path) -> Saving:
+        """Optimizer, step count, random states, where the reference model is, and in full precision what ``save_model`` rounds or merges.
+        What every rank holds is copied when this returns, and written in the background."""
+        self.ranks.write(lambda: write_progress(folder, self._progress()))
+        return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it. RunError where the state is of another model."""
-        # Load to host memory first: loading to the device would hold the optimizer moments twice.
-        state = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
-        if (state["adapters"] is None) != (self.adapters is None):
-            begun, here = ("without", "with") if state["adapters"] is None else ("with", "without")
-            raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
-        if self.adapters is not None:
-            self.adapters.restore(state["adapters"])
-            self._restore_base(state["reference"])
+        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model."""
+        state = read_progress(folder)
+        self._resume_adapters(state["adapters"], state["reference"])
         self.optimizer.restore(state["optimizer"])
-        if state["weights"] is not None:
-            self.policy.model.load_state_dict(state["weights"])
+        if state["rounded"] != self._loader.rounds:
+            raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; resume with that one")
+        read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = state["reference"], None
         self.ranks.check_equal(self.policy.model)
+
+    def _resume_adapters(self, shapes: Mapping[str, list[int]] | None, base: str) -> None:
+        """Adapters go back onto the model that the run began with: ``setup`` read one into which they are merged."""
+        if (shapes is None) != (self.adapters is None):
+            begun, here = ("without", "with") if shapes is None else ("with", "without")
+            raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
+        if self.adapters is None or shapes is None:
+            return
+        self.adapters.check_saved(shapes)
+        if self.adapters.base != base:
+            self._begin_from(base)
+
+    def _progress(self) -> dict[str, Any]:
+        return {
+            "optimizer": self.optimizer.progress(),
+            "random": random_state(self.device),
+            "reference": self._reference_path,
+            "rounded": self._loader.rounds,
+            "adapters": None if self.adapters is None else self.adapters.shapes(),
+        }
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Those that ``save`` writes and ``load`` fills, as they stand."""
+        weights: Mapping[str, torch.Tensor] = {}
+        if self.adapters is not None:
+            weights = self.adapters.tensors()
+        elif self._loader.rounds:
+            weights = named_weights(self.policy.model)
+        return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}}
+
+    def sleep(self) -> None:
+        """Weights, moments and reference to host memory; the device keeps the context of CUDA alone. Nothing moves on a CPU."""
+        self._move(torch.device("cpu"))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.ranks.everyone(np.zeros(0, np.uint8), "going to sleep")
+
+    def wake(self) -> None:
+        """Everything back, but for what the options keep in host memory."""
+        self._move(self.device)
+        self.ranks.everyone(np.zeros(0, np.uint8), "waking")
+
+    def _move(self, device: torch.device) -> None:
+        move_module(self.policy, device)
+        self.optimizer.move(device)
+        if self._reference is not None and (device.type == "cpu" or "reference" not in self.options.offload):
+            move_module(self._reference, device)
 
     def timings(self) -> Mapping[str, float]:
         """Seconds in ``forward``, ``backward`` and ``optimizer`` of updates since the last call; with several ranks also in ``exchange``
@@ -183,68 +270,26 @@ class TorchBackend(TrainingBackend):
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    @property
-    def _master_dtype(self) -> torch.dtype:
-        """Of weights, gradients and moments."""
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
-
     def _load(self, path: str) -> CausalPolicy:
-        trusted = self.context.trust_remote_code
-        model = load_model(path, self.options.attention, self.device, self._master_dtype, trust_remote_code=trusted)
-        compute = None if self.dtype == self._master_dtype else self.dtype
-        return CausalPolicy(model=model, compute=compute, chunk=self.options.logits_chunk)
-
-    def _attach(self, policy: CausalPolicy) -> Adapters | None:
-        """Adapters on the model as it was read; None if every weight is trained."""
-        if self.context.lora is None:
-            return None
-        from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
-
-        return attach(policy.model, self.context.lora, self.context.model)
-
-    def _restore_base(self, path: str) -> None:
-        """The weights below the adapters become those of ``path``: ``setup`` read a model into which the adapters are merged."""
-        assert self.adapters is not None
-        if path == self.adapters.base:
-            return
-        began = named_weights(self._load(path).model)
-        with torch.no_grad():
-            for name, weight in named_weights(self.policy.model).items():
-                weight.copy_(began[name])
-        self.adapters.base = path
-
-    @contextmanager
-    def _model_of(self, which: Which) -> Iterator[CausalPolicy]:
-        if which == Which.POLICY:
-            yield self.policy
-            return
-        if Need.REFERENCE not in self.context.needs:
-            raise RunError("reference log probabilities were asked of the torch backend, and its context did not declare Need.REFERENCE")
-        if self.adapters is None:
-            yield self._reference_policy()
-            return
-        with self.adapters.off():
-            yield self.policy
+        return self._loader.read(path)
 
     def _reference_policy(self) -> CausalPolicy:
         if self._reference is None:
             self._reference = self._load(self._reference_path)
+            if self.cut.packed:
+                self._reference.use_packing()
             self._reference.model.requires_grad_(False)
+            self._loader.divide(self._reference)
         return self._reference
 
-    def _shared_row(self) -> int:
-        """The widest row in which completions share their prompt, 0 where they do not."""
-        if self.options.share_prompts == "off":
-            return 0
-        # A row inside the window of sliding attention sees all of itself.
-        config = self.policy.model.config.get_text_config(decoder=True)
-        width = min(self.options.shared_row_tokens, getattr(config, "sliding_window", None) or self.options.shared_row_tokens)
-        if self.policy.shares_prompts(width):
-            return width
-        if self.options.share_prompts == "on":
-            raise RunError(
-                f"training.options.share_prompts 'on': {type(self.policy.model).__name__} computes other log probabilities in shared rows; "
-                "use 'auto' or 'off'"
-            )
-        _log.info("prompts are not shared: %s computes other log probabilities in shared rows", type(self.policy.model).__name__)
-        return 0
+    def _packs(self) -> bool:
+        """Whether forwards are packed: as the options say, if the model computes the same so."""
+        if self.options.packing == "off":
+            return False
+        if not (reason := self.policy.try_packing()):
+            return True
+        model = type(self.policy.model).__name__
+        if self.options.packing == "on":
+            raise RunError(f"training.options.packing 'on': {model} cannot be packed ({reason}); use 'auto' or 'off'")
+        _log.info("forwards are padded, for %s cannot be packed: %s", model, reason)
+        return False

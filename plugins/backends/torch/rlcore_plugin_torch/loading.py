@@ -11,6 +11,9 @@ from rlcore_plugin_torch import CAPABILITIES
 
 __all__ = ["check_context", "load_model", "pick_device"]
 
+_ALIGNMENT = 64
+"""Bytes; torch allocates so."""
+
 
 def check_context(context: TrainingContext) -> None:
     """ConfigError for a layout or a dtype that this backend does not offer."""
@@ -23,9 +26,7 @@ def check_context(context: TrainingContext) -> None:
     )
     for layout, setting, value, most in asked:
         if value > most and layout not in CAPABILITIES.layouts:
-            raise ConfigError(
-                f"training.{setting} {value}: each rank of the torch backend holds the whole model and the whole optimizer; use {most}"
-            )
+            raise ConfigError(f"training.{setting} {value}: the torch backend divides a model by -tp and -zero only; use {most}")
     if context.dtype not in CAPABILITIES.dtypes:
         offered = " or ".join(sorted(CAPABILITIES.dtypes))
         raise ConfigError(f"training.dtype {context.dtype!r} is not served by the torch backend; use {offered}")
@@ -77,8 +78,17 @@ def load_model(
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
     # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
     model = model.to(device).eval()
+    _align(model)
     _check_finite(model, path)
     return model
+
+
+def _align(model: PreTrainedModel) -> None:
+    """Copy weights that are views of the mapped file, which begin at any multiple of 8 bytes: products of matrices sum in another order
+    there, so that a resumed run would differ from the one that went on in the last bit."""
+    for parameter in model.parameters():
+        if parameter.data_ptr() % _ALIGNMENT:
+            parameter.data = parameter.data.clone()
 
 
 def _check_finite(model: PreTrainedModel, path: str) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.distributed.tensor import DTensor
 
 from rlcore.api import OptimizerSettings, RunError
 from rlcore.learning import learning_rate
+from rlcore_plugin_torch.clipping import scale, squares
+from rlcore_plugin_torch.host_memory import HostMoments, move_moments
+from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.sharding import local
 
 __all__ = ["Optimizer"]
+
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Optimizer:
@@ -18,58 +28,92 @@ class Optimizer:
     Source: Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (arXiv 1711.05101), algorithm 2.
     """
 
-    def __init__(self, model: torch.nn.Module, settings: OptimizerSettings) -> None:
+    def __init__(
+        self, model: torch.nn.Module, settings: OptimizerSettings, ranks: TorchRanks | None = None, *, offload: bool = False
+    ) -> None:
+        """``ranks``: those that hold the other parts of the model, if it is divided. ``offload``: moments live in host memory and are on
+        the device only while their parameters step."""
         self.settings = settings
+        self._ranks = ranks or TorchRanks()
         self.steps = 0
         self._named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         matrices = [parameter for parameter in self._named.values() if parameter.ndim >= 2]
         vectors = [parameter for parameter in self._named.values() if parameter.ndim < 2]
-        groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups = [
+            {"params": alike, "weight_decay": decay}
+            for kind, decay in ((matrices, settings.weight_decay), (vectors, 0.0))
+            for alike in _by_mesh(kind)
+        ]
         self._adam = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas, fused=True)
+        self._streamed = HostMoments(self._adam) if offload else None
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
         """What it trains, in the model's order."""
         return list(self._named.values())
 
+    def move(self, device: torch.device) -> None:
+        """Moments to the device, or to host memory for ``cpu``; where they live there anyway, they stay."""
+        if self._streamed is None or device.type == "cpu":
+            move_moments(self._adam, self.parameters, device)
+
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self._adam.zero_grad(set_to_none=True)
 
     def step(self) -> dict[str, float]:
-        """Clip, step, forget the gradients; ``grad_norm`` before clipping and ``learning_rate``.
+        """Clip, step, forget the gradients; ``grad_norm`` before clipping, ``learning_rate``, and ``skipped_steps`` if it was skipped.
 
-        Without any gradient (nothing in the batch is in the loss) the weights and moments stay and the schedule moves on. Raises RunError
-        where the gradient is not finite; the weights are untouched then.
+        Without any gradient (nothing in the batch is in the loss), and with one that is not finite, weights, moments and schedule stay as
+        they are.
         """
         rate = learning_rate(self.settings, self.steps)
         norm = self._clip()
-        if norm is not None:
+        taken = norm is not None and math.isfinite(norm)
+        if taken:
             for group in self._adam.param_groups:
                 group["lr"] = rate
-            self._adam.step()
-        self.steps += 1
+            (self._streamed or self._adam).step()
+            self.steps += 1
         self.zero_grad()
-        return {"grad_norm": norm or 0.0, "learning_rate": rate}
+        skipped = {} if taken or norm is None else {"skipped_steps": 1.0}
+        return {"grad_norm": norm or 0.0, "learning_rate": rate, **skipped}
 
     def _clip(self) -> float | None:
-        parameters = [parameter for parameter in self._named.values() if parameter.grad is not None]
-        if not parameters:
+        if all(parameter.grad is None for parameter in self.parameters):
             return None
-        limit = self.settings.max_grad_norm or float("inf")
-        norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
-        if norm != norm or norm == float("inf"):
-            worst = next(name for name, item in self._named.items() if item.grad is not None and not torch.isfinite(item.grad).all())
-            raise RunError(f"the gradient of {worst!r} is not finite at optimizer step {self.steps}; lower the learning rate")
+        norm = math.sqrt(self._ranks.add(squares(self.parameters, self._ranks.counts)).sum())
+        if math.isfinite(norm):
+            scale(self.parameters, norm, self.settings.max_grad_norm or float("inf"))
         return norm
 
-    def state(self) -> dict[str, Any]:
-        """Everything an exact continuation needs, in types that torch loads without running code."""
-        return {"steps": self.steps, "names": list(self._named), "adam": self._adam.state_dict()}
+    def progress(self) -> dict[str, Any]:
+        """What an exact continuation needs beside ``moments``, in types that torch loads without running code."""
+        adam = {name: float(self._adam.state[item]["step"]) for name, item in self._named.items() if item in self._adam.state}
+        return {"steps": self.steps, "names": list(self._named), "adam": adam}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Take what ``state`` gave; RunError where it belongs to another model."""
-        if state["names"] != list(self._named):
+    def moments(self) -> dict[str, torch.Tensor]:
+        """First and second moments as they stand, by ``exp_avg.NAME`` and ``exp_avg_sq.NAME``, of the parameters that took a step."""
+        held = {name: self._adam.state[item] for name, item in self._named.items() if item in self._adam.state}
+        return {f"{kind}.{name}": state[kind] for name, state in held.items() for kind in _MOMENTS}
+
+    def restore(self, progress: dict[str, Any]) -> None:
+        """Take what ``progress`` gave and make room for the moments, to be filled; RunError if it belongs to another model."""
+        if progress["names"] != list(self._named):
             raise RunError("the saved optimizer state belongs to another model: its parameters have other names")
-        self._adam.load_state_dict(state["adam"])
-        self.steps = state["steps"]
+        self._adam.state.clear()
+        for name, step in progress["adam"].items():
+            parameter = self._named[name]
+            count = torch.tensor(step, dtype=torch.float32, device=local(parameter).device)
+            self._adam.state[parameter] = {"step": count, **{kind: torch.zeros_like(parameter) for kind in _MOMENTS}}
+        if self._streamed is not None:
+            self.move(torch.device("cpu"))
+        self.steps = progress["steps"]
+
+
+def _by_mesh(parameters: Sequence[torch.nn.Parameter]) -> list[list[torch.nn.Parameter]]:
+    """One call of the fused kernel takes plain tensors, or tensors of one mesh."""
+    kinds: dict[object, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        kinds.setdefault(parameter.device_mesh if isinstance(parameter, DTensor) else None, []).append(parameter)
+    return list(kinds.values())

@@ -16,10 +16,23 @@ class TorchOptions(BaseModel):
 
     threads: int | None = Field(default=None, ge=1, description="CPU threads of torch in this process; none: as rlcore divides the cores")
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
-    share_prompts: Literal["auto", "on", "off"] = Field(
+    packing: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="train the completions of one prompt behind a single copy of it; auto: where the model is found to compute the same",
+        description="forwards without padding, each prompt once and its completions as branches; auto: if the model computes the same so",
     )
-    shared_row_tokens: int = Field(default=1024, ge=2, description="widest row of a prompt and several completions")
-    logits_chunk: int | None = Field(default=None, ge=1, description="tokens projected onto the vocabulary at a time; none: by memory")
+    logits_chunk: int | None = Field(
+        default=None, ge=1, description="entries of the vocabulary whose logits are in memory at a time; none: as many as suit the device"
+    )
+    head_dtype: Literal["compute", "float32"] = Field(
+        default="compute",
+        description="of the projection onto the vocabulary; float32: exact also if training.dtype is bfloat16, several times slower",
+    )
+    activations: Literal["keep", "recompute", "offload"] = Field(
+        default="keep",
+        description="until the backward pass: keep all; recompute: keep each layer's input, and run the layer again; offload: those inputs "
+        "in host memory",
+    )
+    offload: tuple[Literal["optimizer", "reference"], ...] = Field(
+        default=(), description="what lives in host memory, and is on the device only while it is used: optimizer (its moments), reference"
+    )
     ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")

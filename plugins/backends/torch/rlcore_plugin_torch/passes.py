@@ -3,42 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, TrainBatch
-from rlcore.learning import collate, plan_micro_batches
+from rlcore.api import Need, Objective, Segment, TrainBatch
+from rlcore.learning import MicroBatch, collate, plan_micro_batches
+from rlcore_plugin_torch.forwards import Cost, plan_packed
+from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.ranks import InStepError
 
-__all__ = ["Clock", "Cut", "accumulate", "batch_logprobs"]
+__all__ = ["Clock", "Cut", "Pace", "accumulate", "alone", "batch_logprobs", "with_padding_share"]
+
+_POSITIONS, _PADDING = "positions", "padded_positions"
+"""Counts of ``accumulate``, which add up over micro-batches and ranks as a share would not."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How a batch is cut into forwards: rollouts and padded tokens of one, prompts of a slice, widest shared row (0: none)."""
+    """How a batch is cut into forwards: rollouts and tokens (padding counted) of one, prompts of a slice; ``packed``: into buffers without
+    padding, of like ``cost``."""
 
     rollouts: int
     tokens: int
     prompts: int
-    share_prompts: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "share_prompts", min(self.share_prompts, self.tokens))
+    packed: bool = False
+    cost: Cost = field(default_factory=Cost)
 
     def plan(self, batch: TrainBatch, everything: bool = False) -> list[np.ndarray]:
         """Rollout numbers of each forward."""
-        return plan_micro_batches(
-            batch,
-            rollouts=self.rollouts,
-            tokens=self.tokens,
-            prompts=self.prompts,
-            share_prompts=self.share_prompts,
-            everything=everything,
-        )
+        bounds = {"rollouts": self.rollouts, "tokens": self.tokens, "prompts": self.prompts}
+        if self.packed:
+            return plan_packed(batch, **bounds, cost=self.cost, everything=everything)
+        return plan_micro_batches(batch, **bounds, everything=everything)
+
+    def collate(self, batch: TrainBatch, rows: np.ndarray, device: torch.device) -> MicroBatch:
+        """The tensors of one forward."""
+        return (pack if self.packed else collate)(batch, rows, device=device)
+
+    def cost_of(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        """What forward and backward over these rollouts of one group cost."""
+        return self.cost.packed(batch, rows) if self.packed else self.cost.padded(batch, rows)
 
 
 @dataclass
@@ -57,26 +66,71 @@ class Clock:
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
 
 
+def alone(plan: Callable[[], list[np.ndarray]]) -> list[np.ndarray | None]:
+    """The forwards of a rank that holds the whole model: those that its share needs."""
+    return [*plan()]
+
+
+Pace = Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray | None]]
+"""From a plan of a share to what the rank does: None is a forward of nothing, made because another rank makes one."""
+
+
 @torch.no_grad()
-def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut) -> np.ndarray:
+def batch_logprobs(policy: CausalPolicy, batch: TrainBatch, cut: Cut, pace: Pace = alone) -> np.ndarray:
     """float32[N]: log probability of every policy token, those outside the loss too."""
     values = np.zeros(int(batch.offsets[-1]), np.float32)
-    for rows in cut.plan(batch, everything=True):
-        micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
+    for rows in pace(lambda: cut.plan(batch, everything=True)):
+        if rows is None:
+            policy.idle()
+            continue
+        micro = cut.collate(batch, rows, policy.device)
         values[micro.index] = policy.logprobs(micro)[0].float().cpu().numpy()
     return values
 
 
-def accumulate(policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock) -> dict[str, float]:
-    """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches."""
+def accumulate(
+    policy: CausalPolicy, batch: TrainBatch, objective: Objective, cut: Cut, clock: Clock, pace: Pace = alone
+) -> dict[str, float]:
+    """Add the gradient of the step's loss to the parameters' ``grad``; the metrics, summed over micro-batches, and the counts
+    that ``with_padding_share`` makes one metric of."""
     totals: dict[str, torch.Tensor] = {}
-    for rows in cut.plan(batch):
+    failure: Exception | None = None
+    for rows in pace(lambda: cut.plan(batch)):
         with clock.span("forward"):
-            micro = collate(batch, rows, share_prompts=cut.share_prompts, device=policy.device)
-            logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
-            loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+            if rows is None or failure is not None:
+                loss = policy.idle()
+            else:
+                micro = cut.collate(batch, rows, policy.device)
+                logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
+                try:
+                    loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+                except Exception as error:
+                    if pace is alone:
+                        raise
+                    loss, metrics, failure = logprobs.sum() * 0, {}, error  # other ranks wait for this one's backward
+                for name, value in {**metrics, **_positions(micro)}.items():
+                    totals[name] = totals.get(name, 0.0) + value.detach().double()
         with clock.span("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]
-        for name, value in metrics.items():
-            totals[name] = totals.get(name, 0.0) + value.detach().double()
+            loss.backward()
+    if failure is not None:
+        raise InStepError from failure
     return {name: float(value) for name, value in totals.items()}
+
+
+def _positions(micro: MicroBatch) -> dict[str, torch.Tensor]:
+    """Positions that go through the linear layers, and how many of them are padding."""
+    total = micro.input_ids.numel()
+    real = total if isinstance(micro, PackedBatch) else sum(len(part.context_ids) + len(part.token_ids) for part in _segments(micro))
+    return {_POSITIONS: torch.tensor(total), _PADDING: torch.tensor(total - real)}
+
+
+def _segments(micro: MicroBatch) -> list[Segment]:
+    return [segment for rollout in micro.share.rollouts for segment in rollout.segments]
+
+
+def with_padding_share(totals: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of an update from those of ``accumulate``, added up over the ranks: ``padding_share`` in place of its two counts, absent
+    if there was no forward."""
+    metrics = dict(totals)
+    positions, padding = metrics.pop(_POSITIONS, 0.0), metrics.pop(_PADDING, 0.0)
+    return {**metrics, "padding_share": padding / positions} if positions else metrics

@@ -7,18 +7,24 @@ that scales or caps its logits) is found by comparing once with the model's own 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from rlcore.api import ConfigError, TrainBatch
+from rlcore.api import ConfigError, RunError
 from rlcore.learning import MicroBatch, collate
+from rlcore_plugin_torch.attention import PACKED
+from rlcore_plugin_torch.forwards import Cost
+from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch
 
 __all__ = ["CausalPolicy"]
 
+_AGREE_PACKED = 1e-4
+"""The same of one token in a packed buffer and in a row of its own."""
 _AGREE = 1e-3
 """Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
 
@@ -28,14 +34,18 @@ class CausalPolicy(torch.nn.Module):
     module (``fully_shard``) sees every use of its weights.
 
     ``compute``: bfloat16 to run the forward under autocast (weights stay as they are), None for the weights' own precision.
-    ``chunk``: tokens projected at a time, None for a size that suits the device.
+    ``chunk``: entries of the vocabulary projected at a time, None for a size that suits the device. ``exact_head``: project in float32 also
+    if ``compute`` is bfloat16.
     """
 
-    def __init__(self, *, model: PreTrainedModel, compute: torch.dtype | None = None, chunk: int | None = None) -> None:
+    def __init__(
+        self, *, model: PreTrainedModel, compute: torch.dtype | None = None, chunk: int | None = None, exact_head: bool = False
+    ) -> None:
         super().__init__()
         self.model = model
         self.compute = compute
         self.chunk = chunk
+        self.exact_head = exact_head
 
     @property
     def device(self) -> torch.device:
@@ -44,7 +54,7 @@ class CausalPolicy(torch.nn.Module):
 
     def forward(
         self,
-        inputs: Mapping[str, torch.Tensor],
+        inputs: Mapping[str, Any],
         select: torch.Tensor,
         targets: torch.Tensor,
         temperature: float | torch.Tensor = 1.0,
@@ -52,23 +62,34 @@ class CausalPolicy(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """([n] log probabilities of ``targets`` int64[n], [n] entropies or None), differentiable.
 
-        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it; ``select`` int64[n]: the positions in [B x T] whose output
-        predicts the targets.
+        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it (of a packed buffer, its ``attention_plan`` too); ``select``
+        int64[n]: the positions in [B x T] whose output predicts the targets.
         """
         hidden = self._hidden(inputs).index_select(0, select)
         head = self.model.get_output_embeddings()
-        hidden = hidden.to(self.compute or head.weight.dtype)
+        hidden = hidden.to(head.weight.dtype if self.compute is None or self.exact_head else self.compute)
         bias = getattr(head, "bias", None)
         return token_logprobs(hidden, head.weight, bias, targets, temperature, entropy=entropy, chunk=self.chunk)
 
     def logprobs(self, micro: MicroBatch, *, entropy: bool = False) -> tuple[torch.Tensor, torch.Tensor | None]:
         """([n] log probabilities, [n] entropies or None) of the micro-batch's policy tokens at its temperatures, differentiable."""
-        inputs = {"input_ids": micro.input_ids}
-        # Plain rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
-        if micro.mask is not None:
-            inputs |= {"attention_mask": micro.mask, "position_ids": micro.position_ids}
+        inputs: dict[str, Any] = {"input_ids": micro.input_ids}
+        # Padded rows are causal from the left: neither mask nor positions are needed, and attention takes its fastest path.
+        if isinstance(micro, PackedBatch):
+            # A mask of four axes makes transformers build none; it hides nothing, so that a layer that goes by it is found out.
+            everything = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=self.device)
+            inputs |= {"position_ids": micro.position_ids, "attention_mask": everything, "attention_plan": micro.attention}
         result: tuple[torch.Tensor, torch.Tensor | None] = self(inputs, micro.select, micro.targets, micro.temperature, entropy)
+        if isinstance(micro, PackedBatch) and not micro.attention.windows:
+            raise RunError(f"{type(self.model).__name__} has not attended by the plan of the packed buffer; set packing = 'off'")
         return result
+
+    def idle(self) -> torch.Tensor:
+        """A loss of 0 from a forward of two tokens that predict none: what a rank of a divided model does while another has work."""
+        token_ids = torch.zeros(1, 2, dtype=torch.int64, device=self.device)
+        none = token_ids[0, :0]
+        result: tuple[torch.Tensor, torch.Tensor | None] = self({"input_ids": token_ids}, none, none)
+        return result[0].sum()
 
     def probe(self, token_ids: torch.Tensor) -> torch.Tensor:
         """int64[T] -> [T-1]: log probability of each token after the first, at temperature 1."""
@@ -76,7 +97,7 @@ class CausalPolicy(torch.nn.Module):
         logprobs: torch.Tensor = self({"input_ids": token_ids[None]}, before, token_ids[1:])[0]
         return logprobs
 
-    def _hidden(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _hidden(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """[B x T, H]: the decoder's output, final norm included."""
         with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
             output = self.model.get_decoder()(**inputs, use_cache=False).last_hidden_state
@@ -97,17 +118,47 @@ class CausalPolicy(torch.nn.Module):
                 f"states (log probabilities differ by {gap:.2g}): soft-capped or scaled logits are not served by the torch backend"
             )
 
-    @torch.no_grad()
-    def shares_prompts(self, row_tokens: int) -> bool:
-        """Whether a prompt followed by several completions under a mask gives the log probabilities of the plain rows."""
-        exact = CausalPolicy(model=self.model)
-        batch = sample_batch(self._vocabulary())
-        plain, shared = (exact._short(batch, share_prompts=width) for width in (0, row_tokens))
-        return float((plain - shared).abs().max()) <= _AGREE
+    def cost(self) -> Cost:
+        """What forwards of this model cost: from hidden size, layers and vocabulary."""
+        config = self.model.config.get_text_config(decoder=True)
+        return Cost(token=6 * int(config.hidden_size), target=self._vocabulary() // (2 * int(config.num_hidden_layers)))
 
-    def _short(self, batch: TrainBatch, share_prompts: int) -> torch.Tensor:
-        micro = collate(batch, np.arange(len(batch)), share_prompts=share_prompts, device=self.device)
-        return self.logprobs(micro)[0]
+    def use_packing(self) -> None:
+        """From here on attention goes through ``packed_attention``; padded rows and probes compute as before."""
+        self.model.set_attn_implementation(PACKED)
+
+    @torch.no_grad()
+    def try_packing(self) -> str:
+        """``use_packing`` if the model then computes in a packed buffer what it computes in plain rows: "". Otherwise why it does not, and
+        the model is as it was."""
+        before = str(self.model.config._attn_implementation)
+        if before != "sdpa":
+            return f"attention = {before!r} knows no packed buffer"
+        try:
+            self.use_packing()
+            found = self._gap_of_packing()
+        except Exception as error:  # a model's own code may raise anything on inputs that it was not written for
+            found = f"{type(error).__name__}: {error}".splitlines()[0]
+        if found:
+            self.model.set_attn_implementation(before)
+        return found
+
+    def _gap_of_packing(self) -> str:
+        config = self.model.config.get_text_config(decoder=True)
+        kinds = set(getattr(config, "layer_types", None) or ())
+        if strange := sorted(str(kind) for kind in kinds - {"full_attention", "sliding_attention"}):
+            return f"it has layers of type {strange[0]}"
+        exact = CausalPolicy(model=self.model)
+        batch = sample_batch(self._vocabulary(), contexts=(4, 3, 7))
+        rows = np.arange(len(batch))
+        packed = pack(batch, rows, device=self.device)
+        gap = float((exact.logprobs(packed)[0] - exact.logprobs(collate(batch, rows, device=self.device))[0]).abs().max())
+        if not gap <= _AGREE_PACKED:
+            return f"its log probabilities differ by {gap:.2g}"
+        window = getattr(config, "sliding_window", None)
+        if window is not None and (not kinds or "sliding_attention" in kinds) and window not in packed.attention.windows:
+            return f"its sliding window of {window} does not reach the attention function"
+        return ""
 
     def _vocabulary(self) -> int:
         return int(self.model.get_output_embeddings().weight.shape[0])

@@ -1,14 +1,18 @@
-"""Log probability and entropy of given tokens from hidden states, without ever holding the logits of all of them.
+"""Log probability and entropy of given tokens from hidden states, without ever holding the logits of the whole vocabulary.
 
-Both passes go over the tokens in chunks; the backward pass computes each chunk's logits again and adds its share of the gradients in
-place, so that memory is one chunk of logits plus the gradients themselves. Softmax and its gradient are float32 also where hidden states
-are bfloat16 (float64 stays float64); gradients of the projection are summed in that precision whatever the chunk.
+Both passes go over the vocabulary in blocks. The forward pass keeps a running maximum and a running sum of exponentials of each token
+(online softmax: Milakov and Gimelshein, arXiv 1805.02867); the backward pass computes the logits of a block again, since the gradient needs
+the log probabilities' own gradient first, which a loss over sequences only knows at the end. A block of the vocabulary gets its whole
+gradient at once, so nothing of the size of the projection is added up: memory is one block of logits beside the gradients themselves, and
+the projection is read once in each pass. Softmax and its gradient are float32 also if hidden states are bfloat16 (float64 stays float64);
+the gradient of the hidden states is summed over the blocks in that precision.
 
-Axes: ``n`` tokens, ``H`` hidden size, ``V`` vocabulary.
+Axes: ``n`` tokens, ``H`` hidden size, ``V`` vocabulary, ``v`` one block of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,6 +22,13 @@ __all__ = ["default_chunk", "token_logprobs"]
 
 _LEAST_LOG_P = -1e30
 """In place of minus infinity, the log probability of a token that is ruled out: its term of the entropy is 0, and 0 * infinity is NaN."""
+
+_CPU_LOGITS, _DEVICE_LOGITS = 2**22, 2**27
+"""Logits in memory at a time: 16 MB of float32 on a CPU, a tenth slower below a quarter of it and no faster above (measured: ``make
+bench-logprobs ARGS=--sweep``), and 512 MB elsewhere, enough to fill a device."""
+
+_LEAST_CHUNK = 256
+"""Rows of the projection that a matrix product needs to be efficient; their logits are smaller than the hidden states of most models."""
 
 
 def token_logprobs(
@@ -34,24 +45,24 @@ def token_logprobs(
 
     ``hidden`` [n, H], ``weight`` [V, H] (in any precision: it is projected in the precision of ``hidden``), ``bias`` [V] or None,
     ``targets`` int64[n]; ``temperature`` a number, or [n], one a token (it gets no gradient). Returns ([n], [n] or None) in float32, or
-    float64 for float64 input; both differentiable once in ``hidden``, ``weight`` and ``bias``. ``chunk``: tokens at a time; by default as
-    many as fit some megabytes of logits. Raises ValueError where temperatures are not one a token.
+    float64 for float64 input; both differentiable once in ``hidden``, ``weight`` and ``bias``. ``chunk``: entries of the vocabulary at a
+    time; by default as many as suit the device. Raises ValueError if temperatures are not one a token.
     """
     if isinstance(temperature, torch.Tensor):
         if temperature.shape != targets.shape:
             raise ValueError(f"temperature has shape {list(temperature.shape)}; it must be a number or one a token {list(targets.shape)}")
-        temperature = temperature.detach().to(device=hidden.device, dtype=torch.promote_types(hidden.dtype, torch.float32))
-    rows = chunk or default_chunk(int(weight.shape[0]), hidden.device)
+        temperature = temperature.detach().to(device=hidden.device, dtype=torch.promote_types(hidden.dtype, torch.float32))[:, None]
+    chunk = chunk or default_chunk(len(hidden), hidden.device)
     logprobs, entropies = _TokenLogprobs.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, targets, temperature, entropy, rows
+        hidden, weight, bias, targets, temperature, entropy, chunk
     )
     return logprobs, entropies
 
 
-def default_chunk(vocabulary: int, device: torch.device) -> int:
-    """Tokens whose float32 logits take 16 MB on a CPU (about its cache) and 512 MB elsewhere (enough to fill the device)."""
-    elements = 2**22 if device.type == "cpu" else 2**27
-    return max(1, elements // vocabulary)
+def default_chunk(tokens: int, device: torch.device) -> int:
+    """Entries of the vocabulary whose logits of so many tokens are held at a time."""
+    elements = _CPU_LOGITS if device.type == "cpu" else _DEVICE_LOGITS
+    return max(_LEAST_CHUNK, elements // max(1, tokens))
 
 
 class _TokenLogprobs(torch.autograd.Function):
@@ -67,97 +78,138 @@ class _TokenLogprobs(torch.autograd.Function):
         chunk: int,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         exact = torch.promote_types(hidden.dtype, torch.float32)
-        normaliser = hidden.new_empty(len(hidden), dtype=exact)
-        logprobs = torch.empty_like(normaliser)
-        entropy = torch.empty_like(normaliser) if with_entropy else None
+        softmax = _OnlineSoftmax(hidden.new_empty(len(hidden), dtype=exact), with_entropy)
+        target_logits = torch.zeros_like(softmax.largest)
         with torch.autocast(hidden.device.type, enabled=False):
-            projection = weight.detach().to(hidden.dtype)
-            for part in _chunks(len(hidden), chunk):
-                logits = _logits(hidden[part], projection, bias, _divisor(temperature, part), exact)
-                normaliser[part] = torch.logsumexp(logits, dim=-1)
-                logprobs[part] = logits.gather(1, targets[part, None]).squeeze(1) - normaliser[part]
-                if entropy is not None:
-                    log_p = logits.sub_(normaliser[part, None]).clamp_(min=_LEAST_LOG_P)
-                    entropy[part] = -(log_p.exp().mul_(log_p)).sum(-1)
+            for part, logits in _blocks(hidden, weight, bias, temperature, chunk, exact):
+                place, inside = _places(targets, part)
+                target_logits += torch.where(inside, logits.gather(1, place[:, None]).squeeze(1), 0)
+                softmax.add(logits)
+        normaliser = softmax.normaliser()
+        entropy = softmax.entropy() if with_entropy else None
         ctx.save_for_backward(hidden, weight, bias, targets, normaliser, entropy)
         ctx.temperature, ctx.chunk = temperature, chunk
-        return logprobs, entropy
+        return target_logits - normaliser, entropy
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_logprobs: torch.Tensor, grad_entropy: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         hidden, weight, bias, targets, normaliser, entropy = ctx.saved_tensors
-        exact = normaliser.dtype
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
-        grad_weight = torch.zeros_like(weight, dtype=exact) if needs_weight else None
-        grad_bias = torch.zeros_like(bias, dtype=exact) if needs_bias else None
+        grad_hidden = torch.zeros_like(hidden, dtype=normaliser.dtype) if needs_hidden else None
+        grad_weight = torch.empty_like(weight) if needs_weight else None
+        grad_bias = torch.empty_like(bias) if needs_bias else None
         with torch.autocast(hidden.device.type, enabled=False):
-            projection = weight.detach().to(hidden.dtype)
-            for part in _chunks(len(hidden), ctx.chunk):
-                divisor = _divisor(ctx.temperature, part)
-                log_p = _logits(hidden[part], projection, bias, divisor, exact).sub_(normaliser[part, None]).clamp_(min=_LEAST_LOG_P)
-                grad = _grad_logits(log_p, targets[part], grad_logprobs[part], _part(grad_entropy, part), _part(entropy, part))
-                grad /= divisor
+            for part, logits in _blocks(hidden, weight, bias, ctx.temperature, ctx.chunk, normaliser.dtype):
+                log_p = logits.sub_(normaliser[:, None])
+                grad = _grad_logits(log_p, *_places(targets, part), grad_logprobs, grad_entropy, entropy)
+                if isinstance(ctx.temperature, torch.Tensor) or ctx.temperature != 1.0:
+                    grad /= ctx.temperature
                 if grad_bias is not None:
-                    grad_bias += grad.sum(0)
+                    grad_bias[part] = grad.sum(0)
                 grad = grad.to(hidden.dtype)
                 if grad_hidden is not None:
-                    torch.mm(grad, projection, out=grad_hidden[part])
+                    _add_product(grad_hidden, grad, weight[part].detach().to(hidden.dtype))
                 if grad_weight is not None:
-                    _add_product(grad_weight, grad, hidden[part])
-        return (
-            grad_hidden,
-            None if grad_weight is None else grad_weight.to(weight.dtype),
-            None if grad_bias is None else grad_bias.to(bias.dtype),
-            *(None,) * 4,
-        )
+                    _set_product(grad_weight[part], grad.t(), hidden)
+        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, *(None,) * 4
 
 
-def _chunks(n: int, chunk: int) -> list[slice]:
-    return [slice(start, min(start + chunk, n)) for start in range(0, n, chunk)]
+class _OnlineSoftmax:
+    """Maximum, sum of exponentials, and sum of exponential times logit of each token, over the blocks seen so far. Shapes [n]."""
+
+    def __init__(self, empty: torch.Tensor, with_entropy: bool) -> None:
+        # The least number, not minus infinity: a block of logits that are all minus infinity would subtract infinity from infinity.
+        self.largest = torch.full_like(empty, torch.finfo(empty.dtype).min)
+        self.total = torch.zeros_like(empty)
+        self.weighted = torch.zeros_like(empty) if with_entropy else None
+
+    def add(self, logits: torch.Tensor) -> None:
+        """Take in ``logits`` [n, v], which are used up."""
+        largest = torch.maximum(self.largest, logits.amax(1))
+        shift = (self.largest - largest).clamp_(min=_LEAST_LOG_P)
+        keep = shift.exp()
+        logits -= largest[:, None]
+        if self.weighted is None:
+            self.total = self.total * keep + logits.exp_().sum(1)
+        else:
+            exponentials = logits.clamp_(min=_LEAST_LOG_P).exp()
+            self.weighted = (self.weighted + shift * self.total) * keep + logits.mul_(exponentials).sum(1)
+            self.total = self.total * keep + exponentials.sum(1)
+        self.largest = largest
+
+    def normaliser(self) -> torch.Tensor:
+        """log of the sum of exponentials."""
+        return self.largest + self.total.log()
+
+    def entropy(self) -> torch.Tensor:
+        """log of the sum less the mean logit, both from the maximum."""
+        assert self.weighted is not None
+        return self.total.log() - self.weighted / self.total
 
 
-def _part(values: torch.Tensor | None, part: slice) -> torch.Tensor | None:
-    return None if values is None else values[part]
+def _blocks(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    temperature: float | torch.Tensor,
+    chunk: int,
+    exact: torch.dtype,
+) -> Iterator[tuple[slice, torch.Tensor]]:
+    """(entries of the vocabulary, their logits [n, v] in ``exact``), block by block; logits belong to the caller until the next block."""
+    vocabulary = int(weight.shape[0])
+    # Every block in the same memory: large allocations are given back to the system, and taking them anew costs a fault a page.
+    memory = hidden.new_empty(len(hidden) * min(chunk, vocabulary))
+    for start in range(0, vocabulary, chunk):
+        part = slice(start, min(start + chunk, vocabulary))
+        logits = memory[: len(hidden) * (part.stop - part.start)].view(len(hidden), part.stop - part.start)
+        torch.mm(hidden.detach(), weight[part].detach().to(hidden.dtype).t(), out=logits)
+        logits = logits.to(exact)
+        if bias is not None:
+            logits += bias[part].detach().to(exact)
+        if isinstance(temperature, torch.Tensor) or temperature != 1.0:
+            logits /= temperature
+        yield part, logits
 
 
-def _divisor(temperature: float | torch.Tensor, part: slice) -> float | torch.Tensor:
-    """What the logits of a chunk are divided by: a number, or [c, 1]."""
-    return temperature[part, None] if isinstance(temperature, torch.Tensor) else temperature
-
-
-def _logits(
-    hidden: torch.Tensor, projection: torch.Tensor, bias: torch.Tensor | None, divisor: float | torch.Tensor, exact: torch.dtype
-) -> torch.Tensor:
-    logits = torch.mm(hidden, projection.t()).to(exact)
-    if bias is not None:
-        logits += bias.detach().to(exact)
-    return logits.div_(divisor) if isinstance(divisor, torch.Tensor) or divisor != 1.0 else logits
+def _places(targets: torch.Tensor, part: slice) -> tuple[torch.Tensor, torch.Tensor]:
+    """([n] column of each target in the block, [n] whether it is in there at all)."""
+    place = targets - part.start
+    inside = (place >= 0) & (place < part.stop - part.start)
+    return place.clamp_(0, part.stop - part.start - 1), inside
 
 
 def _grad_logits(
     log_p: torch.Tensor,
-    targets: torch.Tensor,
+    place: torch.Tensor,
+    inside: torch.Tensor,
     grad_logprobs: torch.Tensor,
     grad_entropy: torch.Tensor | None,
     entropy: torch.Tensor | None,
 ) -> torch.Tensor:
-    """[c, V]: d log p(target) = onehot - p and d entropy = -p (log p + entropy), each times what arrives; ``log_p`` is used up."""
-    p = log_p.exp()
+    """[n, v]: d log p(target) = onehot - p and d entropy = -p (log p + entropy), each times what arrives; ``log_p`` is used up."""
     if grad_entropy is None or entropy is None:
-        grad = p.mul_(-grad_logprobs[:, None])
+        grad = log_p.exp_().mul_(-grad_logprobs[:, None])
     else:
+        p = log_p.clamp_(min=_LEAST_LOG_P).exp()
         slope = log_p.add_(entropy[:, None]).mul_(grad_entropy[:, None]).add_(grad_logprobs[:, None])
         grad = slope.mul_(p).neg_()
-    rows = torch.arange(len(targets), device=targets.device)
-    grad[rows, targets] += grad_logprobs
+    rows = torch.arange(len(place), device=place.device)
+    grad[rows, place] += torch.where(inside, grad_logprobs, 0)
     return grad
 
 
-def _add_product(total: torch.Tensor, grad: torch.Tensor, hidden: torch.Tensor) -> None:
-    """total[V, H] += grad[c, V]^T hidden[c, H], in place, in the precision of ``total``."""
+def _add_product(total: torch.Tensor, grad: torch.Tensor, projection: torch.Tensor) -> None:
+    """total[n, H] += grad[n, v] projection[v, H], in place, in the precision of ``total``."""
     if total.dtype == grad.dtype:
-        total.addmm_(grad.t(), hidden)
+        total.addmm_(grad, projection)
     else:
-        total += torch.mm(grad.t(), hidden)
+        total += torch.mm(grad, projection)
+
+
+def _set_product(target: torch.Tensor, grad: torch.Tensor, hidden: torch.Tensor) -> None:
+    """target[v, H] = grad[v, n] hidden[n, H]."""
+    if target.dtype == grad.dtype:
+        torch.mm(grad, hidden, out=target)
+    else:
+        target.copy_(torch.mm(grad, hidden))

@@ -1,4 +1,4 @@
-"""Trainer ranks: processes that hold the whole model each and add their gradients up, with torch.distributed.
+"""Trainer ranks: processes that hold one model between them, or a copy each, and add their gradients up, with torch.distributed.
 
 One rank makes no process group and waits for nobody. With several every method is collective. All of them are counted in the group's
 store, so that whoever waited in vain can say for which rank.
@@ -9,25 +9,33 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from rlcore.api import ConfigError, RlcoreError, RunError
+from rlcore_plugin_torch.failure_watch import FailureWatch
+from rlcore_plugin_torch.gradients import complete, sum_over_data, sum_over_tensor
+from rlcore_plugin_torch.layout import Layout
+from rlcore_plugin_torch.sharding import divided_over, local
 
-__all__ = ["TorchRanks"]
+Work = TypeVar("Work")
 
-_BUCKET = 1 << 24
-"""Elements that are summed at a time: 64 MB of float32, enough to fill a network, little beside a model."""
+__all__ = ["InStepError", "TorchRanks"]
 
 _LINGER = 2.0
 """Seconds that rank 0 waits for the others to find out what it found out."""
+
+
+class InStepError(Exception):
+    """What a share failed with, its cause, once its rank has nevertheless made every forward that the others waited for."""
 
 
 @dataclass(kw_only=True)
@@ -35,13 +43,18 @@ class TorchRanks:
     """``deadline``: seconds that one rank waits for another. ``device``: where the gradients are; NCCL on CUDA, gloo else."""
 
     rank: int = 0
-    size: int = 1
+    layout: Layout = field(default_factory=Layout)
     rendezvous: str = ""
     deadline: float = 600.0
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     seconds: float = field(default=0.0, init=False)
     """Spent in collective calls, waits for slower ranks included."""
+    saving: Any = field(default=None, init=False)
+    """The group of checkpoints that are written meanwhile; None for one rank."""
+    _mesh: DeviceMesh | None = field(default=None, init=False)
     _store: Any = field(default=None, init=False)
+    _watch: FailureWatch | None = field(default=None, init=False)
+    _lost: bool = field(default=False, init=False)
     _met: int = field(default=0, init=False)
 
     def open(self) -> None:
@@ -61,8 +74,31 @@ class TorchRanks:
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
             # Arrays of numpy go by gloo also where gradients go by NCCL: gloo raises at the deadline, NCCL would abort the process.
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
+            self._mesh = init_device_mesh(self.device.type, (self.layout.data, self.layout.tensor), mesh_dim_names=("data", "tensor"))
+            self.saving = dist.new_group(backend="gloo", timeout=limit)
+            if self.layout.split:
+                self._watch = FailureWatch(self._store.clone(), self.rank, self.size, self._abort)
 
-    def gather(self, values: np.ndarray, doing: str = "gathering arrays") -> list[np.ndarray]:
+    @property
+    def size(self) -> int:
+        """Of all axes of the mesh."""
+        return self.layout.size
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """[data, tensor] of several ranks that have met."""
+        assert self._mesh is not None, "one rank has no mesh"
+        return self._mesh
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all data-parallel ranks, by place; of one dtype, their first axes may differ."""
+        return self.everyone(values)[:: self.layout.tensor]
+
+    def add(self, values: np.ndarray) -> np.ndarray:
+        """The sum over all ranks, in their order: the same bits on each."""
+        return np.sum(self.everyone(values), axis=0)
+
+    def everyone(self, values: np.ndarray, doing: str = "gathering arrays") -> list[np.ndarray]:
         """The arrays of all ranks, by rank; of one dtype, their first axes may differ."""
         if self.size == 1:
             return [values]
@@ -78,50 +114,68 @@ class TorchRanks:
         return [part.view(values.dtype).reshape(-1, *values.shape[1:]) for part in cut]
 
     def sum_metrics(self, compute: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """What ``compute`` gives on each rank, added up by name in the order of the ranks.
-
-        An error of it is raised on every rank, so that none waits for one that has gone; elsewhere as RunError that names the rank.
-        """
+        """What ``compute`` gives on each data-parallel rank, added up by name in their order. For errors see ``agreed``."""
         if self.size == 1:
             return dict(compute())
         totals: dict[str, float] = {}
-        for metrics in self._agreed(compute, "adding up what the shares gave"):
+        for metrics in self.agreed(compute, "adding up what the shares gave")[:: self.layout.tensor]:
             for name, value in metrics.items():
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 
-    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Every rank's ``grad`` becomes the sum over the ranks, bit for bit the same on all; a parameter stays without one where no rank
-        has one."""
+    def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], partial: Collection[torch.nn.Parameter] = ()) -> None:
+        """Every rank's ``grad`` becomes that of the whole step, bit for bit the same on all ranks that hold the same part; a parameter
+        stays without one where no rank has one. ``partial``: those whose gradient is of the activations of one tensor rank alone."""
         if self.size == 1:
             return
         doing = "adding up gradients"
         # By gloo, so that whoever is missing is named before NCCL waits for it.
-        present = self.gather(np.array([parameter.grad is not None for parameter in parameters], np.uint8), doing)
+        present = self.everyone(np.array([parameter.grad is not None for parameter in parameters], np.uint8), doing)
         some = [parameter for parameter, anywhere in zip(parameters, np.any(present, axis=0), strict=True) if anywhere]
         with self._waiting(doing):
-            for bucket in _buckets(some):
-                parts = [torch.zeros_like(item) if item.grad is None else item.grad for item in bucket]
-                flat = torch.cat([part.reshape(-1) for part in parts])
-                dist.all_reduce(flat)
-                totals = torch.split(flat, [part.numel() for part in parts])
-                for item, total in zip(bucket, totals, strict=True):
-                    item.grad = total.view_as(item).clone()
+            complete(some)
+            if self.layout.tensor > 1:
+                sum_over_tensor(some, partial, self.mesh.get_group("tensor"), "tensor")
+            if self.layout.data > 1 and not self.layout.sharded:  # FSDP2 has summed already
+                sum_over_data(some, self.mesh.get_group("data"))
 
     def check_equal(self, model: torch.nn.Module) -> None:
-        """RunError, naming tensor and rank, where a rank holds other weights than rank 0."""
+        """RunError, naming tensor and rank, where a rank holds other weights than the first that holds the same part of them."""
         if self.size == 1:
             return
         named = sorted(model.state_dict().items())
-        for rank, sums in enumerate(self.gather(np.array([_bits(tensor) for _, tensor in named], np.int64), "comparing weights")):
-            if rank == 0:
-                first = sums
-            elif len(sums) != len(first) or not np.array_equal(sums, first):
-                at = int(np.flatnonzero(sums != first)[0]) if len(sums) == len(first) else 0
-                raise RunError(
-                    f"trainer rank {rank} holds other weights than rank 0 (tensor {named[at][0]!r}): all ranks must read the same model; "
-                    "compare the model's folder on their machines"
-                )
+        found = self.everyone(np.array([_bits(local(tensor)) for _, tensor in named], np.int64), "comparing weights")
+        for rank, sums in enumerate(found):
+            for place, (name, tensor) in enumerate(named):
+                twin = self._twin(rank, tensor)
+                if len(sums) != len(found[twin]) or sums[place] != found[twin][place]:
+                    raise RunError(
+                        f"trainer rank {rank} holds other weights than rank {twin} (tensor {name!r}): all ranks must read the same model; "
+                        "compare the model's folder on their machines"
+                    )
+
+    def _twin(self, rank: int, tensor: torch.Tensor) -> int:
+        """The first rank that holds the same part of ``tensor``."""
+        data, slices = self.layout.place(rank)
+        axes = divided_over(tensor)
+        return (data if "data" in axes else 0) * self.layout.tensor + (slices if "tensor" in axes else 0)
+
+    def counts(self, tensor: torch.Tensor) -> bool:
+        """Whether this rank is the first that holds its part of ``tensor``."""
+        return self._twin(self.rank, tensor) == self.rank
+
+    def in_step(self, plan: Callable[[], Sequence[Work]]) -> list[Work | None]:
+        """This rank's forwards, and None where another rank makes one more: those of a model that is divided wait for each other."""
+        if not self.layout.split:
+            return list(plan())
+        planned: list[Sequence[Work]] = []
+
+        def count() -> Mapping[str, float]:
+            planned.append(plan())
+            return {"forwards": len(planned[0])}
+
+        most = int(max(found["forwards"] for found in self.agreed(count, "planning forwards")))
+        return [*planned[0], *[None] * (most - len(planned[0]))]
 
     def write(self, action: Callable[[], None]) -> None:
         """Rank 0 does it, and no rank returns before it is done; its error is raised on all."""
@@ -134,7 +188,7 @@ class TorchRanks:
                 action()
             return {}
 
-        self._agreed(first, "saving")
+        self.agreed(first, "saving")
 
     def close(self) -> None:
         """Leave the process group and end its threads. Also runs at interpreter exit if the caller did not close.
@@ -142,27 +196,54 @@ class TorchRanks:
         The other ranks find out when they next wait for this one.
         """
         atexit.unregister(self.close)
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._store is not None:
             if dist.is_initialized():
                 dist.destroy_process_group()
-            self._store = None
+            self._store = self._mesh = self.saving = None
 
-    def _agreed(self, compute: Callable[[], Mapping[str, float]], doing: str) -> list[dict[str, float]]:
+    def agreed(self, compute: Callable[[], Mapping[str, float]], doing: str) -> list[dict[str, float]]:
+        """What ``compute``, which waits for no other rank, gives on each, by rank.
+
+        An error of it is raised on every rank, so that none waits for one that has gone; elsewhere as RunError that names the rank.
+        """
+        if self.size == 1:
+            return [dict(compute())]
         failure: Exception | None = None
         message = ""
         try:
             message = json.dumps({"metrics": dict(compute())})
         except Exception as error:
-            failure = error
-            said = str(error) if isinstance(error, RlcoreError) else f"{type(error).__name__}: {error}"
-            message = json.dumps({"failed": said})
-        answers = [json.loads(part.tobytes()) for part in self.gather(np.frombuffer(message.encode(), np.uint8), doing)]
+            if self._lost:
+                raise
+            failure = error.__cause__ if isinstance(error, InStepError) and isinstance(error.__cause__, Exception) else error
+            message = json.dumps({"failed": _said(failure)})
+        answers = [json.loads(part.tobytes()) for part in self.everyone(np.frombuffer(message.encode(), np.uint8), doing)]
         if failure is not None:
             raise failure
         for rank, answer in enumerate(answers):
             if "failed" in answer:
                 raise RunError(f"trainer rank {rank} failed: {answer['failed']}")
         return [answer["metrics"] for answer in answers]
+
+    @contextmanager
+    def together(self, doing: str) -> Iterator[None]:
+        """Around forwards and backwards. If the model is divided they wait for each other, so that after an error in the midst of one this
+        rank can only leave: it tells the others first, and what they get is a RunError that names it. The group is unusable then."""
+        try:
+            yield
+        except InStepError:
+            raise
+        except Exception as error:
+            if self._watch is None:
+                raise
+            self._lost = True
+            if not _of_torch_distributed(error):
+                self._watch.tell(_said(error))
+                raise
+            raise self._gave_up(doing, error) from error
 
     @contextmanager
     def _waiting(self, doing: str) -> Iterator[None]:
@@ -175,9 +256,20 @@ class TorchRanks:
             if self.device.type == "cuda" and self._store is not None:
                 torch.cuda.synchronize(self.device)
         except RuntimeError as error:  # DistError and its children are RuntimeErrors
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-            raise RunError(f"trainer rank {self.rank} of {self.size} gave up while {doing}: {self._culprit()} ({reason})") from error
+            raise self._gave_up(doing, error) from error
         self.seconds += time.perf_counter() - start
+
+    def _gave_up(self, doing: str, error: Exception) -> RunError:
+        if self._watch is not None and (failure := self._watch.failure()) is not None:
+            return RunError(f"trainer rank {failure[0]} failed: {failure[1]}")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        return RunError(f"trainer rank {self.rank} of {self.size} gave up while {doing}: {self._culprit()} ({reason})")
+
+    def _abort(self) -> None:
+        """End the waits of NCCL, which do not notice that a rank has gone; gloo's do."""
+        if self.device.type == "cuda":
+            for axis in ("data", "tensor"):
+                self.mesh.get_group(axis)._get_backend(self.device).abort()
 
     def _mark(self) -> None:
         assert self._store is not None
@@ -211,18 +303,13 @@ class TorchRanks:
                 self._store.wait(others, timedelta(seconds=_LINGER))
 
 
-def _buckets(parameters: Sequence[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
-    """Neighbours of one dtype, some ``_BUCKET`` elements together."""
-    bucket: list[torch.nn.Parameter] = []
-    held = 0
-    for parameter in parameters:
-        if bucket and (held + parameter.numel() > _BUCKET or parameter.dtype != bucket[0].dtype):
-            yield bucket
-            bucket, held = [], 0
-        bucket.append(parameter)
-        held += parameter.numel()
-    if bucket:
-        yield bucket
+def _said(error: BaseException) -> str:
+    return str(error) if isinstance(error, RlcoreError) else f"{type(error).__name__}: {error}"
+
+
+def _of_torch_distributed(error: Exception) -> bool:
+    """gloo raises plain RuntimeErrors, which name its source file."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "/gloo/" in str(error))
 
 
 def _bits(tensor: torch.Tensor) -> int:

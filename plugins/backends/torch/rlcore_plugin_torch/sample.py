@@ -1,6 +1,8 @@
-"""A tiny batch to try a model on: one prompt and three completions of different lengths."""
+"""A tiny batch to try a model on: prompts, and three completions of different lengths of each."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -9,24 +11,24 @@ from rlcore.api import Finish, Normalisers, Rollout, Segment, TrainBatch
 __all__ = ["sample_batch"]
 
 
-def sample_batch(vocabulary: int) -> TrainBatch:
-    """Four context tokens and completions of 3, 2 and 4; token ids spread over the vocabulary."""
+def sample_batch(vocabulary: int, contexts: Sequence[int] = (4,)) -> TrainBatch:
+    """For each context of so many tokens, completions of 3, 2 and 4; token ids spread over the vocabulary."""
     lengths = [3, 2, 4]
-    ids = np.random.default_rng(0).integers(0, vocabulary, size=4 + sum(lengths))
-    starts = np.cumsum([4, *lengths])
-    rollouts = tuple(
-        _rollout(index, ids[:4], ids[start : start + length]) for index, (start, length) in enumerate(zip(starts, lengths, strict=False))
-    )
-    tokens = sum(lengths)
+    draws = np.random.default_rng(0)
+    rollouts = []
+    for size in contexts:
+        context = draws.integers(0, vocabulary, size=size)
+        rollouts += [_rollout(index, context, draws.integers(0, vocabulary, size=length)) for index, length in enumerate(lengths)]
+    count, tokens = len(rollouts), sum(lengths) * len(contexts)
     return TrainBatch(
-        rollouts=rollouts,
-        group=np.zeros(len(lengths), np.int64),
-        in_loss=np.ones(len(lengths), np.bool_),
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        rollouts=tuple(rollouts),
+        group=np.repeat(np.arange(len(contexts)), len(lengths)),
+        in_loss=np.ones(count, np.bool_),
+        offsets=np.concatenate([[0], np.cumsum(lengths * len(contexts))]).astype(np.int64),
         advantages=np.zeros(tokens, np.float32),
         rollout_logprobs=np.zeros(tokens, np.float32),
         weights=np.full(tokens, 1.0 / tokens, np.float32),
-        normalisers=Normalisers(tokens=tokens, rollouts=len(lengths), length=max(lengths)),
+        normalisers=Normalisers(tokens=tokens, rollouts=count, length=max(lengths)),
     )
 
 

@@ -1,4 +1,4 @@
-"""The policy's weights as they travel and as they are stored: Hugging Face names, tied weights once."""
+"""The policy's weights as they travel and as they are stored: Hugging Face names, tied weights once, adapters merged or by themselves."""
 
 from __future__ import annotations
 
@@ -11,26 +11,41 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
-from rlcore.api import Tensor, WeightsKind, WeightsManifest, WeightSource
+from rlcore.api import Tensor, TensorInfo, WeightsKind, WeightsManifest, WeightSource
 from rlcore.api.weights import grouped
 
 if TYPE_CHECKING:
     from rlcore_plugin_torch.adapters import Adapters, Pair
 
-__all__ = ["AdapterSource", "TorchSource", "TorchTensor", "named_weights", "save_checkpoint"]
+__all__ = [
+    "Leaving",
+    "TorchSource",
+    "TorchTensor",
+    "adapter_weights",
+    "leaving_weights",
+    "named_weights",
+    "save_adapters",
+    "save_checkpoint",
+    "stored",
+]
 
 
 def named_weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """Name -> tensor of everything that ``save_pretrained`` would write: of tied weights only the one that the others point to. Of a model
-    with adapters: the weights below them, by the names that they have in the plain model."""
-    state = {name.replace(".base_layer.", "."): weight for name, weight in model.state_dict().items() if ".lora_" not in name}
+    """Name -> parameter or buffer of everything that ``save_pretrained`` would write: of tied weights only the one that the others point
+    to. They are the model's own, so that they move with it; of a divided model each is the part that this rank holds (a DTensor), of a
+    model with adapters the weight below them, by the name that it has in the plain model."""
+    found = model.state_dict(keep_vars=True)
+    state = {name.replace(".base_layer.", "."): weight for name, weight in found.items() if ".lora_" not in name}
     pointers = set(getattr(model, "all_tied_weights_keys", None) or {})
     kept: dict[str, torch.Tensor] = {}
     owners: dict[int, str] = {}
     for name in sorted(state, key=lambda name: name in pointers):
-        if owners.setdefault(state[name].data_ptr(), name) == name:
+        # A part may be empty, and then has no memory to tell it by.
+        identity = id(state[name]) if isinstance(state[name], DTensor) else state[name].data_ptr()
+        if owners.setdefault(identity, name) == name:
             kept[name] = state[name]
     return {name: kept[name] for name in state if name in kept}
 
@@ -47,78 +62,106 @@ class TorchTensor(Tensor):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergedTensor(TorchTensor):
-    """A weight below an adapter, which is added when the bytes are asked for: one merged tensor exists at a time."""
+class Leaving:
+    """A weight of the model, or the part of it that this rank holds, that leaves as ``dtype``, ``pair`` merged into it."""
 
-    pair: Pair
+    weight: torch.Tensor
+    dtype: torch.dtype
+    pair: Pair | None = None
 
-    def copy_to(self, memory: np.ndarray) -> None:
-        """Added in the precision of the weight, then cast and copied."""
-        merged = TorchTensor(dtype=self.dtype, shape=self.shape, data=self.pair.merged(self.data))
-        merged.copy_to(memory)
+    @classmethod
+    def of(cls, weight: torch.Tensor, dtype: torch.dtype, pair: Pair | None = None) -> Leaving:
+        """Only floating-point weights leave as ``dtype``, others as they are."""
+        return cls(weight=weight, dtype=dtype if weight.is_floating_point() else weight.dtype, pair=pair)
+
+    def info(self, name: str) -> TensorInfo:
+        """What is to be said of the whole in a manifest."""
+        return TensorInfo(name=name, dtype=str(self.dtype).removeprefix("torch."), shape=tuple(self.weight.shape))
+
+    @torch.no_grad()
+    def whole(self, *, keep: bool) -> torch.Tensor:
+        """The whole of it, in any precision; collective if it is divided. Without ``keep`` nothing of it stays here.
+
+        An adapter is added in the precision of the weight. What is neither divided nor merged is the memory of the model itself, without
+        the parameter that owns it: that may move to the host once its bucket was read."""
+        if self.pair is None:
+            whole = _gathered(self.weight.to(self.dtype) if isinstance(self.weight, DTensor) else self.weight)
+        else:
+            parts = [_gathered(part) for part in (self.weight, self.pair.low, self.pair.high)]
+            whole = self.pair.merged(*parts) if keep else parts[0]
+        return whole.detach() if keep else whole.new_empty(0)
+
+
+def leaving_weights(model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> dict[str, Leaving]:
+    """Every weight of the policy, adapters merged."""
+    pairs = adapters.pairs() if adapters is not None else {}
+    return {name: Leaving.of(weight, dtype, pairs.get(name)) for name, weight in named_weights(model).items()}
+
+
+def adapter_weights(adapters: Adapters, dtype: torch.dtype) -> dict[str, Leaving]:
+    """The matrices of the adapters alone, by PEFT's names."""
+    return {name: Leaving.of(matrix, dtype) for name, matrix in adapters.tensors().items()}
 
 
 class TorchSource(WeightSource):
-    """The weights of a model as they stand, adapters merged, floating-point ones as ``dtype``; no copy is made here."""
+    """Weights as they stand; whole on rank 0. Only what is divided or merged is copied, a bucket at a time."""
 
-    kind = WeightsKind.FULL
-    extra: Mapping[str, str] = {}
-
-    def __init__(self, model: PreTrainedModel, dtype: torch.dtype, adapters: Adapters | None = None) -> None:
-        self._tensors = {name: _travelling(weight, dtype) for name, weight in named_weights(model).items()}
-        for name, pair in adapters.pairs().items() if adapters else ():
-            plain = self._tensors[name]
-            self._tensors[name] = MergedTensor(dtype=plain.dtype, shape=plain.shape, data=plain.data, pair=pair)
+    def __init__(
+        self,
+        weights: Mapping[str, Leaving],
+        rank: int = 0,
+        kind: WeightsKind = WeightsKind.FULL,
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        self._weights, self._rank = weights, rank
+        self._kind, self._extra = kind, extra or {}
+        self._divided = any(isinstance(leaving.weight, DTensor) for leaving in weights.values())
 
     def manifest(self) -> WeightsManifest:
         """See WeightSource."""
-        infos = tuple(tensor.info(name) for name, tensor in self._tensors.items())
-        return WeightsManifest(tensors=infos, kind=self.kind, extra=self.extra)
+        infos = tuple(leaving.info(name) for name, leaving in self._weights.items())
+        return WeightsManifest(tensors=infos, kind=self._kind, extra=self._extra)
 
     def buckets(self, max_bytes: int) -> Iterator[dict[str, Tensor]]:
         """See WeightSource."""
-        names = list(self._tensors)
-        for places in grouped([info.nbytes for info in self.manifest().tensors], max_bytes):
-            yield {names[place]: self._tensors[names[place]] for place in places}
+        infos, keep = self.manifest().tensors, self._rank == 0 or not self._divided
+        for places in grouped([info.nbytes for info in infos], max_bytes):
+            bucket: dict[str, Tensor] = {}
+            for info in infos[places.start : places.stop]:
+                whole = self._weights[info.name].whole(keep=keep)
+                if keep:
+                    bucket[info.name] = TorchTensor(dtype=info.dtype, shape=info.shape, data=whole)
+            yield bucket
 
 
-class AdapterSource(TorchSource):
-    """The matrices of the adapters alone, as ``dtype``, by PEFT's names."""
-
-    kind = WeightsKind.ADAPTER
-
-    def __init__(self, adapters: Adapters, dtype: torch.dtype) -> None:
-        self._tensors = {name: _travelling(matrix, dtype) for name, matrix in adapters.tensors().items()}
-        self.extra = {"config": adapters.config_text(), "base": adapters.base}
-
-
-def _travelling(weight: torch.Tensor, dtype: torch.dtype) -> TorchTensor:
-    travels = dtype if weight.is_floating_point() else weight.dtype
-    return TorchTensor(dtype=str(travels).removeprefix("torch."), shape=tuple(weight.shape), data=weight.detach())
+def stored(weights: Mapping[str, Leaving], *, keep: bool) -> dict[str, torch.Tensor]:
+    """What a checkpoint holds, in the memory of the host; collective if it is divided. Without ``keep`` nothing of it stays here."""
+    state: dict[str, torch.Tensor] = {}
+    for name, leaving in weights.items():
+        whole = leaving.whole(keep=keep)
+        if keep:
+            state[name] = whole.to(device="cpu", dtype=leaving.dtype)
+    return state
 
 
-def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, adapters: Adapters | None = None) -> None:
-    """A Hugging Face checkpoint (safetensors) with weights in ``dtype``, adapters merged; these are beside it in ``adapter``, as PEFT's own
-    file in full precision."""
-    if dtype == model.dtype and adapters is None:
-        model.save_pretrained(folder)
-        return
-    state = named_weights(model)
-    for name, pair in adapters.pairs().items() if adapters else ():
-        state[name] = pair.merged(state[name])
-    state = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in state.items()}
-    model.save_pretrained(folder, state_dict=state)
+def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, state: Mapping[str, torch.Tensor]) -> None:
+    """A Hugging Face checkpoint (safetensors) of ``state``, from ``stored``, with floating-point weights in ``dtype``."""
+    model.save_pretrained(folder, state_dict=dict(state))
     # save_pretrained writes down the precision of the model in memory, which is that of the master weights.
     path = folder / "config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
     config["dtype"] = str(dtype).removeprefix("torch.")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    if adapters is not None:
-        _save_adapters(adapters, folder / "adapter")
 
 
-def _save_adapters(adapters: Adapters, folder: Path) -> None:
+def save_adapters(adapters: Adapters, folder: Path, state: Mapping[str, torch.Tensor]) -> None:
+    """PEFT's own two files, of ``state``, from ``stored``."""
     folder.mkdir()
     (folder / "adapter_config.json").write_text(adapters.config_text(), encoding="utf-8")
-    tensors = {name: matrix.detach().cpu().contiguous() for name, matrix in adapters.tensors().items()}
-    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {name: matrix.contiguous() for name, matrix in state.items()}, folder / "adapter_model.safetensors", metadata={"format": "pt"}
+    )
+
+
+def _gathered(part: torch.Tensor) -> torch.Tensor:
+    return part.full_tensor() if isinstance(part, DTensor) else part

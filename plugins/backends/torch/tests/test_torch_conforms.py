@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 import torch
+from exact_backend import ExactBackend
 from rlcore_plugin_torch import rlcore_register_training_backends
-from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.options import TorchOptions
 from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
-from rlcore.testing import TrainingBackendSuite
+from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
+from rlcore.testing.suites.trainer import TrainerSuite
 
 VOCABULARY = 40
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
@@ -29,7 +31,7 @@ DTYPE = os.environ.get("RLCORE_TEST_DTYPE", "float32")
 
 
 @lru_cache
-def tiny_qwen2() -> Path:
+def tiny_qwen2(*, tied: bool = True) -> Path:
     torch.manual_seed(0)
     folder = Path(mkdtemp(prefix="rlcore-test-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -38,12 +40,12 @@ def tiny_qwen2() -> Path:
         hidden_size=64,
         intermediate_size=96,
         num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=32,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
         max_position_embeddings=512,
         initializer_range=0.15,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         eos_token_id=0,
         pad_token_id=1,
     )
@@ -51,7 +53,9 @@ def tiny_qwen2() -> Path:
     return folder
 
 
-class TestTorch(TrainingBackendSuite):
+class TinyQwen2(TrainerSuite):
+    """What both classes of rules are pointed at."""
+
     spec = rlcore_register_training_backends()[0]
     vocabulary = VOCABULARY
     dtype = DTYPE
@@ -62,17 +66,32 @@ class TestTorch(TrainingBackendSuite):
         return str(tiny_qwen2())
 
     def make(self, context: TrainingContext) -> TrainingBackend:
-        return TorchBackend(context)
+        return ExactBackend(context, TorchOptions(ranks_deadline=60.0))
 
-    @pytest.mark.full
-    def test_two_ranks_are_one(self) -> None:
-        super().test_two_ranks_are_one()
+    def models(self) -> dict[str, str]:
+        return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
+
+    def variants(self) -> dict[str, TorchOptions]:
+        return {
+            "padded rows": TorchOptions(packing="off", ranks_deadline=60.0),
+            "small chunks": TorchOptions(logits_chunk=3, ranks_deadline=60.0),
+        }
 
 
-class TestTorchLora(TestTorch):
+class TestTorch(TinyQwen2, TrainingBackendSuite):
+    layout_marks = (pytest.mark.full,)
+
+
+class TestTorchLora(TinyQwen2, TrainingBackendSuite):
     """Adapters over frozen weights, which leave the trainer merged."""
 
     learning_rate = 1e-2
+    layout_marks = (pytest.mark.nightly,)
 
     def context(self, **changes: Any) -> TrainingContext:
         return super().context(lora=LoraSettings(rank=4, alpha=16.0), **changes)
+
+
+@pytest.mark.nightly
+class TestTorchOnFourRanks(TinyQwen2, TrainingLayoutSuite):
+    rank_counts = (4,)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.ranks import TorchRanks
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -123,7 +124,7 @@ def test_ranks_with_different_weights_are_refused(found: list[dict[str, Any]]) -
 @pytest.mark.fast
 def test_an_address_that_is_none_is_refused() -> None:
     with pytest.raises(ConfigError, match="rendezvous 'here' of 2 trainer ranks is no address; it must be tcp://host:port"):
-        TorchRanks(size=2, rendezvous="here").open()
+        TorchRanks(layout=Layout(size=2), rendezvous="here").open()
 
 
 @pytest.mark.fast

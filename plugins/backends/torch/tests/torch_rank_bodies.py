@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from rlcore_plugin_torch import ranks as module
+from rlcore_plugin_torch import gradients as module
 from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sample import sample_batch
@@ -34,7 +35,7 @@ SHORT = 5.0
 def sums(rank: int, size: int, rendezvous: str) -> dict[str, Any]:
     """Gradients in several buckets and two precisions; one parameter without a gradient here, one without any anywhere."""
     module._BUCKET = 7
-    ranks = TorchRanks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
+    ranks = TorchRanks(rank=rank, layout=Layout(size=size), rendezvous=rendezvous, deadline=60.0)
     ranks.open()
     shapes = [(2, 3), (5,), (2,), (4, 4), (3,)]
     parameters = [
@@ -56,7 +57,7 @@ def mishap(rank: int, size: int, rendezvous: str, kind: str, folder: str) -> Non
     meeting = next_rendezvous(StarRanks(rank, size, rendezvous))
     if (rank, kind) == (1, "never comes"):
         return
-    ranks = TorchRanks(rank=rank, size=size, rendezvous=meeting, deadline=SHORT if kind == "never comes" else 60.0)
+    ranks = TorchRanks(rank=rank, layout=Layout(size=size), rendezvous=meeting, deadline=SHORT if kind == "never comes" else 60.0)
     notes = [Path(folder) / f"gave-up-{other}" for other in range(size) if other != 1]
     with closing(ranks):
         ranks.open()
@@ -78,7 +79,7 @@ def never_closed(rank: int, size: int, rendezvous: str, folder: str) -> None:
     """Write the threads of this process before the group, with it, and at the end of the process."""
     before, note = threads(), Path(folder) / f"threads-{rank}.json"
     atexit.register(lambda: note.write_text(json.dumps([before, during, threads()])))
-    ranks = TorchRanks(rank=rank, size=size, rendezvous=rendezvous, deadline=60.0)
+    ranks = TorchRanks(rank=rank, layout=Layout(size=size), rendezvous=rendezvous, deadline=60.0)
     ranks.open()
     ranks.gather(np.zeros(1))
     during = threads()
@@ -104,7 +105,7 @@ def session(rank: int, size: int, rendezvous: str, context: TrainingContext, oth
     found["failed"] = error_of(lambda: backend.update(share, Refusing() if rank == 1 else PlainObjective()))
     place = Path(folder)
     backend.save_model(place / "model")
-    backend.save(place / "trainer")
+    backend.save(place / "trainer").result()
     found["files"] = sorted(path.name for path in place.rglob("*") if path.is_file())
     found["unsaved"] = error_of(lambda: backend.save(place / "file"))
     found["straight"] = [backend.update(share, PlainObjective()), weights(backend)]

@@ -35,7 +35,7 @@ class KnownTrainer:
     sleeps: bool = True
 
 
-TRAINERS: Mapping[str, KnownTrainer] = {"torch": KnownTrainer(sleeps=False)}
+TRAINERS: Mapping[str, KnownTrainer] = {"torch": KnownTrainer()}
 """By the name of the training backend; another one is counted as AdamW in float32 that sleeps, the least that it may need."""
 
 

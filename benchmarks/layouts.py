@@ -1,0 +1,73 @@
+"""`make bench-layouts`: the quickstart's task with trainer `torch` in each layout: one process, data-parallel, FSDP2, tensor-parallel,
+LoRA; on Ray, and with an engine of vLLM, which takes the adapters of LoRA by name.
+
+Of each run: accuracy on held-out problems before and after, seconds an update, tokens trained a second. The machine has few cores, so more
+trainers are no faster here: the figures say that a layout learns the same, not what it gains. ``--only NAME`` measures some of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import rlcore
+from benchmarks.engines import engine_environment
+from benchmarks.kept_cells import CellBench, Row
+
+ROOT = Path(__file__).parents[1]
+ON_RAY = {"run.runtime": "ray", "num_trainers": 2}
+LORA = {"lora_rank": 16, "learning_rate": 1e-2}
+VLLM = {"inference.name": "vllm"}
+CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "one": ("one process", {"run.runtime": "local"}),
+    "data-2": ("Ray, two ranks, each the whole model", ON_RAY),
+    "zero-2": ("Ray, two ranks, FSDP2 (`-zero 2`)", {**ON_RAY, "zero_stage": 2}),
+    "zero-3": ("Ray, two ranks, FSDP2, resharded (`-zero 3`)", {**ON_RAY, "zero_stage": 3}),
+    "tensor-2": ("Ray, two ranks, tensor-parallel (`-tp 2`)", {**ON_RAY, "tensor_parallel_size": 2}),
+    "lora": ("one process, LoRA", {"run.runtime": "local", **LORA}),
+    "lora-zero-2": ("Ray, two ranks, FSDP2, LoRA", {**ON_RAY, "zero_stage": 2, **LORA}),
+    "zero-2-vllm": ("Ray, two ranks, FSDP2, vLLM", {**ON_RAY, "zero_stage": 2, **VLLM}),
+    "lora-vllm": ("one process, LoRA, adapters in vLLM", {"run.runtime": "local", **LORA, **VLLM}),
+}
+
+
+def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
+    """One run, and what it says."""
+    settings = {**CELLS[cell][1], "max_steps": steps, "eval_interval": steps}
+    if "inference.name" in settings:
+        settings["inference.environment"] = str(engine_environment())
+    summary = rlcore.train(toml, **settings)
+    return {
+        "steps": summary.steps,
+        "accuracy_before": summary.accuracy_before,
+        "accuracy_after": summary.accuracy_after,
+        "seconds_per_step": round(summary.train_seconds / summary.steps, 3),
+        "tokens_per_second": round(summary.tokens_per_second),
+    }
+
+
+def said(rows: Sequence[Row]) -> str:
+    """What the figures are not."""
+    return "two ranks share these cores with the producer, so that none of the times is a gain."
+
+
+BENCH = CellBench(
+    name="layouts",
+    about=__doc__ or "",
+    cells=list(CELLS),
+    results=ROOT / "benchmarks" / "results" / "layouts.jsonl",
+    page=ROOT / "docs" / "training.md",
+    measure=lambda cell, toml, steps: measure(cell, toml, steps),
+    columns={
+        "run": lambda row: CELLS[row["cell"]][0],
+        "held-out accuracy": lambda row: f"{row['accuracy_before']:.3f} to {row['accuracy_after']:.3f}",
+        "s/step": lambda row: f"{row['seconds_per_step']:.2f}",
+        "tokens/s": lambda row: f"{row['tokens_per_second']}",
+    },
+    said=said,
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(BENCH.main())

@@ -1,0 +1,248 @@
+"""Attention over a packed buffer: which tokens see each other, and two ways to compute it.
+
+A ``Pieces`` lists the documents. On a CPU, and wherever else nothing better serves, pieces of like shape are gathered into tiles
+[b, heads, tq, d] x [b, heads, tk, d] for scaled_dot_product_attention, and the outputs go back to their places; the work is that of the
+documents, never of the buffer squared. On CUDA in half precision one call of variable-length flash attention does the same. transformers
+calls ``packed_attention`` in every layer; the plan comes as the keyword ``attention_plan``, made once a micro-batch.
+
+Axes: ``T`` tokens of the buffer, ``p`` pieces, ``S`` slots of all tiles of a plan (padding included).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from rlcore_plugin_torch.slots import Slots
+from rlcore_plugin_torch.varlen import Varlen, has_varlen, varlen_attention
+
+__all__ = ["PACKED", "AttentionPlan", "NotPackableError", "Pieces", "Tile", "packed_attention", "tiles"]
+
+PACKED = "rlcore_packed"
+"""Name of the attention implementation in transformers; without a plan it is ``sdpa``."""
+_QUERIES = 128
+"""A longer branch is cut into so many queries at a time: masked attention computes hidden pairs too, and so fewer of them."""
+_WASTE, _FREE = 0.1, 4096
+"""A tile may hold such a share of padded pairs, and so many on top: one more call costs as much as these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """p documents of the buffer, int64[p] each. The keys of a piece are ``prefix`` tokens from ``prefix_start`` and ``own`` tokens from
+    ``start``; its queries are the last ``queries`` of those, each seeing itself and what stands before it."""
+
+    prefix_start: np.ndarray
+    prefix: np.ndarray
+    start: np.ndarray
+    own: np.ndarray
+    queries: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, int]]) -> Pieces:
+        """(prefix_start, prefix, start, own) of each; every own token is a query."""
+        prefix_start, prefix, start, own = np.array(rows, np.int64).T
+        return cls(prefix_start, prefix, start, own, own)
+
+    @property
+    def keys(self) -> np.ndarray:
+        """int64[p]: keys of each."""
+        return self.prefix + self.own
+
+    def take(self, which: np.ndarray) -> Pieces:
+        """Some of them."""
+        return Pieces(self.prefix_start[which], self.prefix[which], self.start[which], self.own[which], self.queries[which])
+
+    def cut(self, most: int) -> Pieces:
+        """The same attention by pieces of at most ``most`` queries; whole documents, without prefix, stay whole."""
+        parts = np.where(self.prefix > 0, -(-self.queries // most), 1)
+        piece = np.repeat(np.arange(len(parts)), parts)
+        begin = (np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)) * most
+        end = np.where(self.prefix[piece] > 0, np.minimum(begin + most, self.own[piece]), self.own[piece])
+        return Pieces(self.prefix_start[piece], self.prefix[piece], self.start[piece], end, end - begin)
+
+    def key_places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """int64[p, width] places in the buffer of each piece's keys, and bool[p, width]: False for padding, whose place is 0."""
+        at = np.arange(width)[None]
+        prefix = self.prefix[:, None]
+        places = np.where(at < prefix, self.prefix_start[:, None] + at, self.start[:, None] + at - prefix)
+        real = at < self.keys[:, None]
+        return np.where(real, places, 0), real
+
+    def query_places(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same of each piece's queries."""
+        at = np.arange(width)[None]
+        places = (self.start + self.own - self.queries)[:, None] + at
+        real = at < self.queries[:, None]
+        return np.where(real, places, 0), real
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Pieces that one call computes, ``wide_q`` queries by ``wide_k`` keys each, padding included."""
+
+    pieces: Pieces
+    wide_q: int
+    wide_k: int
+
+    def mask(self, window: int | None) -> np.ndarray | None:
+        """bool[b, 1, wide_q, wide_k] (True: may see); None if plain causal attention is meant. ``window``: a token sees so many, itself
+        included, None for all."""
+        bounded = window is not None and window < self.wide_k
+        if not bounded and not self.pieces.prefix.any():
+            return None
+        keys, queries = self.pieces.keys[:, None, None], self.pieces.queries[:, None, None]
+        # A padded query sees what the last real one sees: a row that sees nothing would be NaN.
+        own = keys - queries + np.minimum(np.arange(self.wide_q)[None, :, None], queries - 1)
+        at = np.arange(self.wide_k)[None, None]
+        seen = at <= own
+        return (seen & (at > own - window) if bounded else seen)[:, None]
+
+
+def tiles(pieces: Pieces) -> list[Tile]:
+    """Every piece in one tile; pieces of like shape together."""
+    found: list[Tile] = []
+    cut = pieces.cut(_QUERIES)
+    for kind in (cut.prefix == 0, cut.prefix > 0):
+        some = np.flatnonzero(kind)
+        order = some[np.lexsort((-cut.keys[some], -cut.queries[some]))]
+        for held in _like(cut.queries[order], cut.keys[order]):
+            chosen = cut.take(order[held])
+            found.append(Tile(chosen, int(chosen.queries.max()), int(chosen.keys.max())))
+    return found
+
+
+def _like(queries: np.ndarray, keys: np.ndarray) -> Iterator[slice]:
+    """Neighbours whose padding is small against their own pairs."""
+    start, pairs, most = 0, 0, 0
+    for place, (wide, deep) in enumerate(zip(queries.tolist(), keys.tolist(), strict=True)):
+        held = max(most, deep) * int(queries[start]) * (place + 1 - start)
+        if place > start and held - pairs - wide * deep > _WASTE * held + _FREE:
+            yield slice(start, place)
+            start, pairs, most = place, 0, 0
+        pairs += wide * deep
+        most = max(most, deep)
+    if len(queries):
+        yield slice(start, len(queries))
+
+
+@dataclass
+class AttentionPlan:
+    """The documents of one buffer and, made on first use and kept for every layer, what the device needs of them.
+
+    ``windows``: the sliding windows that layers asked for (None: full attention); empty if no layer came here.
+    """
+
+    pieces: Pieces
+    device: torch.device
+    windows: set[int | None] = field(default_factory=set)
+    _masks: dict[tuple[int, int | None], torch.Tensor | None] = field(default_factory=dict)
+
+    @cached_property
+    def tiles(self) -> list[Tile]:
+        """The calls that compute it."""
+        return tiles(self.pieces)
+
+    @cached_property
+    def queries(self) -> Slots:
+        """Of a tensor of the buffer, the slots of the tiles' queries."""
+        return Slots.of([tile.pieces.query_places(tile.wide_q) for tile in self.tiles], self.device)
+
+    @cached_property
+    def keys(self) -> Slots:
+        """The same of the tiles' keys, in which a prompt stands once for each of its branches."""
+        return Slots.of([tile.pieces.key_places(tile.wide_k) for tile in self.tiles], self.device)
+
+    @cached_property
+    def varlen(self) -> Varlen:
+        """What variable-length attention needs."""
+        places, real = self.pieces.key_places(int(self.pieces.keys.max()))
+        return Varlen.of(self.pieces.queries, self.pieces.keys, Slots.of([(places[real], real[real])], self.device), self.device)
+
+    def queries_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """[T, heads, d] of the buffer -> [b, heads, wide_q, d] of each tile."""
+        return self._tensors(tensor, self.queries, [tile.wide_q for tile in self.tiles])
+
+    def keys_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """[T, heads, d] of the buffer -> [b, heads, wide_k, d] of each tile."""
+        return self._tensors(tensor, self.keys, [tile.wide_k for tile in self.tiles])
+
+    def _tensors(self, tensor: torch.Tensor, slots: Slots, widths: list[int]) -> list[torch.Tensor]:
+        sizes = [len(tile.pieces.start) * width for tile, width in zip(self.tiles, widths, strict=True)]
+        parts = slots.fill(tensor.flatten(1)).split(sizes)
+        return [part.view(-1, width, *tensor.shape[1:]).transpose(1, 2) for part, width in zip(parts, widths, strict=True)]
+
+    def mask(self, number: int, window: int | None) -> torch.Tensor | None:
+        """That of tile ``number``."""
+        if (number, window) not in self._masks:
+            array = self.tiles[number].mask(window)
+            self._masks[number, window] = None if array is None else torch.from_numpy(array).to(self.device)
+        return self._masks[number, window]
+
+
+class NotPackableError(RuntimeError):
+    """A layer asks of attention what a packed buffer does not offer."""
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    attention_plan: AttentionPlan | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls in every layer: [1, heads, T, d] -> [1, T, heads, d]; ``sdpa`` if there is no plan.
+
+    Raises NotPackableError for a mask of the layer's own, a bias, soft-capped scores, attention sinks, or attention in both directions.
+    """
+    if attention_plan is None:
+        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+        return output, None
+    extra = [name for name in ("softcap", "s_aux", "position_bias", "cache") if kwargs.get(name) is not None]
+    extra += ["a mask of its own"] if attention_mask is not None and attention_mask.numel() > 1 else []
+    extra += ["both directions"] if kwargs.get("is_causal") is False or kwargs.get("dropout") else []
+    if extra:
+        raise NotPackableError(f"{type(module).__name__} attends with {extra[0]}")
+    window = kwargs.get("sliding_window")
+    attention_plan.windows.add(window)
+    flat = _cast(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)))
+    if has_varlen(*flat):
+        return varlen_attention(*flat, attention_plan.varlen, kwargs.get("scaling"), window)[None], None
+    return _tiled(*flat, attention_plan, kwargs.get("scaling"), window)[None], None
+
+
+def _cast(*tensors: torch.Tensor) -> list[torch.Tensor]:
+    """In the precision in which scaled_dot_product_attention would compute under autocast."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return list(tensors)
+    return [tensor.to(torch.get_autocast_dtype(kind)) for tensor in tensors]
+
+
+def _tiled(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, plan: AttentionPlan, scale: float | None, window: int | None
+) -> torch.Tensor:
+    """[T, heads, d] of the buffer -> [T, heads, d], tile by tile."""
+    cut = [plan.queries_of(query), plan.keys_of(key), plan.keys_of(value)]
+    grouped = query.shape[1] != key.shape[1]
+    outputs = []
+    for number, (q, k, v) in enumerate(zip(*cut, strict=True)):
+        mask = plan.mask(number, window)
+        output = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale, enable_gqa=grouped)
+        outputs.append(output.transpose(1, 2).flatten(0, 1).flatten(1))
+    return plan.queries.empty(torch.cat(outputs)).view(len(query), query.shape[1], -1)
+
+
+AttentionInterface.register(PACKED, packed_attention)
+AttentionMaskInterface.register(PACKED, sdpa_mask)

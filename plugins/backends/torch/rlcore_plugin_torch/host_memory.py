@@ -1,0 +1,103 @@
+"""Weights, moments and the reference model in host memory while the device does not need them.
+
+On a CPU nothing moves: its memory is the host's. Parameters keep their identity, so that optimizers and tied modules still hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["HostMoments", "move_module", "move_moments", "on_device", "to_host"]
+
+_PORTION = 1 << 28
+"""Bytes of moments on the device at a time while they are streamed: enough to fill the bus, little beside the weights."""
+
+
+def to_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in host memory: pinned if it comes from a device, so that the way back is as fast as the bus; itself if it is there."""
+    if tensor.device.type == "cpu":
+        return tensor
+    if _sharded(tensor):  # its shard moves; the mesh stays the device's
+        return tensor.to("cpu")
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
+
+
+def move_module(module: torch.nn.Module, device: torch.device) -> None:
+    """Parameters, gradients and buffers to the device, or to the host for ``cpu``; sharded parameters too."""
+    if device.type == "cpu" and not any(map(_sharded, module.parameters())):
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.data = to_host(tensor.data)
+            if tensor.grad is not None:
+                tensor.grad.data = to_host(tensor.grad.data)
+    else:
+        module.to(device)  # what shards a module also has its own way of moving it
+
+
+def move_moments(adam: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter], device: torch.device) -> None:
+    """The moments of these parameters to the device, or to the host for ``cpu``; step counts stay where the optimizer wants them."""
+    for parameter in parameters:
+        state = adam.state.get(parameter, {})
+        for name, value in state.items():
+            if name != "step" and isinstance(value, torch.Tensor):
+                state[name] = to_host(value) if device.type == "cpu" else value.to(device, non_blocking=True)
+
+
+@contextmanager
+def on_device(module: torch.nn.Module, device: torch.device, *, offload: bool) -> Iterator[None]:
+    """The body runs with the module on the device. ``offload``: it waits in host memory for the next time."""
+    if not offload:
+        yield
+        return
+    move_module(module, device)
+    try:
+        yield
+    finally:
+        move_module(module, torch.device("cpu"))
+
+
+class HostMoments:
+    """Steps an optimizer whose moments live in host memory: some parameters at a time get theirs on the device, step, and send them back.
+
+    The step is the optimizer's own, so the result is the same bit for bit as with everything on the device. ``portion``: bytes of moments
+    at a time. Source of the idea: ZeRO-Offload (arXiv 2101.06840), with the arithmetic left on the device.
+    """
+
+    def __init__(self, adam: torch.optim.Optimizer, portion: int = _PORTION) -> None:
+        self._adam = adam
+        self._portion = portion
+
+    def step(self) -> None:
+        """One step over all parameters that have a gradient."""
+        groups = self._adam.param_groups
+        try:
+            for group in groups:
+                for some in self._portions(group["params"]):
+                    self._adam.param_groups = [{**group, "params": some}]
+                    move_moments(self._adam, some, some[0].device)
+                    self._adam.step()
+                    move_moments(self._adam, some, torch.device("cpu"))
+        finally:
+            self._adam.param_groups = groups
+
+    def _portions(self, parameters: list[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+        some: list[torch.nn.Parameter] = []
+        held = 0
+        for parameter in parameters:
+            if parameter.grad is None:
+                continue
+            size = 2 * parameter.numel() * parameter.element_size()
+            if some and held + size > self._portion:
+                yield some
+                some, held = [], 0
+            some.append(parameter)
+            held += size
+        if some:
+            yield some
+
+
+def _sharded(tensor: torch.Tensor) -> bool:
+    """Whether it is a DTensor, without the import: one device needs none of it."""
+    return hasattr(tensor, "to_local")

@@ -1,0 +1,83 @@
+"""From a folder to the policy as this rank holds it: read, with adapters if there are any, and divided as the layout says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from rlcore.api import TrainingContext
+from rlcore_plugin_torch.loading import load_model
+from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.ranks import TorchRanks
+from rlcore_plugin_torch.sharding import divide
+from rlcore_plugin_torch.tensor_plan import slice_layers
+
+if TYPE_CHECKING:
+    from rlcore_plugin_torch.adapters import Adapters
+
+__all__ = ["PolicyLoader"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyLoader:
+    """``ranks`` have met; ``device``: where this rank computes."""
+
+    context: TrainingContext
+    options: TorchOptions
+    ranks: TorchRanks
+    device: torch.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That the forward computes with, and that weights leave in."""
+        found: torch.dtype = getattr(torch, self.context.dtype)
+        return found
+
+    @property
+    def master_dtype(self) -> torch.dtype:
+        """Of weights, gradients and moments."""
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def rounds(self) -> bool:
+        """Whether weights leave in a lower precision than they are kept in."""
+        return self.dtype != self.master_dtype
+
+    def read(self, path: str) -> CausalPolicy:
+        """The whole model. One that will be divided comes to the device part by part: a device need not hold the whole."""
+        device = torch.device("cpu") if self.ranks.layout.split else self.device
+        trusted = self.context.trust_remote_code
+        model = load_model(path, self.options.attention, device, self.master_dtype, trust_remote_code=trusted)
+        return CausalPolicy(
+            model=model,
+            compute=self.dtype if self.rounds else None,
+            chunk=self.options.logits_chunk,
+            exact_head=self.options.head_dtype == "float32",
+        )
+
+    def attach(self, policy: CausalPolicy, path: str) -> Adapters | None:
+        """Adapters on the model as it was read from ``path``; None if every weight is trained."""
+        if self.context.lora is None:
+            return None
+        from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
+
+        return attach(policy.model, self.context.lora, path)
+
+    def divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
+        """As the layout says; the parameters whose gradient one tensor rank has a part of."""
+        layout = self.ranks.layout
+        if not layout.split:
+            return []
+        partial: list[torch.nn.Parameter] = []
+        if layout.tensor > 1:
+            partial = slice_layers(policy.model, self.ranks.mesh["tensor"])
+        names = {id(item): name for name, item in policy.named_parameters()}
+        if layout.sharded:
+            divide(policy, self.ranks.mesh["data"], reshards=layout.reshards)
+        else:
+            policy.to(self.device)
+        chosen = {names[id(item)] for item in partial}  # by name: FSDP2 puts others in their place
+        return [item for name, item in policy.named_parameters() if name in chosen]

@@ -1,0 +1,33 @@
+"""The small file of a trainer's state: everything that is no weight and no moment, written by rank 0."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlcore.api import RunError
+
+__all__ = ["read_progress", "write_progress"]
+
+_FILE = "trainer.pt"
+_FORMAT = 2
+"""1 had moments and weights of one process in the file itself."""
+
+
+def write_progress(folder: Path, progress: dict[str, Any]) -> None:
+    """``progress`` in types that torch loads without running code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({**progress, "format": _FORMAT}, folder / _FILE)
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """What ``write_progress`` was given; RunError for a file of another version of this backend."""
+    state: dict[str, Any] = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
+    if (found := state.get("format", 1)) != _FORMAT:
+        raise RunError(
+            f"the trainer's state in {folder} has format {found}, this version of the torch backend reads {_FORMAT}; resume the run "
+            "with the version that wrote it, or start a new one from the checkpoint's model"
+        )
+    return state

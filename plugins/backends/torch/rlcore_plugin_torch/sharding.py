@@ -1,0 +1,64 @@
+"""FSDP2 over the data axis: every rank holds a part of each tensor, and a layer is whole only while it computes.
+
+Source: Zhao et al., "PyTorch FSDP: Experiences on Scaling Fully Sharded Data Parallel" (arXiv 2304.11277); Rajbhandari et al., "ZeRO"
+(arXiv 1910.02054).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+
+from rlcore.api import ConfigError
+from rlcore_plugin_torch.policy import CausalPolicy
+
+__all__ = ["decoder_layers", "divide", "divided_over", "local", "reshard"]
+
+
+def divide(policy: CausalPolicy, mesh: DeviceMesh, *, reshards: bool) -> None:
+    """Divide the policy over ``mesh`` (one axis), layer by layer, the rest as one unit; its tensors move to the mesh's device.
+
+    Weights travel in their own precision, float32 under bfloat16 too: autocast then rounds what it rounds on one rank, so that the layouts
+    compute the same. Gradients are summed over the ranks, never averaged: the shares' losses add up.
+    """
+    for layer in decoder_layers(policy.model):
+        fully_shard(layer, mesh=mesh, reshard_after_forward=reshards)
+    fully_shard(policy, mesh=mesh, reshard_after_forward=False)
+    for module in _units(policy):
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # type: ignore[no-untyped-call]
+
+
+def reshard(policy: CausalPolicy) -> None:
+    """Divide what a forward without backward left whole: it would be stale after the next step."""
+    for module in _units(policy):
+        module.reshard()  # type: ignore[no-untyped-call]
+
+
+def decoder_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
+    """ConfigError for a model whose decoder has no list of layers."""
+    layers = getattr(model.get_decoder(), "layers", None)
+    if not isinstance(layers, torch.nn.ModuleList):
+        raise ConfigError(f"{type(model).__name__} has no list of decoder layers (get_decoder().layers) to divide; type -zero 0 and -tp 1")
+    return list(layers)
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of it; shares the memory."""
+    with torch.no_grad():
+        return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def divided_over(tensor: torch.Tensor) -> set[str]:
+    """Axes of the mesh, by name, over which a tensor is divided."""
+    if not isinstance(tensor, DTensor):
+        return set()
+    names = tensor.device_mesh.mesh_dim_names or ()
+    return {name for name, placement in zip(names, tensor.placements, strict=True) if not placement.is_replicate()}
+
+
+def _units(policy: CausalPolicy) -> list[FSDPModule]:
+    return [module for module in policy.modules() if isinstance(module, FSDPModule)]

@@ -1,0 +1,75 @@
+"""Rows of a flat buffer copied into slots and back, differentiable and deterministic; the backward of each is a gather, too.
+
+Axes: ``T`` rows of the buffer, ``S`` slots (some of them padding), ``C`` channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["Slots"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """``index`` int64[S]: the row that each slot copies, 0 for padding; ``order`` int64: the slots that are no padding, row after row;
+    ``offsets`` int64[T]: where in ``order`` those of each row begin; ``single``: each row has exactly one slot."""
+
+    index: torch.Tensor
+    order: torch.Tensor
+    offsets: torch.Tensor
+    single: bool
+
+    @classmethod
+    def of(cls, places: Sequence[tuple[np.ndarray, np.ndarray]], device: torch.device) -> Slots:
+        """From (row, whether it is no padding) of every slot, arrays of any shape, flattened one after another. Every row has a slot."""
+        index = np.concatenate([row.ravel() for row, _ in places])
+        real = np.flatnonzero(np.concatenate([some.ravel() for _, some in places]))
+        counts = np.bincount(index[real])
+        order = real[np.argsort(index[real], kind="stable")]
+        tensors = (torch.from_numpy(array).to(device) for array in (index, order, np.cumsum(counts) - counts))
+        return cls(*tensors, single=bool((counts == 1).all()))
+
+    def fill(self, rows: torch.Tensor) -> torch.Tensor:
+        """[T, C] -> [S, C]: the slots, padding holding row 0."""
+        filled: torch.Tensor = _Fill.apply(rows, self)  # type: ignore[no-untyped-call]
+        return filled
+
+    def empty(self, filled: torch.Tensor) -> torch.Tensor:
+        """[S, C] -> [T, C]: each row from its only slot. ValueError if a row has several."""
+        if not self.single:
+            raise ValueError("a row of the buffer has several slots; only queries are put back")
+        emptied: torch.Tensor = _Empty.apply(filled, self)  # type: ignore[no-untyped-call]
+        return emptied
+
+
+class _Fill(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, slots: Slots) -> torch.Tensor:
+        ctx.slots = slots
+        return rows.index_select(0, slots.index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        slots: Slots = ctx.slots
+        if slots.single:
+            return grad.index_select(0, slots.order), None
+        return torch.nn.functional.embedding_bag(slots.order, grad.contiguous(), slots.offsets, mode="sum"), None
+
+
+class _Empty(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, filled: torch.Tensor, slots: Slots) -> torch.Tensor:
+        ctx.slots = slots
+        return filled.index_select(0, slots.order)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        slots: Slots = ctx.slots
+        # Padded queries get no gradient, so that they give none to keys and values.
+        return grad.new_zeros(len(slots.index), grad.shape[1]).index_copy_(0, slots.order, grad), None

@@ -1,0 +1,76 @@
+"""Tensor parallelism: the linear layers of every decoder layer divided over the tensor axis, by the model's own plan.
+
+The plan (``model.tp_plan`` of transformers) says which layer is cut along its outputs and which along its inputs; torch's
+``parallelize_module`` does it. The styles of transformers itself are not used: one of them adds a norm's gradient up over the ranks
+after every backward, what earlier micro-batches left in it included. Embeddings and output head stay whole on every rank.
+
+Source: Shoeybi et al., "Megatron-LM" (arXiv 1909.08053), section 3.
+"""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
+from transformers import PreTrainedModel
+
+from rlcore.api import ConfigError
+from rlcore_plugin_torch.sharding import decoder_layers
+
+__all__ = ["check_heads", "slice_layers"]
+
+_STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
+_PARTIAL = "replicated_with_grad_allreduce"
+"""Of a norm that every rank holds and applies to its own heads: each has a part of its gradient."""
+
+
+def check_heads(model: PreTrainedModel, ranks: int) -> None:
+    """ConfigError if the heads cannot be dealt out to ``ranks``, in equal numbers and whole."""
+    config = model.config.get_text_config(decoder=True)
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(config, name, None)
+        if isinstance(heads, int) and heads % ranks:
+            raise ConfigError(
+                f"training.tensor_parallel_size {ranks}: the model has {name} {heads}, and every rank takes as many heads as the others; "
+                f"type -tp with a number that divides {heads}"
+            )
+
+
+def slice_layers(model: PreTrainedModel, mesh: DeviceMesh) -> list[torch.nn.Parameter]:
+    """Cut the decoder layers over ``mesh`` (one axis); the parameters of which each rank has but a part of the gradient.
+
+    ConfigError for a model without a plan, or with a style in it that is not known here.
+    """
+    check_heads(model, mesh.size())
+    layers = [module for layer in decoder_layers(model) for module in layer.modules()]
+    inside, plan = {id(module) for module in layers}, dict(model.tp_plan or {})
+    styles: dict[str, ParallelStyle] = {}
+    partial: list[torch.nn.Parameter] = []
+    for name, module in model.named_modules():
+        style = plan.get(re.sub(r"\.\d+(?=\.|$)", ".*", name))
+        if style is None or id(module) not in inside:
+            continue
+        if style == _PARTIAL:
+            partial += module.parameters(recurse=False)
+        else:
+            styles[name] = _style(model, name, module, style, mesh.size())
+    if not styles:
+        raise ConfigError(
+            f"training.tensor_parallel_size {mesh.size()}: transformers has no tensor parallel plan (base_model_tp_plan) for "
+            f"{type(model).__name__}; type -tp 1, and -zero 3 to divide the model"
+        )
+    parallelize_module(model, mesh, styles, src_data_rank=None)  # type: ignore[arg-type]
+    return partial
+
+
+def _style(model: PreTrainedModel, name: str, module: torch.nn.Module, style: str, ranks: int) -> ParallelStyle:
+    owner = f"training.tensor_parallel_size {ranks}: {type(model).__name__} plans style {style!r} for {name!r}"
+    if style not in _STYLES or not isinstance(module, torch.nn.Linear):
+        what = "which" if style not in _STYLES else f"a {type(module).__name__}, which"
+        raise ConfigError(f"{owner}, {what} the torch backend does not divide; type -tp 1, and -zero 3 to divide the model")
+    width = module.out_features if style == "colwise" else module.in_features
+    if width % ranks:
+        raise ConfigError(f"{owner}, whose width {width} is not divisible by {ranks}; type -tp with a number that divides it")
+    return _STYLES[style]()

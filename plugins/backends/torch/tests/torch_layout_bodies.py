@@ -1,0 +1,181 @@
+"""What the trainer ranks of test_torch_layouts.py do, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.layout import Layout
+from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.policy import CausalPolicy
+from torch.distributed.tensor import DTensor
+
+from rlcore.api import (
+    Finish,
+    Need,
+    Normalisers,
+    OptimizerSettings,
+    Rollout,
+    Segment,
+    TrainBatch,
+    TrainingContext,
+    Which,
+)
+from rlcore.testing.objectives import PlainObjective
+from rlcore.testing.rank_processes import next_rendezvous
+from rlcore.testing.ranks import StarRanks
+from rlcore.testing.weights import handed_out
+
+VOCABULARY = 97
+STEPS = 5
+
+
+class ExactBackend(TorchBackend):
+    """Float64 throughout: the norms of transformers round to float32, so torch's take their place (same function)."""
+
+    def _load(self, path: str) -> CausalPolicy:
+        policy = super()._load(path)
+        if self.context.dtype != "float64":
+            return policy
+        for name, module in list(policy.model.named_modules()):
+            if type(module).__name__.endswith("RMSNorm"):
+                exact = torch.nn.RMSNorm(len(module.weight), eps=module.variance_epsilon, dtype=torch.float64)
+                exact.weight.data.copy_(module.weight.data)
+                policy.model.set_submodule(name, exact)
+        return policy
+
+
+@dataclass(kw_only=True)
+class Ran:
+    """What one rank ends with."""
+
+    place: tuple[int, int] = (0, 1)
+    logprobs: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    reference: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    metrics: list[Mapping[str, float]] = field(default_factory=list)
+    before: dict[str, np.ndarray] = field(default_factory=dict)
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    gradients: dict[str, np.ndarray] = field(default_factory=dict)
+    probed: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    held: int = 0
+    """Elements of the policy in this rank's memory."""
+
+
+def many_prompts(seed: int) -> TrainBatch:
+    """Four prompts with two completions each, of lengths all different."""
+    random = np.random.default_rng(seed)
+    rollouts, lengths = [], []
+    for prompt in range(4):
+        context = random.integers(2, VOCABULARY, 3 + prompt)
+        for index in range(2):
+            tokens = random.integers(2, VOCABULARY, 2 + int(random.integers(0, 7)))
+            lengths.append(len(tokens))
+            none = np.zeros(len(tokens))
+            segment = Segment(context_ids=context, token_ids=tokens, logprobs=none, versions=none, policy_mask=none + 1)
+            rollouts.append(Rollout(prompt_id=f"p{prompt}", index=index, segments=(segment,), text="", finish=Finish.STOP))
+    total = sum(lengths)
+    return TrainBatch(
+        rollouts=tuple(rollouts),
+        group=np.repeat(np.arange(4), 2),
+        in_loss=np.ones(8, np.bool_),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        advantages=random.normal(size=total).astype(np.float32),
+        rollout_logprobs=np.zeros(total, np.float32),
+        weights=np.full(total, 1.0 / total, np.float32),
+        normalisers=Normalisers(tokens=total, rollouts=8, length=max(lengths)),
+    )
+
+
+def share_of(batch: TrainBatch, place: int, size: int, step: int) -> TrainBatch:
+    """Groups in turn; in the third step the last place has nothing, the first has all."""
+    if size > 1 and step == 2:
+        rows = np.arange(8) if place == 0 else np.zeros(0, np.int64)
+    else:
+        rows = np.flatnonzero(batch.group % size == place)
+    return batch.take(rows)
+
+
+def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: str) -> TrainingContext:
+    return TrainingContext(
+        model=model,
+        optimizer=OptimizerSettings(learning_rate=1e-3, total_steps=20, max_grad_norm=0.05, weight_decay=0.1),
+        rollouts_per_forward=2,
+        tokens_per_forward=200,
+        prompts_per_slice=10,
+        needs=frozenset({Need.REFERENCE}),
+        dtype=dtype,
+        device="cpu",
+        rank=rank,
+        world_size=layout.size,
+        rendezvous=rendezvous if layout.size > 1 else "",
+        tensor_parallel=layout.tensor,
+        zero_stage=layout.zero,
+    )
+
+
+def started(context: TrainingContext) -> ExactBackend:
+    backend = ExactBackend(context, TorchOptions(threads=1, ranks_deadline=60.0))
+    try:
+        backend.setup(context)
+    except BaseException:
+        backend.close()
+        raise
+    return backend
+
+
+def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str) -> Ran:
+    """Log probabilities of a share, five steps, what came out."""
+    backend, ran = started(context_of(model, layout, rank, rendezvous, dtype)), Ran()
+    with closing(backend):
+        place, size = ran.place = backend.data_parallel
+        first = share_of(many_prompts(0), place, size, 2)
+        ran.logprobs, ran.before = backend.logprobs(first, Which.POLICY), whole_weights(backend)
+        for step in range(STEPS):
+            share = share_of(many_prompts(step), place, size, step)
+            with kept_gradients(backend, ran.gradients if step == 0 else {}):
+                ran.metrics.append(backend.update(share, PlainObjective()))
+        ran.weights = whole_weights(backend)
+        ran.probed = backend.probe(np.arange(2, 20, dtype=np.int32))
+        ran.reference = backend.logprobs(first, Which.REFERENCE)
+        ran.held = sum(part(item).numel() for item in backend.policy.parameters())
+    return ran
+
+
+@contextmanager
+def kept_gradients(backend: ExactBackend, kept: dict[str, np.ndarray]) -> Iterator[None]:
+    """Fill ``kept`` with the gradients that a step sees before it clips, whole, by tensor."""
+    step = backend.optimizer.step
+
+    def spying() -> dict[str, float]:
+        for name, item in backend.policy.model.named_parameters():
+            if item.grad is not None:
+                kept[name] = (item.grad.full_tensor() if isinstance(item.grad, DTensor) else item.grad).double().numpy().copy()
+        return step()
+
+    backend.optimizer.step = spying  # type: ignore[method-assign]
+    yield
+    backend.optimizer.step = step  # type: ignore[method-assign]
+
+
+def part(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def whole_weights(backend: TorchBackend) -> dict[str, np.ndarray]:
+    """float64 of each tensor, on rank 0; the source must yield exactly its manifest, in buckets that small."""
+    return {name: np.array(tensor.data, np.float64) for name, tensor in handed_out(backend).items()}
+
+
+def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[str, Any]:
+    """Every check of one layout in one set of processes: most of a rank's time goes into its imports."""
+    found: dict[str, Any] = {}
+    with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
+        for name, model in models.items():
+            for dtype in ("float64", "float32"):
+                found[name, dtype] = trained(rank, layout, next_rendezvous(lobby) if size > 1 else "", model, dtype)
+    return found

@@ -1,0 +1,284 @@
+"""How the rules of layouts make a backend live on every layout that it declares, once for all rules, and what they compare."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.errors import RlcoreError
+from rlcore.contracts.interfaces import Need, TrainingBackend, TrainingContext
+from rlcore.testing.rank_processes import run_ranks
+from rlcore.testing.suites.layout_lives import LAYOUTS, Life, Notes, RankLayout, Script, live_here
+from rlcore.testing.suites.trainer import TrainerSuite
+
+__all__ = ["LayoutSessions", "distance", "policy_tokens", "same_bits"]
+
+_EXACT = 1e-9
+"""Of float64, in which sums in another order differ by some 1e-16."""
+
+_SINGLE = LAYOUTS[0]
+
+Arrays = Mapping[str, np.ndarray]
+Kind = Literal["plain", "whole", "resumed"]
+
+Seen = tuple[str, list[Notes], Notes, Life]
+"""Who it was, in words; the notes of each rank; those of one process in one go; the life."""
+
+
+class LayoutSessions(TrainerSuite):
+    """Attributes of the rules of layouts, and what they read."""
+
+    rank_counts: ClassVar[Sequence[int]] = (1, 2)
+    """Numbers of processes; with 4, layouts of two axes are tried too."""
+    layout_dtype: ClassVar[str] = ""
+    """Dtype of these rules; "": float64 if the backend offers it, else ``dtype``."""
+    layout_drift: ClassVar[float] = 0.0
+    """How far the weights may be from those of one process, as a share of the way that these went; 0: 1e-9 in float64, else 0.05, since
+    AdamW makes whole steps of gradients that are but rounding. A model that rounds to float32 whatever it is loaded in needs some 1e-5."""
+    layout_marks: ClassVar[Sequence[Callable[[Any], Any]]] = ()
+    """Marks of pytest for these rules, if your runs leave out tests that start processes."""
+    rank_timeout: ClassVar[float] = 120.0
+    """Seconds that the processes of one layout may take."""
+    _sessions: ClassVar[dict[int, Mapping[tuple[str, str], list[Notes]] | str]]
+    """By number of processes: notes by layout and life, or why there are none."""
+    _references: ClassVar[dict[str, Notes]]
+    _kept: ClassVar[Path]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls._sessions, cls._references = {}, {}
+        if "layout_marks" in vars(cls):
+            for name in dir(cls):
+                if name.startswith("test_layouts_"):
+                    setattr(cls, name, _marked(getattr(cls, name), cls.layout_marks))
+
+    def rank_target(self, backend: TrainingBackend) -> tuple[str, Any]:
+        """How another process makes ``backend``: ``module:name`` of something to call with ``(context, options)``, importable by name,
+        and the options. By default its class and its attribute ``options``."""
+        return f"{type(backend).__module__}:{type(backend).__qualname__}", getattr(backend, "options", None)
+
+    # --- what the rules read -----------------------------------------------------------------------------------------------
+
+    def _whole(self) -> Iterator[Seen]:
+        """Of each layout and model, the life in which everything is looked at."""
+        return (seen for seen in self._trained() if seen[3].kind == "whole")
+
+    def _trained(self) -> Iterator[Seen]:
+        """Of each layout every life that takes all steps, other micro-batches and variants among them."""
+        for layout in self._layouts():
+            for what, life in self._lives(layout).items():
+                if life.kind != "resumed":
+                    yield f"layout {layout.name} ({what})", self._notes(layout, what), self._reference(life.model), life
+
+    def _grown(self) -> Iterator[tuple[RankLayout, RankLayout]]:
+        """Layouts of four processes, each with one of two whose checkpoint it went on from."""
+        return ((layout, self._half(layout)) for layout in self._layouts() if layout.ranks == 4)
+
+    def _notes(self, layout: RankLayout, what: str) -> list[Notes]:
+        session = self._session(layout.ranks)
+        assert not isinstance(session, str), f"{layout.ranks} processes: {session}"
+        notes = session[layout.name, what]
+        for rank, each in enumerate(notes):
+            assert not each.failed, f"layout {layout.name} ({what}): rank {rank} ended with an error: {each.failed}"
+        return notes
+
+    def _resumed_alone(self, life: Life) -> Notes:
+        """One process that goes on from the checkpoint of ``life``."""
+        read = replace(life.context, model=f"{life.folder}/model", zero_stage=0)
+        alone = replace(read, tensor_parallel=1, pipeline_parallel=1, context_parallel=1)
+        notes = live_here(replace(life, kind="resumed", layout=_SINGLE, context=alone))
+        assert not notes.failed, f"layout {life.layout.name}: its checkpoint cannot be loaded by one process: {notes.failed}"
+        return notes
+
+    # --- the sessions ------------------------------------------------------------------------------------------------------
+
+    def _layouts(self, counts: Sequence[int] = ()) -> list[RankLayout]:
+        """Those of ``counts`` processes (none: ``rank_counts``) that the backend declares."""
+        declared = self.make(self.context()).capabilities.layouts
+        return [layout for layout in LAYOUTS if layout.ranks in (counts or self.rank_counts) and layout.needs <= declared]
+
+    def _half(self, layout: RankLayout) -> RankLayout:
+        """A layout of two processes with as much of the settings of ``layout`` as one has."""
+        fitting = [two for two in self._layouts([2]) if two.settings.items() <= layout.settings.items()]
+        return max(fitting, key=lambda two: len(two.settings))
+
+    def _session(self, size: int) -> Mapping[tuple[str, str], list[Notes]] | str:
+        if size == 4:
+            self._session(2)  # whose checkpoints are loaded
+        if size not in self._sessions:
+            self._sessions[size] = self._run(size)
+        return self._sessions[size]
+
+    def _run(self, size: int) -> Mapping[tuple[str, str], list[Notes]] | str:
+        layouts = self._layouts([size])
+        lives = [life for layout in layouts for life in self._lives(layout).values()]
+        names = [(life.layout.name, life.what) for life in lives]
+        if size == 1:
+            return {name: [live_here(life)] for name, life in zip(names, lives, strict=True)}
+        limit = self.rank_timeout * max(1, len(layouts))
+        try:
+            answers = run_ranks("rlcore.testing.suites.layout_lives:live", size, lives, limit, timeout=limit)
+        except RlcoreError as error:
+            return str(error)
+        broken = [str(answer) for answer in answers if isinstance(answer, RlcoreError)]
+        return broken[0] if broken else {name: [answer[place] for answer in answers] for place, name in enumerate(names)}
+
+    def _lives(self, layout: RankLayout) -> dict[str, Life]:
+        """By what they are, in the order in which they must be lived."""
+        first, lives = next(iter(self.models())), []
+        for model in self.models():
+            whole = self._life("whole", layout, f"whole {model}".strip(), model)
+            read = replace(whole.context, model=f"{whole.folder}/model")
+            lives += [whole, replace(whole, kind="resumed", what=f"resumed {model}".strip(), context=read)]
+        for rollouts, (variant, options) in self._cuts() if layout.ranks > 1 else self._cuts()[2:]:  # UpdateRules cut one rank's batch
+            what = f"{rollouts} in a forward" + (f", {variant}" if variant else "")
+            lives.append(self._life("plain", layout, what, first, options, rollouts_per_forward=rollouts))
+        if layout.ranks == 4:
+            folder = self._lives(self._half(layout))[f"whole {first}".strip()].folder
+            grown = self._life("resumed", layout, "grown", first)
+            lives.append(replace(grown, folder=folder, context=replace(grown.context, model=f"{folder}/model")))
+        return {life.what: life for life in lives}
+
+    def _cuts(self) -> list[tuple[int, tuple[str, Any]]]:
+        """Rollouts of a forward and a variant: every count with the backend as it is, every variant with another count."""
+        plain = [(rollouts, ("", None)) for rollouts in (1, 4)]
+        return plain + [((1, 4, 64)[place % 3], variant) for place, variant in enumerate(self.variants().items(), start=1)]
+
+    def _life(self, kind: Kind, layout: RankLayout, what: str, model: str, options: Any = None, **changes: Any) -> Life:
+        context = self._layout_context(max_grad_norm=self._limit, **{"model": self.models()[model], **layout.settings, **changes})
+        target, own = self.rank_target(self.make(self.context()))
+        folder = self._folder / layout.name.replace(" ", "") / (model or "model")
+        return Life(
+            kind=kind,
+            layout=layout,
+            what=what,
+            model=model,
+            target=target,
+            options=own if options is None else options,
+            context=context,
+            script=self._script,
+            folder=str(folder),
+        )
+
+    def _layout_context(self, **changes: Any) -> TrainingContext:
+        """A schedule that has warm-up and decay, weight decay, and a reference model."""
+        dtypes = self.make(self.context()).capabilities.dtypes
+        dtype = self.layout_dtype or ("float64" if "float64" in dtypes else self.dtype)
+        context = self.context(dtype=dtype, needs=frozenset({Need.REFERENCE}), **changes)
+        schedule = replace(context.optimizer, weight_decay=0.1, warmup_steps=2, min_lr_ratio=0.1, total_steps=8)
+        return replace(context, optimizer=schedule)
+
+    def _reference(self, model: str) -> Notes:
+        """One process, all rollouts in one forward, no step but the four."""
+        if model not in self._references:
+            notes = live_here(self._life("plain", _SINGLE, f"reference {model}", model))
+            assert not notes.failed, f"one process ended with an error: {notes.failed}"
+            self._references[model] = notes
+        return self._references[model]
+
+    @cached_property
+    def _limit(self) -> float:
+        """A norm that all gradients of the script must be clipped to."""
+        backend = self.make(self._layout_context())
+        backend.setup(self._layout_context())
+        norm = backend.update(self._script.steps[0], self.objective())["grad_norm"]
+        backend.close()
+        return 0.3 * norm
+
+    @cached_property
+    def _script(self) -> Script:
+        first, second, third, after, other = (self.off_policy(self.batch(seed=seed)) for seed in range(5))
+        nothing = np.zeros(len(other), np.bool_)
+        return Script(
+            steps=(first, second, third),
+            masked=replace(other, in_loss=nothing, weights=np.zeros_like(other.weights)),
+            bad=(_spoilt(other, 4, np.nan), _spoilt(other, 0, np.inf)),
+            after=after,
+            objective=self.objective(),
+        )
+
+    @property
+    def _folder(self) -> Path:
+        """Of the checkpoints; it outlives the suite object, as the sessions do."""
+        cls = type(self)
+        if "_kept" not in vars(cls):
+            cls._kept = Path(mkdtemp(prefix="rlcore-layouts-"))
+            atexit.register(shutil.rmtree, cls._kept, ignore_errors=True)
+        return cls._kept
+
+    # --- comparing ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _exactness(self) -> float:
+        return self.layout_drift or (_EXACT if self._layout_context().dtype == "float64" else 0.05)
+
+    def _check_figures(self, mine: Mapping[str, float], theirs: Mapping[str, float], who: str, *, exactly: bool = False) -> None:
+        assert set(mine) == set(theirs), f"{who}: figures in one only: {sorted(set(mine) ^ set(theirs))}"
+        loose = min(self._exactness, self.tolerance * 10)
+        for name, value in theirs.items():
+            close = mine[name] == value if exactly else math.isclose(mine[name], value, rel_tol=loose, abs_tol=loose / 10)
+            assert close, f"{who}: {name} is {mine[name]:.6g}, of the other {value:.6g}" + _by_how_much(mine[name], value)
+
+    def _check_drift(self, who: str, mine: Arrays, theirs: Arrays, before: Arrays) -> None:
+        assert set(mine) == set(theirs), f"{who}: tensors in one only: {sorted(set(mine) ^ set(theirs))}"
+        off = {name: float(np.linalg.norm(_exact(mine[name]) - _exact(array))) for name, array in theirs.items()}
+        moved = math.hypot(*(float(np.linalg.norm(_exact(array) - _exact(before[name]))) for name, array in theirs.items()))
+        assert moved > 0, f"{who}: no step moved any weight"
+        share, worst = math.hypot(*off.values()) / moved, max(off, key=lambda name: off[name])
+        assert share <= self._exactness, (
+            f"{who}: the weights are off by {share:.2g} of what the steps moved, where {self._exactness:.2g} is allowed; {worst!r} the most"
+        )
+
+
+def same_bits(mine: np.ndarray, theirs: np.ndarray) -> bool:
+    """Bit for bit, NaN too."""
+    return mine.dtype == theirs.dtype and mine.shape == theirs.shape and mine.tobytes() == theirs.tobytes()
+
+
+def distance(mine: Arrays, theirs: Arrays, names: Sequence[str]) -> str:
+    """By how much the first of ``names`` is off, in words."""
+    one, other = mine[names[0]], theirs[names[0]]
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return f"of shape {one.shape} and {one.dtype}, not {other.shape} and {other.dtype}"
+    return f"off by {float(np.abs(_exact(one) - _exact(other)).max()):.2g} at most"
+
+
+def policy_tokens(batch: TrainBatch, rows: np.ndarray) -> np.ndarray:
+    """bool[N]: tokens of these rollouts."""
+    return np.repeat(np.isin(np.arange(len(batch)), rows), batch.lengths)
+
+
+def _exact(array: np.ndarray) -> np.ndarray:
+    """float64; uint16 carries bfloat16."""
+    bits = (array.astype(np.uint32) << 16).view(np.float32) if array.dtype == np.uint16 else array
+    return bits.astype(np.float64)
+
+
+def _by_how_much(mine: float, theirs: float) -> str:
+    return f", {mine / theirs:.4g} times it: shares add up, they are not averaged" if theirs and math.isfinite(mine / theirs) else ""
+
+
+def _spoilt(batch: TrainBatch, row: int, value: float) -> TrainBatch:
+    """The advantage of the first token of a rollout is ``value``."""
+    advantages = batch.advantages.copy()
+    advantages[batch.offsets[row]] = value
+    return replace(batch, advantages=advantages)
+
+
+def _marked(rule: Callable[..., None], marks: Sequence[Callable[[Any], Any]]) -> Callable[..., None]:
+    @functools.wraps(rule)
+    def marked(self: Any) -> None:
+        rule(self)
+
+    return functools.reduce(lambda function, mark: mark(function), marks, marked)
