@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_torch.activation_memory import keep_layer_inputs, store_activations
+from rlcore_plugin_torch.activation_memory import input_on_host, keep_layer_inputs, store_activations
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.host_memory import HostMoments, move_module, on_device
 from rlcore_plugin_torch.options import TorchOptions
@@ -109,6 +109,17 @@ def test_layers_that_run_again_give_the_same_gradients_and_save_their_input_alon
     assert [passes for passes, _ in runs] == [3, 6]
     for name, gradient in runs[0][1].items():
         assert torch.equal(gradient, runs[1][1][name]), name
+
+
+def test_the_input_alone_goes_to_the_host() -> None:
+    """What autograd saved is another copy of the input, and the very tensor of everything else."""
+    hidden, mask = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    with input_on_host(hidden):
+        product = (hidden * mask).grad_fn
+    assert product is not None
+    assert torch.equal(product._saved_self, hidden)
+    assert product._saved_self.data_ptr() != hidden.data_ptr()
+    assert product._saved_other.data_ptr() == mask.data_ptr()
 
 
 def test_without_a_gradient_no_layer_runs_twice() -> None:
