@@ -212,6 +212,36 @@ def test_the_reference_is_on_the_device_only_while_it_is_asked(monkeypatch: pyte
     assert moves == ["cuda:1", "cpu"]
 
 
+def test_sleep_takes_everything_to_the_host_and_wake_what_lives_on_the_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is made up: every move is noted and none is made."""
+    moves: list[tuple[str, str]] = []
+    for offload, back in (((), {"policy", "moments", "reference"}), (("optimizer", "reference"), {"policy"})):
+        backend = started(folder, offload=offload)
+        after_two_updates(backend)
+        names = {id(backend.policy): "policy", id(backend._reference): "reference"}
+        monkeypatch.setattr(
+            "rlcore_plugin_torch.backend.move_module", lambda module, to, names=names: moves.append((names[id(module)], str(to)))
+        )
+        monkeypatch.setattr("rlcore_plugin_torch.optimizer.move_moments", lambda _, __, to: moves.append(("moments", str(to))))
+        backend.device = torch.device("cuda", 1)
+        moves.clear()
+        backend.sleep()
+        assert set(moves) == {("policy", "cpu"), ("moments", "cpu"), ("reference", "cpu")}
+        moves.clear()
+        backend.wake()
+        assert set(moves) == {(name, "cuda:1") for name in back}
+
+
+def test_what_was_handed_out_does_not_hold_memory_that_sleep_gives_back(folder: Path) -> None:
+    """The consumer lets a trainer sleep after the last bucket, and still has the source then."""
+    backend = started(folder)
+    source = backend.weight_source()
+    for parameter in backend.policy.parameters():
+        parameter.data = parameter.data.clone()  # as on the way to the host
+    now = {parameter.data_ptr() for parameter in backend.policy.parameters()}
+    assert {tensor.data.data_ptr() for bucket in source.buckets(1 << 10) for tensor in bucket.values()} == now
+
+
 def test_moving_keeps_parameters_and_ties() -> None:
     model = tiny()
     before = dict(model.named_parameters())
