@@ -15,7 +15,9 @@ from rlcore.contracts.errors import RunError
 __all__ = ["cut_shares", "joined"]
 
 
-def cut_shares(batch: TrainBatch, size: int, cost: Callable[[TrainBatch, np.ndarray], int], *, everything: bool = False) -> list[np.ndarray]:
+def cut_shares(
+    batch: TrainBatch, size: int, cost: Callable[[TrainBatch, np.ndarray], int], *, everything: bool = False
+) -> list[np.ndarray]:
     """int64 rollout numbers of each of ``size`` shares, ascending; every rollout in exactly one, a group whole in one.
 
     The heaviest group goes first, to the share that is lightest so far (Graham, "Bounds on Multiprocessing Timing Anomalies", 1969), so

@@ -58,8 +58,8 @@ class CausalPolicy(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """([n] log probabilities of ``targets`` int64[n], [n] entropies or None), differentiable.
 
-        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it (of a packed buffer, its ``attention_plan`` too); ``select`` int64[n]: the positions in [B x T] whose output
-        predicts the targets.
+        ``inputs``: what the decoder takes, ``input_ids`` [B, T] among it (of a packed buffer, its ``attention_plan`` too); ``select``
+        int64[n]: the positions in [B x T] whose output predicts the targets.
         """
         hidden = self._hidden(inputs).index_select(0, select)
         head = self.model.get_output_embeddings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -87,9 +88,7 @@ def make_batch(shape: Any, seed: int = 0) -> TrainBatch:
                 past = np.concatenate([prompt, segments[0].token_ids]) if rng.random() < 0.7 else prompt
                 segments.append(make_segment(rng, past, int(rng.integers(0, 8)), forced=False))
             rollouts.append(
-                Rollout(
-                    prompt_id=f"p{number}", index=index, segments=tuple(segments), text="", finish=Finish.STOP, temperature=temperature
-                )
+                Rollout(prompt_id=f"p{number}", index=index, segments=tuple(segments), text="", finish=Finish.STOP, temperature=temperature)
             )
             groups.append(number)
             in_loss.append(trains and any(segment.policy_mask.any() for segment in segments))
@@ -108,7 +107,7 @@ def plain_batch(contexts: list[int], lengths: list[int]) -> TrainBatch:
 
 
 def difference(policy: CausalPolicy, batch: TrainBatch) -> tuple[float, float]:
-    """Between packed and padded, over all rollouts that have a policy token: the most of a log probability, and the gradient's, relative."""
+    """Between packed and padded, over all rollouts that have a policy token: of a log probability, and the gradient's, relative."""
     rows = np.flatnonzero(batch.lengths > 0)
     found = []
     for make in (collate, pack):
@@ -151,7 +150,9 @@ def test_long_branches_and_mixed_lengths(
 
 @pytest.mark.parametrize("cut", [Cut(rollouts=1000, tokens=10**6, prompts=1000), Cut(rollouts=2, tokens=50, prompts=1)])
 def test_an_update_does_not_depend_on_packing(policy: CausalPolicy, cut: Cut) -> None:
-    batch = make_batch([(9, [(12, True, True, 1, 0.7), (0, False, True, 0, 1.0), (30, False, False, 0, 1.0), (5, False, True, 0, 1.3)])] * 3)
+    batch = make_batch(
+        [(9, [(12, True, True, 1, 0.7), (0, False, True, 0, 1.0), (30, False, False, 0, 1.0), (5, False, True, 0, 1.3)])] * 3
+    )
     objective = PolicyObjective(loss=ClippedSurrogate(), entropy_coeff=0.01)
     found = []
     for packed in (False, True):
@@ -257,7 +258,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "jamba": (EXPERTS, "layers of type|differ"),
     "lfm2": ({"layer_types": ["conv", "full_attention"]}, "layers of type conv"),
     "llama4_text": ({**EXPERTS, "attention_chunk_size": 8}, "layers of type chunked_attention"),
-    "gpt_neo": ({"attention_types": [[["global", "local"], 1]], "window_size": 8, "num_layers": 2, "num_heads": 4}, "attn|sdpa|differ|plan"),
+    "gpt_neo": (
+        {"attention_types": [[["global", "local"], 1]], "window_size": 8, "num_layers": 2, "num_heads": 4},
+        "attn|differ|plan",
+    ),
     "bloom": ({"n_layer": 2, "n_head": 4}, "."),
     "doge": ({"keep_window_size": 64}, "a mask of its own|differ"),
 }
@@ -283,7 +287,7 @@ def test_models_that_are_not(kind: str) -> None:
     reason = policy.try_packing()
     assert reason
     assert "\n" not in reason
-    assert __import__("re").search(words, reason), reason
+    assert re.search(words, reason), reason
     assert policy.model.config._attn_implementation == before
 
 
@@ -321,7 +325,9 @@ def test_tiles_hold_every_query_once_and_little_padding(shapes: list[tuple[int, 
     found = tiles(pieces)
     slots = [tile.pieces.query_places(tile.wide_q) for tile in found]
     seen = np.concatenate([places[real] for places, real in slots])
-    assert sorted(seen.tolist()) == [at for (prefix, own), start in zip(shapes, starts, strict=False) for at in range(start + prefix, start + prefix + own)]
+    assert sorted(seen.tolist()) == [
+        at for (prefix, own), start in zip(shapes, starts, strict=False) for at in range(start + prefix, start + prefix + own)
+    ]
     computed = sum(len(tile.pieces.start) * tile.wide_q * tile.wide_k for tile in found)
     needed = sum(int((tile.pieces.queries * tile.pieces.keys).sum()) for tile in found)
     assert computed <= needed / 0.9 + 4600 * len(found)
