@@ -17,7 +17,7 @@ from benchmarks.kept_cells import CellBench, Row
 
 ROOT = Path(__file__).parents[1]
 ON_RAY = {"run.runtime": "ray", "num_trainers": 2}
-LORA = {"lora_rank": 16, "learning_rate": 1e-2}
+LORA = {"lora_rank": 16, "learning_rate": 3e-3}
 VLLM = {"inference.name": "vllm"}
 CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "one": ("one process", {"run.runtime": "local"}),
