@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import OptimizerSettings, TrainingContext
 from rlcore.learning import ClippedSurrogate, PolicyObjective
+from rlcore.testing import RunTester
 
 SIZES = {"vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
 
@@ -51,6 +53,15 @@ def test_weights_gradients_and_moments_are_those_of_the_trainer(config: Pretrain
 
 def _bytes(tensors: object) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors if isinstance(tensor, torch.Tensor))  # type: ignore[attr-defined]
+
+
+def test_the_tables_of_the_page_are_what_the_command_prints(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/training.md").read_text(encoding="utf-8")
+    tester = RunTester(tmp_path, in_process=True)
+    shown = re.findall(r"```console\n\$ rlcore (plan memory [^\n]*)\n(.*?)\n```", page, flags=re.DOTALL)
+    assert len(shown) == 4
+    for words, table in shown:
+        assert tester.run(*words.split()).assert_ok().stdout.rstrip() == table, f"docs/training.md is stale: type rlcore {words}"
 
 
 MEASURED = """

@@ -130,6 +130,7 @@ def test_a_state_is_read_into_another_mesh(models: dict[str, str], tmp_path: Pat
     saved = run_ranks("torch_layout_bodies:save", 2, LAYOUTS["tp2"], models["qwen3 untied"], str(tmp_path), "float64")[0]
     for layout in (MESHES["2-D, zero 3"], MESHES["fsdp4, zero 3"]):
         resumed = run_ranks("torch_layout_bodies:resume", 4, layout, str(tmp_path), "float64", timeout=250.0)[0]
+        assert not isinstance(resumed, RlcoreError), resumed
         check_same(resumed["saved"], saved["saved"])
         assert resumed["metrics"] == pytest.approx(saved["metrics"], rel=1e-9)
         assert difference(resumed["after"], saved["after"]) <= 1e-9 * size_of(saved["after"])

@@ -48,10 +48,10 @@ def check_adapter(version: int, manifest: WeightsManifest, shapes: Mapping[str, 
     sent = {info.name: info for info in manifest.tensors}
     for name, info in sent.items():
         weight, letter = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".lora_")[::2]
-        rows, columns = (*shapes.get(f"{weight}.weight", ()), 0, 0)[:2]
-        due = {"A": (rank, columns), "B": (rows, rank)}.get(letter)
-        if not rows or due is None or not name.startswith(_PREFIX):
-            raise WeightsError(f"{said} with tensor {name!r}, which belongs to no weight of the model")
+        shape = shapes.get(f"{weight}.weight", ())
+        if len(shape) != 2 or letter not in ("A", "B") or not name.startswith(_PREFIX):
+            raise WeightsError(f"{said} with tensor {name!r}, which belongs to no matrix of the model")
+        due = (rank, shape[1]) if letter == "A" else (shape[0], rank)
         if tuple(info.shape) != due or info.dtype not in _FLOATS:
             raise WeightsError(f"{said} whose tensor {name!r} is {info.dtype} {list(info.shape)}; a float of {list(due)} is due")
         other = f"{_PREFIX}{weight}.lora_{'B' if letter == 'A' else 'A'}.weight"

@@ -141,7 +141,9 @@ def _gathered(shape: DecoderShape, setting: TrainerSetting) -> int:
     if setting.zero and setting.data > 1:
         # The shares of the first gradients wait for their sum as the layers do: one more layer of them.
         whole = master * (alive * (matrices + shape.layer_norms) + shape.outside + matrices + shape.layer_norms)
-    return whole + (compute * shape.layers * matrices if compute < master else 0)
+    # Autocast keeps its copies of trained weights to the end of the forward, and of frozen ones as long as their layer keeps them.
+    copied = 1 if setting.lora_rank and setting.activations != "keep" else shape.layers
+    return whole + (compute * copied * matrices if compute < master else 0)
 
 
 def _activations(shape: DecoderShape, setting: TrainerSetting) -> int:

@@ -81,7 +81,7 @@ def scores(model, token_ids) -> np.ndarray:
     "form",
     [
         pytest.param({}, id="inside"),
-        pytest.param({"own_process": True}, id="own process"),
+        pytest.param({"own_process": True}, id="own process", marks=pytest.mark.nightly),
         pytest.param({"tensor_parallel": 2}, id="split", marks=pytest.mark.nightly),
     ],
 )
@@ -120,12 +120,12 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tear
     broad = replace(low, shape=(RANK + 1, low.shape[1]), data=np.zeros((RANK + 1, low.shape[1]), np.float32))
     head = "base_model.model.model.norm.lora_A.weight"
     for spoilt, said in (
-        (adapter(1, base="another")[0], f"over model 'another', and the engine holds '{folder}'"),
+        (adapter(1, base="another")[0], f"over model 'another', and the engine was loaded from '{folder}'"),
         (adapter(1, config='{"r": 10}')[0], "of rank 10, and the engine was made for rank 9"),
         (adapter(1, config="rank 9")[0], "is no adapter_config.json of PEFT: 'rank 9'"),
         (replace(good, tensors=bare), f"lacks '{name}'"),
         (replace(good, tensors={**bare, name: broad}), rf"'{name}' is float32 \[10, 64\]; a float of \[9, 64\] is due"),
-        (replace(good, tensors={**good.tensors, head: low}), f"'{head}', which belongs to no weight of the model"),
+        (replace(good, tensors={**good.tensors, head: low}), f"'{head}', which belongs to no matrix of the model"),
     ):
         with pytest.raises(WeightsError, match=said):
             update_engine(engine, spoilt)
