@@ -94,13 +94,14 @@ def train(context: TrainingContext) -> Run:
 
 
 def batch_of(seed: int) -> TrainBatch:
-    """Four prompts with three completions of 1 to 12 tokens."""
+    """Four prompts with three completions of 1 to 12 tokens, off-policy, so that the loss depends on the weights."""
     draw = np.random.default_rng(seed)
     group = [row // 3 for row in range(12)]
     prompts = [draw.integers(1, VOCABULARY, 4 + prompt).tolist() for prompt in range(4)]
     tokens = [draw.integers(1, VOCABULARY, int(length)).tolist() for length in draw.integers(1, 13, 12)]
     rollouts = [make_rollout(prompts[row // 3], tokens[row], prompt_id=f"p{row // 3}", index=row % 3) for row in range(12)]
-    return make_train_batch(rollouts, draw.normal(size=12).tolist(), group=group, in_loss=[True] * 12)
+    batch = make_train_batch(rollouts, draw.normal(size=12).tolist(), group=group, in_loss=[True] * 12)
+    return replace(batch, old_logprobs=np.full_like(batch.rollout_logprobs, -4.0))
 
 
 def context_of(layout: RankLayout, model: str, dtype: str) -> TrainingContext:
