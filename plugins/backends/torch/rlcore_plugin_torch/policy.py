@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError, RunError
 from rlcore.learning import MicroBatch, collate
-from rlcore_plugin_torch.attention import PACKED
+from rlcore_plugin_torch.attention import PACKED, NotPackableError
 from rlcore_plugin_torch.forwards import Cost
 from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
@@ -137,6 +137,8 @@ class CausalPolicy(torch.nn.Module):
         try:
             self.use_packing()
             found = self._gap_of_packing()
+        except (NotPackableError, RunError) as error:
+            found = str(error).partition(";")[0]
         except Exception as error:  # a model's own code may raise anything on inputs that it was not written for
             found = f"{type(error).__name__}: {error}".splitlines()[0]
         if found:

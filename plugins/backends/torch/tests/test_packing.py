@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +125,7 @@ def difference(policy: CausalPolicy, batch: TrainBatch) -> tuple[float, float]:
 
 
 @given(SHAPES, st.integers(0, 5))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 def test_packed_is_padded(policy: CausalPolicy, windowed: CausalPolicy, shape: Any, seed: int) -> None:
     batch = make_batch(shape, seed)
     if not (batch.lengths > 0).any():
@@ -253,20 +252,17 @@ PACKED: dict[str, dict[str, Any]] = {
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
 }
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "mamba": ({"state_size": 8, "intermediate_size": 64}, "differ|plan"),
-    "recurrent_gemma": ({"lru_width": 32, "attention_window_size": 8}, "layers of type|differ"),
-    "jamba": (EXPERTS, "layers of type|differ"),
+    "recurrent_gemma": ({"lru_width": 32}, "layers of type linear_attention"),
+    "jamba": (EXPERTS, "layers of type linear_attention"),
     "lfm2": ({"layer_types": ["conv", "full_attention"]}, "layers of type conv"),
     "llama4_text": ({**EXPERTS, "attention_chunk_size": 8}, "layers of type chunked_attention"),
-    "gpt_neo": (
-        {"attention_types": [[["global", "local"], 1]], "window_size": 8, "num_layers": 2, "num_heads": 4},
-        "attn|differ|plan",
-    ),
-    "bloom": ({"n_layer": 2, "n_head": 4}, "."),
-    "doge": ({"keep_window_size": 64}, "a mask of its own|differ"),
+    "stablelm": ({}, "has not attended by the plan"),
+    "falcon": ({"alibi": True}, "ValueError"),
+    "doge": ({"keep_window_size": 64}, "attends with a mask of its own"),
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", PACKED)
 def test_models_that_are_packed(kind: str) -> None:
     policy = make_policy(kind, exact=False, **PACKED[kind])
@@ -279,15 +275,11 @@ def test_models_that_are_packed(kind: str) -> None:
 @pytest.mark.parametrize("kind", REFUSED)
 def test_models_that_are_not(kind: str) -> None:
     config, words = REFUSED[kind]
-    try:
-        policy = make_policy(kind, packed=False, exact=False, **config)
-    except ValueError as error:
-        pytest.skip(f"it has no sdpa: {error}")
+    policy = make_policy(kind, packed=False, exact=False, **config)
     before = policy.model.config._attn_implementation
     reason = policy.try_packing()
-    assert reason
+    assert words in reason
     assert "\n" not in reason
-    assert re.search(words, reason), reason
     assert policy.model.config._attn_implementation == before
 
 
