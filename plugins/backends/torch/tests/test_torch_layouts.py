@@ -60,6 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "qwen2 tied": tiny(folder / "qwen2", Qwen2Config(**sizes, tie_word_embeddings=True)),
         "qwen3 untied": tiny(folder / "qwen3", Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=False)),
+        "qwen2 with adapters": str(folder / "qwen2"),
     }
 
 
