@@ -8,7 +8,7 @@ algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Ne
               Aggregation, KlEstimator, Correction (around a loss)
 engines       InferenceBackend, InferenceContext, InferenceCapabilities, InFlight, Request, Sampling, Completion, TokenDetails,
               Finish, Tokenizer
-trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, Saving, Which
+trainers      TrainingBackend, TrainingContext, TrainingCapabilities, OptimizerSettings, LoraSettings, Saving, Which
 weights       WeightSource, WeightsManifest, WeightsKind, TensorInfo, Bucket, Snapshot, Tensor, Probe
 trackers      Tracker, RunInfo
 records       Prompt, Message, Lease, Segment, Rollout, Kind, Group

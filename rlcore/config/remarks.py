@@ -68,8 +68,11 @@ def remarks(facts: Facts) -> Iterator[str]:
 
 
 def _without_use(facts: Facts) -> Iterator[str]:
-    """What was chosen, and does nothing on this runtime."""
+    """What was chosen, and does nothing in this run."""
     config = facts.config
+    for name, plain in (("lora_alpha", 32.0), ("lora_targets", ())):
+        if not config.training.lora_rank and getattr(config.training, name) != plain:
+            yield f"{facts.cite(f'training.{name}')} is not used, for no adapters are trained: --lora-rank 16 trains them"
     if config.run.master_address is not None and config.run.ray_dir is not None:
         yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
     for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):

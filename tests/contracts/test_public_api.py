@@ -14,7 +14,8 @@ import rlcore.api
 FROZEN = """
 API_VERSION AdvantageEstimator AdvantageSpec Aggregation AggregationSpec AlgorithmSpec AsyncReward AuditCase Bucket CommandSpec
 Completion ConfigError ConversationSpec Correction CorrectionSpec DataError DataSourceSpec Finish Group InFlight InferenceBackend
-InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind KlEstimator KlSpec Lease Loss LossBatch LossSpec
+InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind KlEstimator KlSpec Lease LoraSettings Loss LossBatch
+LossSpec
 Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch
 RewardDetail RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Saving Score Segment
 Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities

@@ -254,6 +254,8 @@ def _passes(registry: Registry, values: dict[str, Any], rewards: tuple[str, ...]
         ({"filter_limit": 5}, "filter_limit = 5 (Python): no filter is set"),
         ({"filter_limit": None}, "--filter-range sets one"),
         ({"kl_coeff": 0.1}, "a reference model is loaded"),
+        ({"kl_coeff": 0.1, "lora_rank": 4}, "the reference is the model without its adapters"),
+        ({"lora_targets": ["q_proj"]}, "is not used, for no adapters are trained: --lora-rank 16 trains them"),
         ({"skip_threshold": 20.0}, "makes every ratio 1"),
         ({"skip_threshold": 20.0, "max_staleness": 2, "mismatch_correction": "truncated"}, "clipping cannot act"),
         ({"max_staleness": 2, "top_p": 0.9}, "a sampler without top-p and top-k could be corrected for"),

@@ -53,8 +53,7 @@ def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapter
         task_type="CAUSAL_LM",
         bias="none",
     )
-    model.requires_grad_(False)
-    inject_adapter_in_model(config, model, adapter_name=_NAME)
+    inject_adapter_in_model(config, model, adapter_name=_NAME)  # which freezes all else
     return Adapters(model, settings, targets, base)
 
 

@@ -77,14 +77,24 @@ def _planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyl
             continue
         if style == _PARTIAL:
             partial += module.parameters(recurse=False)
-        else:
-            styles[name] = _style(model, name, module, style, ranks)
+            continue
+        for below, part in _linear_parts(name, module, style).items():
+            styles[below] = _style(model, below, part, style, ranks)
     if not styles:
         raise ConfigError(
             f"training.tensor_parallel_size {ranks}: transformers has no tensor parallel plan (base_model_tp_plan) for "
             f"{type(model).__name__}; type -tp 1, and -zero 3 to divide the model"
         )
     return styles, partial
+
+
+def _linear_parts(name: str, module: torch.nn.Module, style: str) -> dict[str, torch.nn.Module]:
+    """What is cut of a layer, by name: the layer itself; of one with an adapter the layer below it and the matrix on the side that the
+    style cuts. The other matrix stays whole on every rank, and so does its gradient: between the two stands a whole hidden vector."""
+    if not hasattr(module, "base_layer"):
+        return {name: module}
+    matrix = "lora_B" if style == "colwise" else "lora_A"
+    return {f"{name}.{below}": module.get_submodule(below) for below in ("base_layer", f"{matrix}.default")}
 
 
 def _style(model: PreTrainedModel, name: str, module: torch.nn.Module, style: str, ranks: int) -> ParallelStyle:

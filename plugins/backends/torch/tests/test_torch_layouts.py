@@ -64,6 +64,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("models")
     return {
         "qwen2 tied": tiny(folder / "qwen2", Qwen2Config(**SIZES, tie_word_embeddings=True)),
+        "qwen2 with adapters": str(folder / "qwen2"),
         "qwen3 untied": tiny(folder / "qwen3", Qwen3Config(**SIZES, head_dim=8, tie_word_embeddings=False)),
     }
 

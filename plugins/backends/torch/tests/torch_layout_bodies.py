@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor
 
 from rlcore.api import (
     Finish,
+    LoraSettings,
     LossBatch,
     Need,
     Normalisers,
@@ -104,7 +105,7 @@ def share_of(batch: TrainBatch, place: int, size: int, step: int) -> TrainBatch:
     return batch.take(rows)
 
 
-def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: str) -> TrainingContext:
+def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: str, lora: LoraSettings | None = None) -> TrainingContext:
     return TrainingContext(
         model=model,
         optimizer=OptimizerSettings(learning_rate=1e-3, total_steps=20, max_grad_norm=0.05, weight_decay=0.1),
@@ -119,6 +120,7 @@ def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: st
         rendezvous=rendezvous if layout.size > 1 else "",
         tensor_parallel=layout.tensor,
         zero_stage=layout.zero,
+        lora=lora,
     )
 
 
@@ -132,9 +134,9 @@ def started(context: TrainingContext) -> ExactBackend:
     return backend
 
 
-def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str) -> Ran:
+def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, lora: LoraSettings | None) -> Ran:
     """Log probabilities of a share, five steps, what came out."""
-    backend, ran = started(context_of(model, layout, rank, rendezvous, dtype)), Ran()
+    backend, ran = started(context_of(model, layout, rank, rendezvous, dtype, lora)), Ran()
     with closing(backend):
         place, size = ran.place = backend.data_parallel
         first = share_of(many_prompts(0), place, size, 2)
@@ -254,8 +256,9 @@ def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mappi
     found: dict[Any, Any] = {}
     with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
         for name, model in models.items():
+            lora = LoraSettings(rank=4, alpha=16.0) if name.endswith("adapters") else None
             for dtype in ("float64", "float32"):
-                found[name, dtype] = trained(rank, layout, next_rendezvous(lobby), model, dtype)
+                found[name, dtype] = trained(rank, layout, next_rendezvous(lobby), model, dtype, lora)
         if size == 1:
             return found
         with closing(started(context_of(model, layout, rank, next_rendezvous(lobby), "bfloat16"))) as backend:
