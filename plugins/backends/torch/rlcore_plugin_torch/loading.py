@@ -11,6 +11,9 @@ from rlcore_plugin_torch import CAPABILITIES
 
 __all__ = ["check_context", "load_model", "pick_device"]
 
+_ALIGNMENT = 64
+"""Bytes; where torch puts a tensor of its own on a CPU."""
+
 
 def check_context(context: TrainingContext) -> None:
     """ConfigError for a layout or a dtype that this backend does not offer."""
@@ -75,8 +78,17 @@ def load_model(
         raise ConfigError(f"model {path!r} does not hold what its config.json describes: {what}; copy or download the checkpoint again")
     # Evaluation mode for training too: dropout would make the policy of the loss another one than the policy that sampled.
     model = model.to(device).eval()
+    _align(model)
     _check_finite(model, path)
     return model
+
+
+def _align(model: PreTrainedModel) -> None:
+    """Copy weights that a mapped file left at odd addresses: matrix products on a CPU round by the alignment of their inputs, and a model
+    that is read back must compute the same bits."""
+    for parameter in model.parameters():
+        if parameter.device.type == "cpu" and parameter.data_ptr() % _ALIGNMENT:
+            parameter.data = parameter.data.clone()
 
 
 def _check_finite(model: PreTrainedModel, path: str) -> None:
