@@ -12,7 +12,7 @@ from rlcore_plugin_torch import CAPABILITIES
 __all__ = ["check_context", "load_model", "pick_device"]
 
 _ALIGNMENT = 64
-"""Bytes; torch allocates so."""
+"""Bytes; where torch puts a tensor of its own on a CPU."""
 
 
 def check_context(context: TrainingContext) -> None:
@@ -84,10 +84,10 @@ def load_model(
 
 
 def _align(model: PreTrainedModel) -> None:
-    """Copy weights that are views of the mapped file, which begin at any multiple of 8 bytes: products of matrices sum in another order
-    there, so that a resumed run would differ from the one that went on in the last bit."""
+    """Copy weights that a mapped file left at odd addresses: matrix products on a CPU round by the alignment of their inputs, and a model
+    that is read back must compute the same bits."""
     for parameter in model.parameters():
-        if parameter.data_ptr() % _ALIGNMENT:
+        if parameter.device.type == "cpu" and parameter.data_ptr() % _ALIGNMENT:
             parameter.data = parameter.data.clone()
 
 

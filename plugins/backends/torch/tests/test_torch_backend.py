@@ -345,3 +345,8 @@ def test_eager_attention_is_not_packed(folder: Path, caplog: pytest.LogCaptureFi
 def test_the_spec_points_at_what_exists() -> None:
     (spec,) = rlcore_register_training_backends()
     assert (spec.name, spec.target.split(":")[1], spec.config.split(":")[1]) == ("torch", "TorchBackend", "TorchOptions")
+
+
+def test_weights_of_a_mapped_file_are_aligned(folder: Path) -> None:
+    """Else products, which round by alignment, differ between a run and what it is resumed from."""
+    assert all(weight.data_ptr() % 64 == 0 for weight in started(folder).policy.model.parameters())
