@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation architectures planning mutation gpu gpu-engines gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation architectures planning mutation gpu gpu-engines gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -69,6 +69,9 @@ bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
 
+bench-parity: env  ## what each layout of the torch trainer computes beside one process; ARGS=--all: four processes too; two minutes
+	$(BIN)/python -m benchmarks.parity $(ARGS)
+
 bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; half an hour; goes on where it was stopped
 	$(BIN)/rlcore env build vllm-cpu
 	$(BIN)/python -m benchmarks.engines $(ARGS)
@@ -91,6 +94,9 @@ architectures: env  ## which architectures the transformers backend serves, and 
 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
+
+bench-packing: env  ## one update of 10 M weights: packed, padded, and the code before; ten minutes
+	$(BIN)/python -m benchmarks.packing $(ARGS)
 
 bench-weights: env  ## GB/s of every transport of weights beside a copy in memory
 	$(BIN)/python -m benchmarks.weights $(ARGS)

@@ -88,7 +88,8 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
         return
     kind = arity(setting.type)
     common: dict[str, Any] = {"action": CollectWords, "setting": setting, "dest": "typed", "default": argparse.SUPPRESS}
-    text = f"{setting.help} [{_shown_default(setting)}]".replace("%", "%%")
+    default = "none" if setting.default in (None, (), [], {}, "") else spoken(setting.default)
+    text = f"{setting.help} [{default}]".replace("%", "%%")
     told = {"help": argparse.SUPPRESS, "rare_help": text} if rare else {"help": text}
     if kind == "bool":
         group.add_argument(*spellings, nargs="?", const="true", metavar="", **told, **common)
@@ -99,10 +100,6 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
         return
     nargs = "+" if kind in ("many", 2) else None
     group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), **told, pair=kind == 2, **common)
-
-
-def _shown_default(setting: Setting) -> str:
-    return "none" if setting.default in (None, (), [], {}, "") else spoken(setting.default)
 
 
 def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any]) -> None:

@@ -206,7 +206,7 @@ class TrainingSection(Section):
     train_microbatch_size: Count | Auto = setting(
         "auto", "-tmbs", help="rollouts per forward on one trainer; auto: 8 groups, within the mini-batch"
     )
-    tokens_per_forward: Count = setting(16384, help="upper bound of padded tokens in one forward")
+    tokens_per_forward: Count = setting(16384, help="upper bound of tokens in one forward, padding included")
     tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
     context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")

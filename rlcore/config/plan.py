@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from rlcore.config.auto import Resolved, resolve, resolve_declared
+from rlcore.config.auto import resolve, resolve_declared
 from rlcore.config.chosen import AROUND_THE_LOSS, Chosen, Missing, choose, choose_recipe
 from rlcore.config.data_source import is_file, source_of
 from rlcore.config.layers import Draft, Layer, Origin, combine, file_layer, flag_layer, get_path, python_layer, recipe_layer, replaced
@@ -136,7 +136,8 @@ def _finished(
     options = gather_options(config, chosen, draft)
     config, resolved = resolve(config, chosen)
     config, declared = resolve_declared(_filled(config, options, chosen), chosen)
-    facts = Facts(config=config, chosen=chosen, draft=_with_autos(draft, [*resolved, *declared]))
+    autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in (*resolved, *declared)}
+    facts = Facts(config=config, chosen=chosen, draft=replace(draft, owners={**draft.owners, **autos}))
     if require:
         check_required(facts)
     check_rules(facts)
@@ -213,11 +214,6 @@ def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
         elif table or path not in of_trackers:
             config = replaced(config, path, table)
     return config
-
-
-def _with_autos(draft: Draft, resolved: Sequence[Resolved]) -> Draft:
-    autos = {item.path: Layer(name="auto", detail=f"auto: {item.why}", data={}) for item in resolved}
-    return replace(draft, owners={**draft.owners, **autos})
 
 
 def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
@@ -300,16 +296,11 @@ def _exact(path: str, draft: Draft) -> Origin:
     head = path
     while head not in draft.owners and "." in head:
         head = head.rpartition(".")[0]
-    if head in draft.owners and (head == path or _given(draft.data, path)):
+    table, _, key = path.rpartition(".")
+    beside = get_path(draft.data, table) if table else draft.data
+    if head in draft.owners and (head == path or (isinstance(beside, Mapping) and key in beside)):
         return draft.owners[head].origin(path)
     return Origin("core", "default of the plugin" if "options." in path else "default")
-
-
-def _given(data: Any, path: str) -> bool:
-    """True where the user's values hold this very path."""
-    head, _, key = path.rpartition(".")
-    table = get_path(data, head) if head else data
-    return isinstance(table, Mapping) and key in table
 
 
 def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry, names: Mapping[str, Any]) -> Chosen:

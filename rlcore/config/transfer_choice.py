@@ -72,10 +72,7 @@ def fitting_transfers(registry: Registry, runtime: str, reach: str, ways: Collec
     One whose name two plugins claim has its place, too: it is refused when it is looked up."""
     specs = [spec for spec in registry.specs(PluginKind.TRANSFER, claimed=True) if isinstance(spec, WeightTransferSpec)]
     able = [spec for spec in specs if spec.way in ways and (not spec.runtimes or runtime in spec.runtimes)]
-    fit = [spec for spec in able if spec.preference >= 0 and _reaches(spec, reach) and not spec.unusable]
-    return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))
-
-
-def _reaches(spec: WeightTransferSpec, reach: str) -> bool:
     # In one process a version must be there at once, which nothing that leaves the process promises.
-    return spec.reach == reach if reach == "process" else _FARTHER.index(spec.reach) >= _FARTHER.index(reach)
+    enough = ("process",) if reach == "process" else _FARTHER[_FARTHER.index(reach) :]
+    fit = [spec for spec in able if spec.preference >= 0 and spec.reach in enough and not spec.unusable]
+    return sorted(fit, key=lambda spec: (_FARTHER.index(spec.reach), -spec.preference, spec.name))

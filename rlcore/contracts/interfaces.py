@@ -223,7 +223,7 @@ class LoraSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingContext:
-    """What one trainer rank is given. ``rollouts_per_forward`` is ``-tmbs``; ``tokens_per_forward`` bounds padded tokens of one forward;
+    """What one trainer rank is given. ``rollouts_per_forward`` is ``-tmbs``; ``tokens_per_forward`` bounds its tokens and padding;
     ``prompts_per_slice`` is ``-tMbs``. ``needs``: what the objective asks for; the reference model is loaded only with ``Need.REFERENCE``.
     ``trust_remote_code``: Python code in the model's folder may be run.
     """

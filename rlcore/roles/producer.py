@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -147,7 +148,7 @@ class Producer:
             if self.asleep and not self._woken:  # it was, if the group of the transfer broke
                 self._engine.wake()
                 self._woken = True
-            served = update_engine(self._engine, snapshot, self._bucket_bytes, begun=self._tear)
+            served = update_engine(self._engine, snapshot, self._bucket_bytes, begun=partial(setattr, self, "torn", True))
             if served != snapshot.version:
                 raise WeightsError(f"producer {self.name} reports version {served} after it was handed version {snapshot.version}")
             self.version = served
@@ -156,9 +157,6 @@ class Producer:
             if snapshot.probe is not None and self._engine.capabilities.scores:
                 snapshot.probe.check(self._engine.score(snapshot.probe.token_ids), version=snapshot.version, producer=self.name)
         self.asleep = self.torn = self._woken = False
-
-    def _tear(self) -> None:
-        self.torn = True
 
     def _refuse_torn(self) -> None:
         if self.torn:

@@ -75,10 +75,9 @@ def _share(folder: Path, like: Path) -> None:
 
 
 def _inventory(folder: Path) -> dict[str, dict[str, Any]]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _sha256(path)} for path in files}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        found[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
+    return found

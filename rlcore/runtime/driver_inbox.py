@@ -16,7 +16,7 @@ from rlcore.runtime.workers import Then, WorkerDiedError, answer
 
 __all__ = ["DriverInbox"]
 
-_Event = Callable[[], None]
+_Event = Callable[[], object]
 
 _CAUSE_SECONDS = 5.0
 """How long after an error the death that caused it is waited for: it may be reported later than a connection that it broke."""

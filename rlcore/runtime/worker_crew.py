@@ -120,25 +120,18 @@ class WorkerCrew(Crew):
         if self._stopped:
             raise RunError("the producer was stopped while a batch was awaited")
         while True:
-            self._order = self._next_order()
+            pending, self._pending = self._pending or self._schedule.call("next_batch"), None
+            self._order = self._answer(pending)
             if self._order is None:
                 return False
             if self._fetch(self._order):
                 return True
 
-    def _next_order(self) -> Order | None:
-        pending, self._pending = self._pending or self._schedule.call("next_batch"), None
-        order: Order | None = self._answer(pending)
-        return order
-
     def _interrupt(self) -> None:
         """On one host the groups that are under way are waited for, as long as they come soon: they may complete a step."""
         self._schedule.call("interrupt", self._site.one_host)
         if self._site.one_host and not self._site.one_process:
-            self._inbox.after(_INTERRUPTED_SECONDS, self._end_the_wait)
-
-    def _end_the_wait(self) -> None:
-        self._schedule.call("interrupt")
+            self._inbox.after(_INTERRUPTED_SECONDS, lambda: self._schedule.call("interrupt"))
 
     def _answer(self, call: Future[Any]) -> Any:
         """Of the coordinator."""
@@ -223,13 +216,10 @@ class WorkerCrew(Crew):
             if error is None:  # else they come with their batch
                 reads.append(value[1])
                 if len(reads) == len(wanted):
-                    self._ranks.preload(reads, self._are_preloaded)
+                    self._ranks.preload(reads, partial(setattr, self, "_preloaded"))
 
         for store, lease_ids in wanted:
             self._inbox.watch(stores[store].call("read", lease_ids), arrived)
-
-    def _are_preloaded(self, leases: set[int]) -> None:
-        self._preloaded = leases
 
     def evaluate(self, step: int) -> None:
         self._evaluations.start(step)

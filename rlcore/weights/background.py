@@ -282,13 +282,6 @@ class BackgroundReceiver(Receiver):
                 self._let_go(old.version)
         self.on_news()
 
-    def _forget_unasked(self) -> None:
-        """A newer version is there: one that nobody has asked for makes room for it."""
-        with self._lock:
-            if self._newest is not None and self._newest.version not in self._taken:
-                self._let_go(self._newest.version)
-                self._newest = None
-
     def _fail(self, reason: str) -> None:
         with self._lock:
             if self._closed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,8 +17,6 @@ from rlcore.contracts.snapshots import BUCKET_BYTES
 from rlcore.learning import BatchSettings, ClippedSurrogate, GroupNorm, PolicyObjective
 from rlcore.roles.consumer import Algorithm, Consumer
 from rlcore.schedule.accounting import TimeAccount
-from rlcore.testing.rank_processes import next_rendezvous
-from rlcore.testing.ranks import StarRanks
 from rlcore.testing.weights import handed_out
 from rlcore.weights.memory import MemoryPublisher
 
@@ -53,36 +50,24 @@ class ExactBackend(TorchBackend):
         return policy
 
 
-KINDS = {"float64": "adamw", "float32": "sgd"}
-"""The runs of one session of ranks: dtype and optimizer."""
-
-
-def train_each(rank: int, size: int, rendezvous: str, model: str) -> dict[str, Trained]:
-    """Every kind of run, one after the other in the same processes: most of a rank's time goes into its imports."""
-    with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
-        return {dtype: train(rank, size, next_rendezvous(lobby), model, dtype, optimizer) for dtype, optimizer in KINDS.items()}
-
-
-def train(rank: int, size: int, rendezvous: str, model: str, dtype: str, optimizer: str) -> Trained:
+def train(rank: int, size: int, rendezvous: str, model: str) -> Trained:
     """Five updates of one step with a reference model, then one of four steps with old log probabilities."""
     context = TrainingContext(
         model=model,
-        optimizer=OptimizerSettings(learning_rate=1e-3 if optimizer == "adamw" else 0.05, total_steps=20, max_grad_norm=0.5),
+        optimizer=OptimizerSettings(learning_rate=1e-3, total_steps=20, max_grad_norm=0.5),
         rollouts_per_forward=4,
         tokens_per_forward=200,
         prompts_per_slice=3,
         needs=algorithm().needs,
-        dtype=dtype,
+        dtype="float64",
         device="cpu",
         rank=rank,
         world_size=size,
         rendezvous=rendezvous,
     )
-    backend = (ExactBackend if dtype == "float64" else TorchBackend)(context, TorchOptions(threads=1, ranks_deadline=100.0))
+    backend = ExactBackend(context, TorchOptions(threads=1, ranks_deadline=100.0))
     try:
         backend.setup(context)
-        if optimizer == "sgd":
-            backend.optimizer._adam = torch.optim.SGD(backend.optimizer.parameters, lr=1.0)
         gradients = watched(backend)
         metrics, parts = [], set()
         for version, count in enumerate(GROUPS):

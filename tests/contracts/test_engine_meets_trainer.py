@@ -94,7 +94,7 @@ def engine(checkpoint: Path, dtype: str = "float32") -> TransformersBackend:
     return TransformersBackend(context, TransformersOptions())
 
 
-def trainer(checkpoint: Path, share_prompts: Any = "auto", dtype: str = "float32") -> TorchBackend:
+def trainer(checkpoint: Path, packing: Any = "auto", dtype: str = "float32") -> TorchBackend:
     context = TrainingContext(
         model=str(checkpoint),
         optimizer=OptimizerSettings(learning_rate=1e-2, total_steps=10),
@@ -104,7 +104,7 @@ def trainer(checkpoint: Path, share_prompts: Any = "auto", dtype: str = "float32
         device=DEVICE,
         dtype=dtype,
     )
-    made = TorchBackend(context, TorchOptions(share_prompts=share_prompts))
+    made = TorchBackend(context, TorchOptions(packing=packing))
     made.setup(context)
     return made
 
@@ -162,10 +162,10 @@ def gap(backend: TorchBackend, batch: TrainBatch) -> float:
     return float(np.abs(backend.logprobs(batch, Which.POLICY) - batch.rollout_logprobs).max())
 
 
-@pytest.mark.parametrize("share_prompts", ["on", "off"])
+@pytest.mark.parametrize("packing", ["on", "off"])
 @pytest.mark.parametrize("temperatures", TEMPERATURES)
-def test_engine_and_trainer_agree_at_any_temperature(checkpoint: Path, temperatures: str, share_prompts: str) -> None:
-    batch, backend = sampled(engine(checkpoint), TEMPERATURES[temperatures]), trainer(checkpoint, share_prompts)
+def test_engine_and_trainer_agree_at_any_temperature(checkpoint: Path, temperatures: str, packing: str) -> None:
+    batch, backend = sampled(engine(checkpoint), TEMPERATURES[temperatures]), trainer(checkpoint, packing)
     assert batch.offsets[-1] > 60, "too few tokens to tell"
     assert gap(backend, batch) < TOLERANCE
     at_one = tuple(replace(rollout, temperature=1.0) for rollout in batch.rollouts)

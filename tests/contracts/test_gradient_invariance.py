@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs
+from rlcore_plugin_torch.passes import Clock, Cut, accumulate, batch_logprobs, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -25,14 +25,20 @@ CUTS = {
     "three": Cut(rollouts=3, tokens=10_000, prompts=10_000),
     "tokens": Cut(rollouts=100, tokens=45, prompts=10_000),
     "slices": Cut(rollouts=100, tokens=10_000, prompts=1),
-    "shared": Cut(rollouts=100, tokens=10_000, prompts=10_000, packed=True),
-    "shared_pieces": Cut(rollouts=3, tokens=60, prompts=2, packed=True),
+    "packed": Cut(rollouts=100, tokens=10_000, prompts=10_000, packed=True),
+    "packed_pieces": Cut(rollouts=3, tokens=60, prompts=2, packed=True),
 }
 
 
 @pytest.fixture(scope="module")
 def policy() -> CausalPolicy:
-    return CausalPolicy(model=exact_model(), chunk=7)
+    return exact_policy()
+
+
+def exact_policy() -> CausalPolicy:
+    policy = CausalPolicy(model=exact_model(), chunk=7)
+    assert policy.try_packing() == ""
+    return policy
 
 
 def exact_model() -> Qwen2ForCausalLM:
@@ -129,6 +135,10 @@ def gradient(
     for batch in batches:
         for key, value in accumulate(policy, batch, objective, cut, Clock()).items():
             totals[key] = totals.get(key, 0.0) + value
+    totals = with_padding_share(totals)
+    if cut.packed:
+        assert totals.pop("padding_share") == 0
+    totals.pop("padding_share", None)
     return torch.cat([parameter.grad.flatten() for parameter in policy.model.parameters()]), totals
 
 
@@ -178,7 +188,7 @@ def test_gradient_does_not_depend_on_the_order_of_rollouts(policy: CausalPolicy,
     objective = make_objective(name)
     batch = make_batch(policy, settings, objective.loss)
     shuffled = batch.take(np.random.default_rng(5).permutation(len(batch)))
-    for cut in (WHOLE, CUTS["shared"]):
+    for cut in (WHOLE, CUTS["packed"]):
         assert_same(gradient(policy, [shuffled], objective, cut), gradient(policy, [batch], objective, WHOLE))
 
 
@@ -202,8 +212,8 @@ def test_two_updates_on_one_batch_end_in_the_same_weights() -> None:
     settings = BatchSettings(max_new_tokens=16, variation=AGGREGATIONS["token_level"])
     objective = PolicyObjective(loss=make_loss("clipped"), kl_coeff=0.05)
     ends = []
-    for cut in (WHOLE, CUTS["one"], CUTS["shared_pieces"]):
-        policy = CausalPolicy(model=exact_model())
+    for cut in (WHOLE, CUTS["one"], CUTS["packed_pieces"]):
+        policy = exact_policy()
         batch = make_batch(policy, settings, objective.loss)
         for step in split(batch, settings, updates=2):
             gradient(policy, [step], objective, cut)

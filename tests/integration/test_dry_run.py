@@ -39,12 +39,11 @@ print(sorted({"torch", "transformers", "ray", "datasets"} & set(sys.modules)))
 NO_CUDA = "this machine has no CUDA device"
 
 REFUSED = {
-    "zero": (
-        "-zero 2 --runtime ray",
-        "-zero 2: training backend torch does not offer the layout zero (it offers data, single); type -zero 0",
+    "expert": (
+        "--expert-parallel-size 2 --runtime ray",
+        "--expert-parallel-size 2: training backend torch does not offer the layout expert (it offers data, single, tensor, zero); type",
     ),
-    "zero-local": ("-zero 2", "training backend torch does not offer the layout zero (it offers data, single); type -zero 0"),
-    "tensor": ("-t 2 -tp 2", "-tp 2: training backend torch does not offer the layout tensor (it offers data, single); type -tp 1"),
+    "tensor": ("-t 3 -tp 2", "-t 3 is not divisible by -tp 2 times"),
     "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
     "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
     "float16": (

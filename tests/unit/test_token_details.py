@@ -197,8 +197,7 @@ def test_what_the_engine_tells_arrives_in_the_batch_and_in_every_cut_of_it(tmp_p
     check(batch.details, [token for row in rows for token in row])
     np.testing.assert_allclose(batch.rollout_logprobs, [logprob for row in rows for _, _, logprob in row], atol=1e-5)
     check(batch.take(np.array([2, 0])).details, [*rows[2], *rows[0]])
-    for share_prompts in (0, 10_000):
-        check(collate(batch, np.array([1, 2]), share_prompts=share_prompts).share.details, [*rows[1], *rows[2]])
+    check(collate(batch, np.array([1, 2])).share.details, [*rows[1], *rows[2]])
 
 
 def test_between_two_turns_nothing_is_known(tmp_path: Path) -> None:

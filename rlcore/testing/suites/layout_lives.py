@@ -77,7 +77,7 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Life:
-    """What ranks are to do, and with which backend (``target``, called with the context and ``options``).
+    """What ranks are to do, and with which backend (``target``, called with the context, and ``options`` if there are any).
     ``what`` is unique within a layout; ``model``: of ``TrainerSuite.models``.
 
     "plain": the three steps and the one after. "whole": the same, with a look at everything, a masked batch and two bad ones before the
@@ -190,7 +190,8 @@ def _lived(life: Life, context: TrainingContext, lobby: _Lobby) -> Notes:
 
 
 def _attempt(life: Life, context: TrainingContext, lobby: _Lobby, notes: Notes) -> None:
-    backend: TrainingBackend = load_target(life.target, f"the backend {life.target!r}")(context, life.options)
+    arguments = (context,) if life.options is None else (context, life.options)
+    backend: TrainingBackend = load_target(life.target, f"the backend {life.target!r}")(*arguments)
     try:
         backend.setup(context)
         if life.kind == "plain":

@@ -49,6 +49,11 @@ class TrainerSuite(ABC):
     def model(self) -> str:
         """A folder with the model to train; the same weights each time."""
 
+    def forward(self, model: str, token_ids: np.ndarray) -> np.ndarray | None:
+        """Logits [T, V] of the model in a folder at each of int[T] tokens, by other code than the backend's, in float32 or better. None
+        leaves unchecked what the backend's own probe gets wrong too: the precision of its head, weights that it hands out unmerged."""
+        return None
+
     def models(self) -> Mapping[str, str]:
         """Models of other kinds that the rules of layouts try too (tied and untied heads), by name; the first one is ``model()``."""
         return {"": self.model()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Need, TrainingBackend, Which
 from rlcore.contracts.specs import TrainingCapabilities
+from rlcore.testing.policy import log_softmax
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import weights_of
 
@@ -53,6 +55,35 @@ class UpdateRules(TrainerSuite):
             expected = probed[len(segment.context_ids) - 1 :][segment.policy_mask]
             got = logprobs[batch.offsets[row] : batch.offsets[row + 1]]
             assert np.allclose(got, expected, atol=self.tolerance), f"rollout {row}: log probabilities {got}, probe {expected}"
+
+    def test_logprobs_are_those_of_the_model(self) -> None:
+        """With ``forward``: log softmax of logits / temperature of the model in the folder, and of the saved one after two updates."""
+        backend, folder = self.ready(), self.model()
+        for when in ("at the start", "after two updates"):
+            for batch in (self.batch(), self.batch(temperature=0.7)):
+                off = self._off(folder, batch, backend.logprobs(batch, Which.POLICY))
+                assert off <= 2 * self.tolerance, f"{when} a log probability is off by {off:.2g} nats from the model's forward pass"
+            if when == "at the start":
+                for seed in range(2):
+                    backend.update(self.batch(seed=seed), self.objective())
+                folder = str(self.scratch / "forward")
+                Path(folder).mkdir()
+                saving = backend.save_model(Path(folder))
+                if saving is not None:
+                    saving.result()
+
+    def _off(self, folder: str, batch: TrainBatch, logprobs: np.ndarray) -> float:
+        """The largest difference to the log probabilities of ``forward``; 0 if there is none."""
+        worst = 0.0
+        for row, rollout in enumerate(batch.rollouts):
+            (segment,) = rollout.segments
+            logits = self.forward(folder, np.concatenate([segment.context_ids, segment.token_ids]))
+            if logits is None:
+                return 0.0
+            rows = log_softmax(np.asarray(logits[len(segment.context_ids) - 1 : -1], np.float64) / rollout.temperature)
+            due = rows[np.arange(len(rows)), segment.token_ids][segment.policy_mask]
+            worst = max(worst, float(np.abs(logprobs[batch.offsets[row] : batch.offsets[row + 1]] - due).max()))
+        return worst
 
     def test_logprobs_are_at_the_temperature(self) -> None:
         """At temperature 0.5 they are log softmax of logits / 0.5, over the full vocabulary."""

@@ -39,11 +39,12 @@ def test_the_first_published_example_is_refused_as_it_stands(tester: RunTester) 
     tester.run("train", *shlex.split(ONE_MACHINE), "--dry-run").assert_refused("-tMbs 8 is more than -tbs 2", "type -tMbs 2 or -tbs 8")
 
 
-def test_an_example_with_zero_is_refused_for_the_trainer_that_is_installed(tester: RunTester) -> None:
-    for dry in ((), ("--dry-run",)):
-        tester.run("train", *shlex.split(ZERO_BUBBLE), *dry).assert_refused(
-            "-zero 2: training backend torch does not offer the layout zero (it offers data, single); type -zero 0"
-        )
+def test_an_example_with_zero_shows_how_the_trainers_divide_the_model(tester: RunTester) -> None:
+    shown = tester.run("train", *shlex.split(ZERO_BUBBLE), "--dry-run").assert_ok().stdout
+    assert "trainers: 4 ranks; -zero 2: FSDP2 divides weights, gradients and moments over 4 ranks, a layer stays whole from" in shown
+    tester.run("train", *shlex.split(ZERO_BUBBLE), "--context-parallel-size", "2", "--trainer", "torch").assert_refused(
+        "training backend torch does not offer the layout context (it offers data, single, tensor, zero)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_an_example_with_zero_is_refused_for_the_trainer_that_is_installed(teste
     [
         (f"{ONE_MACHINE} -tMbs 2", ("needs the module vllm",), "-tbs 8"),
         (FOUR_NODES, ("needs the module vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
-        (f"{ZERO_BUBBLE} -zero 0", ("needs the module vllm",), "-tbs 32"),
+        (ZERO_BUBBLE, ("needs the module vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
 )

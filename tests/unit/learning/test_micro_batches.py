@@ -55,9 +55,6 @@ def test_a_micro_batch_of_one_temperature_has_a_number_and_one_of_several_a_valu
     each = collate(heated, np.array([2, 0, 1])).temperature
     assert isinstance(each, torch.Tensor)
     assert (each.tolist(), each.dtype) == ([1.1] * 4 + [0.7] * 5, torch.float64)
-    shared = collate(heated, np.array([0, 1, 2]), share_prompts=100)
-    assert isinstance(shared.temperature, torch.Tensor)
-    assert shared.temperature.tolist() == [0.7] * 5 + [1.1] * 4
 
 
 shapes = st.lists(
@@ -68,12 +65,11 @@ shapes = st.lists(
 
 
 @settings(max_examples=80, deadline=None)
-@given(shapes, st.integers(1, 8), st.integers(1, 200), st.integers(1, 4), st.sampled_from([0, 30, 100]), st.booleans())
-@example([(1, [(9, False, 2), (14, False, 1)]), (9, [(18, False, 1), (1, False, 2), (7, False, 1)])], 4, 135, 2, 100, True)
-def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int, share: int, everything: bool) -> None:
+@given(shapes, st.integers(1, 8), st.integers(1, 200), st.integers(1, 4), st.booleans())
+@example([(1, [(9, False, 2), (14, False, 1)]), (9, [(18, False, 1), (1, False, 2), (7, False, 1)])], 4, 135, 2, True)
+def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int, everything: bool) -> None:
     batch = make_batch(shape)
-    share = min(share, tokens)
-    plan = plan_micro_batches(batch, rollouts=rollouts, tokens=tokens, prompts=prompts, share_prompts=share, everything=everything)
+    plan = plan_micro_batches(batch, rollouts=rollouts, tokens=tokens, prompts=prompts, everything=everything)
     wanted = np.flatnonzero((batch.lengths > 0) & (batch.in_loss | everything))
     assert sorted(row for rows in plan for row in rows) == wanted.tolist()
     slices = {group: place // prompts for place, group in enumerate(dict.fromkeys(batch.group[wanted].tolist()))}
@@ -81,20 +77,20 @@ def test_laws_of_the_cut(shape: Shape, rollouts: int, tokens: int, prompts: int,
         assert len(rows) <= rollouts
         assert (np.diff(rows) > 0).all()
         assert len({slices[int(group)] for group in batch.group[rows]}) == 1
-        micro = collate(batch, rows, share_prompts=share)
+        micro = collate(batch, rows)
         height, width = micro.input_ids.shape
         assert len(rows) == 1 or height * width <= tokens
 
 
 @settings(max_examples=40, deadline=None)
-@given(shapes, st.sampled_from([0, 30, 1000]))
-def test_every_policy_token_is_predicted_from_exactly_its_own_past(shape: Shape, share: int) -> None:
-    """Walk what each predicting position may see, in order of position: it must be context + the tokens before, whatever the layout."""
+@given(shapes)
+def test_every_policy_token_is_predicted_from_exactly_its_own_past(shape: Shape) -> None:
+    """What stands before each predicting position must be context + the tokens before."""
     batch = make_batch(shape)
     rows = np.flatnonzero(batch.lengths > 0)
     if not len(rows):
         return
-    micro = collate(batch, rows, share_prompts=share)
+    micro = collate(batch, rows)
     width = micro.input_ids.shape[1]
     expected = [
         (np.concatenate([part.context_ids, part.token_ids[:t]]).tolist(), int(part.token_ids[t]))
@@ -105,7 +101,7 @@ def test_every_policy_token_is_predicted_from_exactly_its_own_past(shape: Shape,
     assert len(micro.select) == len(expected) == len(micro.index)
     for place, target, (past, token) in zip(micro.select.tolist(), micro.targets.tolist(), expected, strict=True):
         line, at = divmod(place, width)
-        seen = torch.arange(width) <= at if micro.mask is None else micro.mask[line, 0, at]
+        seen = torch.arange(width) <= at
         positions = micro.position_ids[line][seen]
         assert positions.tolist() == list(range(len(past)))
         assert micro.input_ids[line][seen].tolist() == past
@@ -121,20 +117,6 @@ def test_rollouts_of_like_width_go_together() -> None:
 def test_a_rollout_wider_than_the_budget_goes_alone() -> None:
     batch = make_batch([(4, [(20, True, 1), (2, True, 1)])])
     assert [rows.tolist() for rows in plan_micro_batches(batch, rollouts=8, tokens=10, prompts=1)] == [[0], [1]]
-
-
-def test_completions_share_their_prompt() -> None:
-    batch = make_batch([(10, [(4, True, 1), (5, True, 1), (6, True, 1)])])
-    micro = collate(batch, np.arange(3), share_prompts=100)
-    assert micro.input_ids.shape == (1, 25)
-    assert micro.mask is not None
-    assert collate(batch, np.arange(3), share_prompts=20).input_ids.shape == (2, 19)
-    assert collate(batch, np.arange(3)).mask is None
-
-
-def test_long_completions_do_not_share() -> None:
-    batch = make_batch([(3, [(7, True, 1), (7, True, 1)])])
-    assert collate(batch, np.arange(2), share_prompts=100).input_ids.shape == (2, 10)
 
 
 def test_what_the_loss_sees() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
+from rlcore.contracts.interfaces import TrainingBackend
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.testing import make_rollout, make_train_batch
 
@@ -32,6 +34,12 @@ def make_batch(shape: Shape) -> TrainBatch:
     )
 
 
+def tokens(batch: TrainBatch, rows: np.ndarray) -> int:
+    """What a backend counts that says nothing of its own."""
+    cost: int = TrainingBackend.cost(Mock(), batch, rows)
+    return cost
+
+
 def weight(batch: TrainBatch, rows: np.ndarray, everything: bool) -> int:
     forwarded = [row for row in rows if batch.lengths[row] and (everything or batch.in_loss[row])]
     return sum(len(batch.rollouts[row].segments[0].context_ids) + int(batch.lengths[row]) for row in forwarded)
@@ -41,7 +49,7 @@ def weight(batch: TrainBatch, rows: np.ndarray, everything: bool) -> int:
 @settings(deadline=None, max_examples=150)
 def test_shares_are_a_partition_into_whole_groups_and_balanced_to_one_group(shape: Shape, size: int, everything: bool) -> None:
     batch = make_batch(shape)
-    shares = cut_shares(batch, size, everything=everything)
+    shares = cut_shares(batch, size, tokens, everything=everything)
     assert len(shares) == size
     assert sorted(np.concatenate(shares).tolist()) == list(range(len(batch)))
     assert all((np.diff(rows) > 0).all() for rows in shares)
@@ -57,7 +65,7 @@ def test_shares_are_a_partition_into_whole_groups_and_balanced_to_one_group(shap
 def test_the_same_batch_is_cut_the_same_way_whatever_the_groups_are_called(shape: Shape, size: int) -> None:
     batch = make_batch(shape)
     other = make_train_batch(batch.rollouts, [1.0] * len(batch), group=(batch.group + 7).tolist(), in_loss=batch.in_loss.tolist())
-    for mine, theirs in zip(cut_shares(batch, size), cut_shares(other, size), strict=True):
+    for mine, theirs in zip(cut_shares(batch, size, tokens), cut_shares(other, size, tokens), strict=True):
         assert mine.tolist() == theirs.tolist()
 
 
@@ -68,9 +76,9 @@ def test_what_is_cut_can_be_joined(shape: Shape, size: int) -> None:
     values = np.arange(int(batch.offsets[-1]), dtype=np.float32)
     from_rows = [
         np.concatenate([np.zeros(0, np.float32), *(values[batch.offsets[row] : batch.offsets[row + 1]] for row in rows)])
-        for rows in cut_shares(batch, size, everything=True)
+        for rows in cut_shares(batch, size, tokens, everything=True)
     ]
-    whole = joined(batch, cut_shares(batch, size, everything=True), from_rows)
+    whole = joined(batch, cut_shares(batch, size, tokens, everything=True), from_rows)
     assert whole.dtype == np.float32
     assert np.array_equal(whole, values)
 
@@ -78,25 +86,37 @@ def test_what_is_cut_can_be_joined(shape: Shape, size: int) -> None:
 def test_heaviest_first_by_hand() -> None:
     """Groups of 9, 5, 5, 4, 3 tokens on two ranks: 9 + 4 against 5 + 5 + 3."""
     batch = make_batch([(1, [(4, True)]), (1, [(8, True)]), (1, [(4, True)]), (1, [(3, True)]), (1, [(2, True)])])
-    assert [rows.tolist() for rows in cut_shares(batch, 2)] == [[1, 3], [0, 2, 4]]
+    assert [rows.tolist() for rows in cut_shares(batch, 2, tokens)] == [[1, 3], [0, 2, 4]]
 
 
 def test_what_does_not_train_weighs_nothing_in_an_update_and_its_tokens_otherwise() -> None:
     batch = make_batch([(1, [(9, False)]), (1, [(5, True)]), (1, [(4, True)])])
-    assert [rows.tolist() for rows in cut_shares(batch, 2)] == [[1], [0, 2]]
-    assert [rows.tolist() for rows in cut_shares(batch, 2, everything=True)] == [[0], [1, 2]]
+    assert [rows.tolist() for rows in cut_shares(batch, 2, tokens)] == [[1], [0, 2]]
+    assert [rows.tolist() for rows in cut_shares(batch, 2, tokens, everything=True)] == [[0], [1, 2]]
 
 
 def test_an_empty_batch_has_empty_shares() -> None:
     batch = make_batch([(1, [(2, True)])]).take(np.zeros(0, np.int64))
-    assert [rows.tolist() for rows in cut_shares(batch, 2)] == [[], []]
-    assert joined(batch, cut_shares(batch, 2), [np.zeros(0, np.float32)] * 2).shape == (0,)
+    assert [rows.tolist() for rows in cut_shares(batch, 2, tokens)] == [[], []]
+    assert joined(batch, cut_shares(batch, 2, tokens), [np.zeros(0, np.float32)] * 2).shape == (0,)
 
 
 def test_parts_of_another_batch_are_refused_by_rank() -> None:
     batch = make_batch([(1, [(2, True)]), (1, [(3, True)])])
-    shares = cut_shares(batch, 2)
+    shares = cut_shares(batch, 2, tokens)
     with pytest.raises(RunError, match=r"rank 1 sent values of shape \[5\] for its share of 2 tokens"):
         joined(batch, shares, [np.zeros(3, np.float32), np.zeros(5, np.float32)])
     with pytest.raises(RunError, match="arrays of 1 ranks, and 2 share"):
         joined(batch, shares, [np.zeros(3, np.float32)])
+
+
+def test_a_group_weighs_what_the_backend_says_and_it_is_asked_for_one_group_at_a_time() -> None:
+    batch = make_batch([(1, [(9, True), (9, False)]), (1, [(5, True)]), (1, [(4, True)])])
+    asked = []
+
+    def cost(given: TrainBatch, rows: np.ndarray) -> int:
+        asked.append(rows.tolist())
+        return 100 if 3 in rows else 1
+
+    assert [rows.tolist() for rows in cut_shares(batch, 2, cost)] == [[3], [0, 1, 2]]
+    assert asked == [[0], [2], [3]]

@@ -119,6 +119,9 @@ class FakeTrainerSuite(TrainingBackendSuite):
     layout_drift = 1e-4  # weights in float32, everything else in float64
     trainer: type[FakeTraining] = FakeTraining
 
+    def forward(self, model: str, token_ids: np.ndarray) -> np.ndarray:
+        return FakePolicy.load(model).logits(token_ids)
+
     def objective(self) -> Objective:
         return UncalledObjective()
 

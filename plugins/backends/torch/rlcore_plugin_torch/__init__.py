@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
 
@@ -29,9 +30,21 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
             name="torch",
             target="rlcore_plugin_torch.backend:TorchBackend",
             config="rlcore_plugin_torch.options:TorchOptions",
-            summary="AdamW on a Hugging Face causal language model, data-parallel ranks, CPU or CUDA, fp32 or bf16",
+            summary="AdamW on a Hugging Face causal language model, DDP, FSDP2 and tensor-parallel ranks, CPU or CUDA, fp32 or bf16",
             requires_module="torch",
             capabilities=CAPABILITIES,
             preference=10,
         )
     ]
+
+
+@hookimpl
+def rlcore_note_run(config: Any) -> list[str]:
+    """How the trainers divide the model, if there are several or the flags ask for a division."""
+    from rlcore_plugin_torch.layout import Layout
+
+    training = config.training
+    if training.name != "torch" or (training.num_trainers == 1 and training.zero_stage == 0):
+        return []
+    layout = Layout(size=training.num_trainers, tensor=training.tensor_parallel_size, zero=training.zero_stage)
+    return [f"trainers: {layout}"]

@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlcore.api import ConfigError
 
-__all__ = ["Activations", "keep_layer_inputs", "store_activations"]
+__all__ = ["Activations", "input_on_host", "keep_layer_inputs", "store_activations"]
 
 Activations = Literal["keep", "recompute", "offload"]
 
@@ -57,17 +57,15 @@ def keep_layer_inputs(model: PreTrainedModel, *, offload: bool) -> None:
 
 
 def _run_again(forward: Callable[..., Any], offload: bool, hidden_states: torch.Tensor, *args: Any, **others: Any) -> Any:
-    if not torch.is_grad_enabled():
-        return forward(hidden_states, *args, **others)
     # Dropout is off, so no random state needs to be kept for the second pass.
     run = partial(checkpoint, forward, hidden_states, *args, use_reentrant=False, preserve_rng_state=False, **others)
     if not offload:
         return run()
-    with _input_on_host(hidden_states):
+    with input_on_host(hidden_states):
         return run()
 
 
-def _input_on_host(hidden: torch.Tensor) -> AbstractContextManager[None]:
+def input_on_host(hidden: torch.Tensor) -> AbstractContextManager[None]:
     """Of what is saved for the backward pass, the layer's input goes to host memory; masks and positions, which all layers share, stay."""
     # The hooks outlive the forward pass: they must hold an address, not the tensor.
     address, shape, device = hidden.data_ptr(), hidden.shape, hidden.device

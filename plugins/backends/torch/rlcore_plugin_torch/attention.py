@@ -19,8 +19,6 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from rlcore_plugin_torch.slots import Slots
 from rlcore_plugin_torch.varlen import Varlen, has_varlen, varlen_attention
@@ -207,8 +205,8 @@ def packed_attention(
     Raises NotPackableError for a mask of the layer's own, a bias, soft-capped scores, attention sinks, or attention in both directions.
     """
     if attention_plan is None:
-        output, _ = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
-        return output, None
+        plain: tuple[torch.Tensor, None] = AttentionInterface()["sdpa"](module, query, key, value, attention_mask, **kwargs)
+        return plain
     extra = [name for name in ("softcap", "s_aux", "position_bias", "cache") if kwargs.get(name) is not None]
     extra += ["a mask of its own"] if attention_mask is not None and attention_mask.numel() > 1 else []
     extra += ["both directions"] if kwargs.get("is_causal") is False or kwargs.get("dropout") else []
@@ -245,4 +243,4 @@ def _tiled(
 
 
 AttentionInterface.register(PACKED, packed_attention)
-AttentionMaskInterface.register(PACKED, sdpa_mask)
+AttentionMaskInterface.register(PACKED, AttentionMaskInterface()["sdpa"])

@@ -59,7 +59,7 @@ class TorchBackend(TrainingBackend):
 
     def __init__(self, context: TrainingContext | None = None, options: TorchOptions | None = None) -> None:
         self.options = options or TorchOptions()
-        self.ranks = TorchRanks()
+        self.layout, self.ranks = Layout(), TorchRanks()
         if context is not None:
             check_context(context)
             Layout.of(context)

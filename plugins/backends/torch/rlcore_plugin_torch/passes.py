@@ -97,19 +97,21 @@ def accumulate(
     failure: Exception | None = None
     for rows in pace(lambda: cut.plan(batch)):
         with clock.span("forward"):
-            if rows is None or failure is not None:
+            if rows is None:
                 loss = policy.idle()
             else:
                 micro = cut.collate(batch, rows, policy.device)
                 logprobs, entropy = policy.logprobs(micro, entropy=Need.ENTROPY in objective.needs)
+                loss = logprobs.sum() * 0
                 try:
-                    loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+                    if failure is None:
+                        loss, metrics = objective(logprobs, micro.loss_batch(logprobs, entropy))
+                        for name, value in {**metrics, **_positions(micro)}.items():
+                            totals[name] = totals.get(name, 0.0) + value.detach().double()
                 except Exception as error:
                     if pace is alone:
                         raise
-                    loss, metrics, failure = logprobs.sum() * 0, {}, error  # other ranks wait for this one's backward
-                for name, value in {**metrics, **_positions(micro)}.items():
-                    totals[name] = totals.get(name, 0.0) + value.detach().double()
+                    failure = error  # other ranks wait for this one's forwards and backwards, tensor-parallel ones for those of this shape
         with clock.span("backward"):
             loss.backward()
     if failure is not None:

@@ -21,11 +21,11 @@ from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch
 
-__all__ = ["CausalPolicy"]
+__all__ = ["AGREE", "CausalPolicy"]
 
 _AGREE_PACKED = 1e-4
 """The same of one token in a packed buffer and in a row of its own."""
-_AGREE = 1e-3
+AGREE = 1e-3
 """Nats by which two ways of computing one log probability in float32 may differ on a short sequence."""
 
 
@@ -112,7 +112,7 @@ class CausalPolicy(torch.nn.Module):
         logits = self.model(input_ids=token_ids[None], use_cache=False).logits[0, :-1].float()
         own = logits.log_softmax(-1).gather(1, token_ids[1:, None]).squeeze(1)
         gap = float((own - exact.probe(token_ids)).abs().max())
-        if not gap <= _AGREE:
+        if not gap <= AGREE:
             raise ConfigError(
                 f"model {self.model.config.name_or_path!r} ({type(self.model).__name__}) does more to its logits than project hidden "
                 f"states (log probabilities differ by {gap:.2g}): soft-capped or scaled logits are not served by the torch backend"

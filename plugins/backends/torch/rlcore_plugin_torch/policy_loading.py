@@ -73,11 +73,9 @@ class PolicyLoader:
             return []
         partial: list[torch.nn.Parameter] = []
         if layout.tensor > 1:
-            partial = slice_layers(policy.model, self.ranks.mesh["tensor"])
+            partial = slice_layers(policy.model, self.ranks.mesh["tensor"], self.device)
         names = {id(item): name for name, item in policy.named_parameters()}
         if layout.sharded:
             divide(policy, self.ranks.mesh["data"], reshards=layout.reshards)
-        else:
-            policy.to(self.device)
         chosen = {names[id(item)] for item in partial}  # by name: FSDP2 puts others in their place
         return [item for name, item in policy.named_parameters() if name in chosen]

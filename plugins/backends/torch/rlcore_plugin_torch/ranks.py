@@ -71,6 +71,8 @@ class TorchRanks:
         with self._waiting(f"meeting at {self.rendezvous}"):
             self._store = dist.TCPStore(host, int(port), self.size, self.rank == 0, limit, wait_for_workers=False)  # type: ignore[attr-defined]
             self._mark()
+            if self.device.type == "cuda":
+                torch.cuda.init()  # a mesh picks a device of its own choice else
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
             # Arrays of numpy go by gloo also where gradients go by NCCL: gloo raises at the deadline, NCCL would abort the process.
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)

@@ -17,6 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError
+from rlcore_plugin_torch.policy import AGREE, CausalPolicy
 from rlcore_plugin_torch.sharding import decoder_layers
 
 __all__ = ["check_heads", "slice_layers"]
@@ -38,12 +39,34 @@ def check_heads(model: PreTrainedModel, ranks: int) -> None:
             )
 
 
-def slice_layers(model: PreTrainedModel, mesh: DeviceMesh) -> list[torch.nn.Parameter]:
-    """Cut the decoder layers over ``mesh`` (one axis); the parameters of which each rank has but a part of the gradient.
+def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device) -> list[torch.nn.Parameter]:
+    """Cut the decoder layers over ``mesh`` (one axis) and move the model to ``device``; the parameters of which each rank has but a part of
+    the gradient.
 
-    ConfigError for a model without a plan, or with a style in it that is not known here.
+    ConfigError for a model without a plan, with a style in it that is not known here, or that computes something else once it is cut.
     """
     check_heads(model, mesh.size())
+    styles, partial = _planned(model, mesh.size())
+    before = _probed(model)
+    parallelize_module(model, mesh, styles, src_data_rank=None)  # type: ignore[arg-type]
+    model.to(device)
+    gap = float((before - _probed(model)).abs().max())
+    if not gap <= AGREE:
+        raise ConfigError(
+            f"training.tensor_parallel_size {mesh.size()}: divided by its plan in transformers, {type(model).__name__} gives log "
+            f"probabilities that differ by {gap:.2g}; type -tp 1, and -zero 3 to divide the model"
+        )
+    return partial
+
+
+def _probed(model: PreTrainedModel) -> torch.Tensor:
+    policy = CausalPolicy(model=model)
+    with torch.no_grad():
+        return policy.probe(torch.arange(2, 14, device=policy.device) % model.get_output_embeddings().weight.shape[0]).cpu()
+
+
+def _planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle], list[torch.nn.Parameter]]:
+    """By name the linear layers to cut, and what ``slice_layers`` returns."""
     layers = [module for layer in decoder_layers(model) for module in layer.modules()]
     inside, plan = {id(module) for module in layers}, dict(model.tp_plan or {})
     styles: dict[str, ParallelStyle] = {}
@@ -56,14 +79,13 @@ def slice_layers(model: PreTrainedModel, mesh: DeviceMesh) -> list[torch.nn.Para
             partial += module.parameters(recurse=False)
             continue
         for below, part in _linear_parts(name, module, style).items():
-            styles[below] = _style(model, below, part, style, mesh.size())
+            styles[below] = _style(model, below, part, style, ranks)
     if not styles:
         raise ConfigError(
-            f"training.tensor_parallel_size {mesh.size()}: transformers has no tensor parallel plan (base_model_tp_plan) for "
+            f"training.tensor_parallel_size {ranks}: transformers has no tensor parallel plan (base_model_tp_plan) for "
             f"{type(model).__name__}; type -tp 1, and -zero 3 to divide the model"
         )
-    parallelize_module(model, mesh, styles, src_data_rank=None)  # type: ignore[arg-type]
-    return partial
+    return styles, partial
 
 
 def _linear_parts(name: str, module: torch.nn.Module, style: str) -> dict[str, torch.nn.Module]:

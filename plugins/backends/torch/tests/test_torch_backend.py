@@ -111,10 +111,10 @@ def naive_logprobs(folder: Path, data: TrainBatch) -> list[float]:
     return values
 
 
-@pytest.mark.parametrize("share", ["on", "off"])
+@pytest.mark.parametrize("packing", ["on", "off"])
 @pytest.mark.parametrize("temperatures", TEMPERATURES)
-def test_log_probabilities_equal_the_models_own(folder: Path, share: Any, temperatures: str) -> None:
-    backend, data = started(folder, TorchOptions(share_prompts=share)), at(batch(), *TEMPERATURES[temperatures])
+def test_log_probabilities_equal_the_models_own(folder: Path, packing: Any, temperatures: str) -> None:
+    backend, data = started(folder, TorchOptions(packing=packing)), at(batch(), *TEMPERATURES[temperatures])
     assert backend.logprobs(data, Which.POLICY) == pytest.approx(naive_logprobs(folder, data), abs=5e-5)
 
 
@@ -205,7 +205,7 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
     backend.save(tmp_path).result()
     state = torch.load(tmp_path / "trainer.pt", weights_only=True)
     state["optimizer"]["names"][0] = "other"
-    torch.save(state, tmp_path / "trainer.pt").result()
+    torch.save(state, tmp_path / "trainer.pt")
     with pytest.raises(RunError, match="another model"):
         backend.load(tmp_path)
 
@@ -313,9 +313,9 @@ def test_other_architectures_train(make: Any) -> None:
     assert started(path).logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
 
 
-def test_learned_positions_share_prompts_too(make: Any) -> None:
+def test_learned_positions_are_packed_too(make: Any) -> None:
     path = make(GPT2LMHeadModel(GPT2Config(vocab_size=100, n_embd=64, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None)))
-    backend = started(path, TorchOptions(share_prompts="on"))
+    backend = started(path, TorchOptions(packing="on"))
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
 
 
@@ -332,13 +332,14 @@ def test_logits_that_are_more_than_a_projection_are_refused(make: Any, model: An
         started(make(model()), TorchOptions(attention="eager"))
 
 
-def test_eager_attention_does_not_share_prompts(folder: Path) -> None:
-    """Eager attention adds the mask to its scores, so a mask of booleans means something else: found by trying."""
+def test_eager_attention_is_not_packed(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     backend = started(folder, TorchOptions(attention="eager"))
-    assert backend.cut.share_prompts == 0
+    assert not backend.cut.packed
+    assert [line for line in caplog.messages if "cannot be packed: attention = 'eager'" in line]
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(folder, batch()), abs=5e-5)
-    with pytest.raises(RunError, match="share_prompts 'on'"):
-        started(folder, TorchOptions(attention="eager", share_prompts="on"))
+    with pytest.raises(RunError, match="packing 'on'"):
+        started(folder, TorchOptions(attention="eager", packing="on"))
 
 
 def test_the_spec_points_at_what_exists() -> None:

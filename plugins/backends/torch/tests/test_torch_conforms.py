@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from exact_backend import ExactBackend
@@ -68,6 +69,11 @@ class TinyQwen2(TrainerSuite):
     def make(self, context: TrainingContext) -> TrainingBackend:
         return ExactBackend(context, TorchOptions(ranks_deadline=60.0))
 
+    @torch.inference_mode()
+    def forward(self, model: str, token_ids: np.ndarray) -> np.ndarray:
+        loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+        return loaded(torch.from_numpy(np.array(token_ids, np.int64))[None]).logits[0].numpy()
+
     def models(self) -> dict[str, str]:
         return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
 
@@ -80,6 +86,7 @@ class TinyQwen2(TrainerSuite):
 
 class TestTorch(TinyQwen2, TrainingBackendSuite):
     layout_marks = (pytest.mark.full,)
+    left_out = frozenset({"zero 1, data 2"})  # FSDP2 does the same for 2
 
 
 class TestTorchLora(TinyQwen2, TrainingBackendSuite):
@@ -94,4 +101,4 @@ class TestTorchLora(TinyQwen2, TrainingBackendSuite):
 
 @pytest.mark.nightly
 class TestTorchOnFourRanks(TinyQwen2, TrainingLayoutSuite):
-    rank_counts = (4,)
+    rank_counts = (2, 4)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 from rlcore_plugin_torch.layout import Layout
-from torch_layout_bodies import session
+from rlcore_plugin_torch.tensor_plan import slice_layers
+from torch_layout_bodies import resume, session
 from transformers import PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
-from rlcore.api import RlcoreError
+from rlcore.api import ConfigError, OptimizerSettings, RlcoreError, TrainingContext
 from rlcore.testing.rank_processes import run_ranks
 
 LAYOUTS = {
@@ -28,6 +32,19 @@ MESHES = {
     "2-D, zero 1": Layout(size=4, tensor=2, zero=1),
     "2-D, zero 3": Layout(size=4, tensor=2, zero=3),
     "fsdp4, zero 3": Layout(size=4, zero=3),
+}
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
 }
 
 
@@ -44,23 +61,11 @@ def tiny(folder: Path, config: PretrainedConfig) -> str:
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """By name; vocabulary 97, which nothing divides."""
-    sizes: dict[str, Any] = {
-        "vocab_size": 97,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "initializer_range": 0.2,
-        "pad_token_id": None,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
     folder = tmp_path_factory.mktemp("models")
     return {
-        "qwen2 tied": tiny(folder / "qwen2", Qwen2Config(**sizes, tie_word_embeddings=True)),
-        "qwen3 untied": tiny(folder / "qwen3", Qwen3Config(**sizes, head_dim=8, tie_word_embeddings=False)),
+        "qwen2 tied": tiny(folder / "qwen2", Qwen2Config(**SIZES, tie_word_embeddings=True)),
         "qwen2 with adapters": str(folder / "qwen2"),
+        "qwen3 untied": tiny(folder / "qwen3", Qwen3Config(**SIZES, head_dim=8, tie_word_embeddings=False)),
     }
 
 
@@ -89,6 +94,11 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     ranks = run_ranks("torch_layout_bodies:session", layout.size, layout, models, str(tmp_path), timeout=250.0)
     for answer in ranks:
         assert not isinstance(answer, RlcoreError), answer
+    check_resumed([answer["saved"] for answer in ranks], [answer["resumed"] for answer in ranks])
+    resumed = resume(0, 1, "", Layout(), str(tmp_path), "bfloat16")
+    check_same(resumed["saved"], ranks[0]["saved"]["saved"])
+    assert resumed["metrics"] == pytest.approx(ranks[0]["saved"]["metrics"], rel=0.05)
+    check_errors(layout, [answer["failed"] for answer in ranks])
     for key, one in alone.items():
         check_equal_to_one(layout, [answer[key] for answer in ranks], one, exact=key[1] == "float64")
 
@@ -113,3 +123,81 @@ def check_equal_to_one(layout: Layout, ranks: list[Any], one: Any, *, exact: boo
     assert ranks[0].gradients.keys() == one.gradients.keys()
     for name, gradient in one.gradients.items():
         assert np.linalg.norm(ranks[0].gradients[name] - gradient) <= close * np.linalg.norm(gradient), name
+
+
+@pytest.mark.nightly
+def test_a_state_is_read_into_another_mesh(models: dict[str, str], tmp_path: Path) -> None:
+    """Saved by tp2, resumed by four ranks of two axes, by four of one, and by one: the same weights, and the same next step."""
+    saved = run_ranks("torch_layout_bodies:save", 2, LAYOUTS["tp2"], models["qwen3 untied"], str(tmp_path), "float64")[0]
+    for layout in (MESHES["2-D, zero 3"], MESHES["fsdp4, zero 3"]):
+        resumed = run_ranks("torch_layout_bodies:resume", 4, layout, str(tmp_path), "float64", timeout=250.0)[0]
+        assert not isinstance(resumed, RlcoreError), resumed
+        check_same(resumed["saved"], saved["saved"])
+        assert resumed["metrics"] == pytest.approx(saved["metrics"], rel=1e-9)
+        assert difference(resumed["after"], saved["after"]) <= 1e-9 * size_of(saved["after"])
+
+
+class Mesh(SimpleNamespace):
+    def size(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"num_key_value_heads": 1}, "the model has num_key_value_heads 1, and every rank takes as many heads as the others"),
+        ({"intermediate_size": 49}, "plans style 'colwise' for 'model.layers.0.mlp.gate_proj', whose width 49 is not divisible by 2"),
+        (
+            {"plan": "packed_colwise"},
+            "style 'packed_colwise' for 'model.layers.0.mlp.up_proj', which the torch backend does not divide",
+        ),
+        ({"plan": None}, "transformers has no tensor parallel plan"),
+    ],
+)
+def test_what_cannot_be_sliced_is_refused(sizes: dict[str, Any], words: str) -> None:
+    plan = sizes.pop("plan", "colwise")
+    model = AutoModelForCausalLM.from_config(Qwen2Config(**{**SIZES, **sizes}))
+    model.tp_plan = {} if plan is None else {**model.tp_plan, "model.layers.*.mlp.up_proj": plan}
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        slice_layers(model, cast(Any, Mesh()), torch.device("cpu"))
+
+
+def test_a_layout_says_what_each_rank_holds() -> None:
+    context = TrainingContext(
+        model="", optimizer=OptimizerSettings(learning_rate=1.0), rollouts_per_forward=1, tokens_per_forward=1, prompts_per_slice=1
+    )
+    with pytest.raises(ConfigError, match="tensor_parallel_size 2 does not divide the 3 trainer ranks"):
+        Layout.of(replace(context, world_size=3, tensor_parallel=2))
+    layout = Layout.of(replace(context, world_size=4, tensor_parallel=2, zero_stage=3))
+    assert [layout.place(rank) for rank in range(4)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert str(layout) == (
+        "4 ranks = 2 data x 2 tensor (-tp 2: each holds 1/2 of every decoder layer); -zero 3: FSDP2 divides weights, gradients and moments "
+        "over 2 ranks, a layer is divided again after its forward"
+    )
+    assert str(Layout(size=2)) == "2 ranks; -zero 0: each holds the whole model"
+    assert str(Layout(zero=2)) == "1 rank; -zero 2: one data-parallel rank, nothing to divide"
+
+
+def check_resumed(saved: list[Any], resumed: list[Any]) -> None:
+    """On the layout that saved, the next step has the same bits."""
+    for before, after in zip(saved, resumed, strict=True):
+        check_same(after["saved"], before["saved"])
+        assert after["metrics"] == before["metrics"]
+        check_same(after["after"], before["after"])
+        assert before["files"] == saved[0]["files"]
+        assert {"model/config.json", "model/model.safetensors", "trainer/trainer.pt", "trainer/shards/.metadata"} <= set(before["files"])
+        assert any(not np.array_equal(before["after"][name], weight) for name, weight in before["saved"].items())
+
+
+def check_same(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    assert mine.keys() == theirs.keys()
+    assert [name for name in theirs if not np.array_equal(mine[name], theirs[name])] == []
+
+
+def check_errors(layout: Layout, said: list[list[str]]) -> None:
+    """Every rank learns whose error it was; after one in the objective all go on."""
+    for rank, (objective, nothing, layer) in enumerate(said):
+        other = "" if rank == 1 else "RunError: trainer rank 1 failed: "
+        assert objective == f"{other}ZeroDivisionError: planted in the objective"
+        assert nothing == ""
+        assert layer == f"{other}ZeroDivisionError: planted in a layer"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_torch.activation_memory import keep_layer_inputs, store_activations
+from rlcore_plugin_torch.activation_memory import input_on_host, keep_layer_inputs, store_activations
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.host_memory import HostMoments, move_module, on_device
 from rlcore_plugin_torch.options import TorchOptions
@@ -111,6 +111,17 @@ def test_layers_that_run_again_give_the_same_gradients_and_save_their_input_alon
         assert torch.equal(gradient, runs[1][1][name]), name
 
 
+def test_the_input_alone_goes_to_the_host() -> None:
+    """What autograd saved is another copy of the input, and the very tensor of everything else."""
+    hidden, mask = torch.randn(3, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    with input_on_host(hidden):
+        product = (hidden * mask).grad_fn
+    assert product is not None
+    assert torch.equal(product._saved_self, hidden)
+    assert product._saved_self.data_ptr() != hidden.data_ptr()
+    assert product._saved_other.data_ptr() == mask.data_ptr()
+
+
 def test_without_a_gradient_no_layer_runs_twice() -> None:
     model = tiny()
     passes = passes_through(model)
@@ -199,6 +210,36 @@ def test_the_reference_is_on_the_device_only_while_it_is_asked(monkeypatch: pyte
     with on_device(torch.nn.Linear(1, 1), card, offload=True):
         assert moves == ["cuda:1"]
     assert moves == ["cuda:1", "cpu"]
+
+
+def test_sleep_takes_everything_to_the_host_and_wake_what_lives_on_the_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that is made up: every move is noted and none is made."""
+    moves: list[tuple[str, str]] = []
+    for offload, back in (((), {"policy", "moments", "reference"}), (("optimizer", "reference"), {"policy"})):
+        backend = started(folder, offload=offload)
+        after_two_updates(backend)
+        names = {id(backend.policy): "policy", id(backend._reference): "reference"}
+        monkeypatch.setattr(
+            "rlcore_plugin_torch.backend.move_module", lambda module, to, names=names: moves.append((names[id(module)], str(to)))
+        )
+        monkeypatch.setattr("rlcore_plugin_torch.optimizer.move_moments", lambda _, __, to: moves.append(("moments", str(to))))
+        backend.device = torch.device("cuda", 1)
+        moves.clear()
+        backend.sleep()
+        assert set(moves) == {("policy", "cpu"), ("moments", "cpu"), ("reference", "cpu")}
+        moves.clear()
+        backend.wake()
+        assert set(moves) == {(name, "cuda:1") for name in back}
+
+
+def test_what_was_handed_out_does_not_hold_memory_that_sleep_gives_back(folder: Path) -> None:
+    """The consumer lets a trainer sleep after the last bucket, and still has the source then."""
+    backend = started(folder)
+    source = backend.weight_source()
+    for parameter in backend.policy.parameters():
+        parameter.data = parameter.data.clone()  # as on the way to the host
+    now = {parameter.data_ptr() for parameter in backend.policy.parameters()}
+    assert {tensor.data.data_ptr() for bucket in source.buckets(1 << 10) for tensor in bucket.values()} == now
 
 
 def test_moving_keeps_parameters_and_ties() -> None:

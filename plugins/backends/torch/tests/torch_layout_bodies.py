@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,17 @@ from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.policy import CausalPolicy
+from rlcore_plugin_torch.weights import named_weights
 from torch.distributed.tensor import DTensor
 
 from rlcore.api import (
     Finish,
     LoraSettings,
+    LossBatch,
     Need,
     Normalisers,
     OptimizerSettings,
+    RlcoreError,
     Rollout,
     Segment,
     TrainBatch,
@@ -101,7 +105,7 @@ def share_of(batch: TrainBatch, place: int, size: int, step: int) -> TrainBatch:
     return batch.take(rows)
 
 
-def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: str, lora: LoraSettings | None) -> TrainingContext:
+def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: str, lora: LoraSettings | None = None) -> TrainingContext:
     return TrainingContext(
         model=model,
         optimizer=OptimizerSettings(learning_rate=1e-3, total_steps=20, max_grad_norm=0.05, weight_decay=0.1),
@@ -169,16 +173,97 @@ def part(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def whole_weights(backend: TorchBackend) -> dict[str, np.ndarray]:
-    """float64 of each tensor, on rank 0; the source must yield exactly its manifest, in buckets that small."""
+    """float64 of each tensor, on rank 0; of a model that is divided, no rank holds more than the bucket that was asked for."""
+    most = 4096
+    for bucket in backend.weight_source().buckets(most):
+        held = sum(tensor.data.nbytes for tensor in bucket.values())
+        assert held <= most or len(bucket) == 1
+        assert backend.ranks.rank == 0 or not backend.layout.split or not bucket
     return {name: np.array(tensor.data, np.float64) for name, tensor in handed_out(backend).items()}
 
 
-def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[str, Any]:
+class Refusing(PlainObjective):
+    def __call__(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
+        raise ZeroDivisionError("planted in the objective")
+
+
+def saved(backend: ExactBackend, place: Path) -> dict[str, Any]:
+    """Save after one step, step on while it is written; the weights then and after."""
+    share = [share_of(many_prompts(seed), *backend.data_parallel, 0) for seed in range(2)]
+    backend.update(share[0], PlainObjective())
+    found: dict[str, Any] = {"saved": masters(backend)}
+    (place / "model").mkdir(parents=True, exist_ok=True)
+    backend.save_model(place / "model")
+    saving = backend.save(place / "trainer")
+    found["metrics"], found["after"] = backend.update(share[1], PlainObjective()), masters(backend)
+    saving.result()
+    assert saving.done()
+    found["files"] = sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+    return found
+
+
+def resumed(backend: ExactBackend, place: Path) -> dict[str, Any]:
+    """Load and make the step that ``saved`` made."""
+    backend.load(place / "trainer")
+    found: dict[str, Any] = {"saved": masters(backend)}
+    found["metrics"] = backend.update(share_of(many_prompts(1), *backend.data_parallel, 0), PlainObjective())
+    return {**found, "after": masters(backend)}
+
+
+def masters(backend: ExactBackend) -> dict[str, np.ndarray]:
+    """The weights as they are kept, whole."""
+    weights = named_weights(backend.policy.model)
+    return {name: (w.full_tensor() if isinstance(w, DTensor) else w).numpy().copy() for name, w in weights.items()}
+
+
+def resume(rank: int, size: int, rendezvous: str, layout: Layout, folder: str, dtype: str) -> dict[str, Any]:
+    """``resumed`` by another layout than the one that saved."""
+    with closing(started(context_of(str(Path(folder) / "model"), layout, rank, rendezvous, dtype))) as backend:
+        return resumed(backend, Path(folder))
+
+
+def save(rank: int, size: int, rendezvous: str, layout: Layout, model: str, folder: str, dtype: str) -> dict[str, Any]:
+    """``saved`` alone."""
+    with closing(started(context_of(model, layout, rank, rendezvous, dtype))) as backend:
+        return saved(backend, Path(folder))
+
+
+def failing(backend: ExactBackend, rank: int) -> list[str]:
+    """An error in the objective of rank 1, a step as if nothing had been, and one between two layers of rank 1, which ends it."""
+    share = share_of(many_prompts(2), *backend.data_parallel, 0)
+    said = [error_of(lambda: backend.update(share, Refusing() if rank == 1 else PlainObjective()))]
+    said.append(error_of(lambda: backend.update(share, PlainObjective())))
+
+    def planted(*_: Any) -> None:
+        raise ZeroDivisionError("planted in a layer")
+
+    if rank == 1:
+        backend.policy.model.model.layers[1].mlp.register_forward_pre_hook(planted)
+    said.append(error_of(lambda: backend.update(share, PlainObjective())))
+    return said
+
+
+def error_of(action: Callable[[], Any]) -> str:
+    try:
+        action()
+    except (RlcoreError, ZeroDivisionError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[Any, Any]:
     """Every check of one layout in one set of processes: most of a rank's time goes into its imports."""
-    found: dict[str, Any] = {}
+    found: dict[Any, Any] = {}
     with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
         for name, model in models.items():
             lora = LoraSettings(rank=4, alpha=16.0) if name.endswith("adapters") else None
             for dtype in ("float64", "float32"):
-                found[name, dtype] = trained(rank, layout, next_rendezvous(lobby) if size > 1 else "", model, dtype, lora)
+                found[name, dtype] = trained(rank, layout, next_rendezvous(lobby), model, dtype, lora)
+        if size == 1:
+            return found
+        with closing(started(context_of(model, layout, rank, next_rendezvous(lobby), "bfloat16"))) as backend:
+            found["saved"] = saved(backend, Path(folder))
+        with closing(started(context_of(f"{folder}/model", layout, rank, next_rendezvous(lobby), "bfloat16"))) as backend:
+            found["resumed"] = resumed(backend, Path(folder))
+            found["failed"] = failing(backend, rank)
     return found

@@ -26,7 +26,6 @@ from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
-from rlcore.testing.weights import handed_out
 
 SHORT = 5.0
 """Seconds that a rank waits for the one that does not come."""
@@ -96,7 +95,7 @@ class Refusing(PlainObjective):
 
 
 def session(rank: int, size: int, rendezvous: str, context: TrainingContext, other: str, folder: str) -> dict[str, Any]:
-    """Train, fail, save, go on; resume elsewhere from what was saved; meet a rank with another model."""
+    """Train, fail, save, go on; meet a rank with another model."""
     lobby = StarRanks(rank, size, rendezvous)
     own = replace(context, rank=rank, world_size=size, rendezvous=next_rendezvous(lobby))
     backend, found = started(own), {}
@@ -108,13 +107,9 @@ def session(rank: int, size: int, rendezvous: str, context: TrainingContext, oth
     backend.save(place / "trainer").result()
     found["files"] = sorted(path.name for path in place.rglob("*") if path.is_file())
     found["unsaved"] = error_of(lambda: backend.save(place / "file"))
-    found["straight"] = [backend.update(share, PlainObjective()), weights(backend)]
+    found["straight"] = backend.update(share, PlainObjective())
     backend.close()
     found["left"] = dist.is_initialized()
-    resumed = started(replace(own, rendezvous=next_rendezvous(lobby), model=str(place / "model")))
-    resumed.load(place / "trainer")
-    found["resumed"] = [resumed.update(share, PlainObjective()), weights(resumed)]
-    resumed.close()
     last = replace(own, rendezvous=next_rendezvous(lobby), model=other if rank == 1 else own.model)
     found["other"] = error_of(lambda: started(last))
     return found
@@ -134,11 +129,6 @@ def share_of(rank: int) -> TrainBatch:
     batch = sample_batch(100)
     whole = replace(batch, advantages=np.linspace(-1, 1, 9).astype(np.float32))
     return whole.take(np.array([0, 1]) if rank == 0 else np.array([2]))
-
-
-def weights(backend: TorchBackend) -> dict[str, np.ndarray]:
-    """This rank's own: only rank 0 hands out any."""
-    return {name: tensor.data for name, tensor in handed_out(backend).items()}
 
 
 def error_of(action: Callable[[], Any]) -> str:

@@ -46,8 +46,8 @@ def test_each_part_is_said_in_the_plan(tester: RunTester) -> None:
     notes = planned(tester, device_memory_gib=24.0, engine={"gpu_memory_utilization": 0.5}).assert_ok().json["notes"]
     assert notes[-1] == (
         "rlcore-plugin-vllm: one device for both, by arithmetic, in GiB: engine 12.0 (weights 0.9, keys and values 11.1), trainer torch "
-        "weights 1.9, gradients 1.9, optimizer 3.7 (gives its memory back meanwhile), CUDA 1.2; while it generates 15.1, while it "
-        "trains 8.7 and activations, of 24.0; room for 944 answers of 1024 tokens side by side"
+        "weights 1.9, gradients 1.9, optimizer 3.7 (gives its memory back meanwhile), CUDA 1.2; while it generates 15.1, while it trains "
+        "8.7 and activations, of 24.0; room for 944 answers of 1024 tokens side by side"
     )
 
 

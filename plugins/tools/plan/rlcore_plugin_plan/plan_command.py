@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlcore.api import UsageError
 from rlcore.api.commands import CollectWords, Command, ExampleFormatter, Parser
+from rlcore_plugin_plan.memory_command import WORD, add_memory_flags, refuse_memory_flags, show_memory
 
 if TYPE_CHECKING:
     from rlcore_plugin_plan.advice import Advice
@@ -29,6 +30,7 @@ examples:
   rlcore plan --devices 64
   rlcore plan my_model.toml --devices 64 --slots 128 --max-staleness 2
   rlcore plan -i 40 -t 24 --json                      # this split, without a search
+  rlcore plan memory --model-size 7b -t 8 -zero 3     # memory of one trainer rank, by arithmetic
 
 A workload file has the tables [group], [generation], [update], [weights], [rewards], [faults] and [overheads]; every key is a flag below.
 Exit codes: 0 fine; 2 what was typed cannot work.
@@ -40,7 +42,10 @@ class PlanCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """The devices, what to simulate, and a flag for every setting of a workload."""
-        parser.usage = "rlcore plan [WORKLOAD.toml] (--devices N | -i N -t N) [--max-staleness N] [--seed N] [--dry-run] [--json] [flags]"
+        parser.usage = "rlcore plan [WORKLOAD.toml] (--devices N | -i N -t N) [--max-staleness N] [--seed N] [--dry-run] [--json] [flags]\n"
+        parser.usage += (
+            "       rlcore plan memory (MODEL | --model-size 7b) [-t N] [-tp N] [-zero N] [--dtype D] [--lora-rank N] [--json] [flags]"
+        )
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
@@ -54,10 +59,14 @@ class PlanCommand(Command):
         parser.add_argument("--seed", metavar="N", help="seed of all lengths, latencies and failures [0]")
         parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the workload; simulate nothing")
         parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+        add_memory_flags(parser)
         _add_workload_flags(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read the workload, search, report."""
+        if args.file == Path(WORD):
+            return show_memory(args)
+        refuse_memory_flags(args)
         from rlcore_plugin_plan.workload_file import load_workload
 
         workload = load_workload(args.file, args.typed)

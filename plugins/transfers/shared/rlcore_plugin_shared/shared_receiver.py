@@ -83,6 +83,13 @@ class SharedReceiver(BackgroundReceiver):
         self._maps.clear()
         self._interrupt()
 
+    def _forget_unasked(self) -> None:
+        """A newer version is there: one that nobody has asked for makes room for it."""
+        with self._lock:
+            if self._newest is not None and self._newest.version not in self._taken:
+                self._let_go(self._newest.version)
+                self._newest = None
+
     def _hear(self) -> tuple[WireMessage, int | None] | None:
         """The next message; None after GOODBYE, and once this end is closed. Between transfers it waits as long as it takes, in one no
         longer than the deadline. A version that nobody asks for within ``UNASKED`` after a newer one is there makes room for that one."""
