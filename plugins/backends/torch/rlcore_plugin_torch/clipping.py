@@ -24,7 +24,7 @@ def squares(parameters: Sequence[torch.nn.Parameter], counts: Callable[[torch.Te
     places = [place for place, item in enumerate(parameters) if item.grad is not None and counts(item)]
     if places:
         parts = [local(parameters[place].grad) for place in places]  # type: ignore[arg-type]
-        norms = torch.stack([norm.double() for norm in torch._foreach_norm(parts)])
+        norms = torch.stack([torch.linalg.vector_norm(part).double() for part in parts])
         own[places] = norms.cpu().numpy() ** 2
     return own
 
@@ -34,4 +34,6 @@ def scale(parameters: Sequence[torch.nn.Parameter], norm: float, limit: float) -
     """Multiply all gradients by limit / norm if the norm is larger."""
     factor = limit / (norm + 1e-6)
     if factor < 1.0:
-        torch._foreach_mul_([local(item.grad) for item in parameters if item.grad is not None], factor)
+        for item in parameters:
+            if item.grad is not None:
+                local(item.grad).mul_(factor)
