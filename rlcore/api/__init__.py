@@ -47,11 +47,9 @@ if TYPE_CHECKING:
         AsyncReward,
         InferenceBackend,
         InferenceContext,
-        LoraSettings,
         Loss,
         Need,
         Objective,
-        OptimizerSettings,
         Reward,
         RewardDetail,
         RunInfo,
@@ -85,6 +83,7 @@ if TYPE_CHECKING:
         TrainingCapabilities,
         WeightTransferSpec,
     )
+    from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
     from rlcore.contracts.types import (
         AuditCase,
         Completion,
@@ -190,7 +189,7 @@ __all__ = [
     "hookimpl",
 ]
 
-_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "interfaces", "around_loss")
+_HOMES = ("errors", "specs", "hookspecs", "types", "batches", "snapshots", "training_settings", "interfaces", "around_loss")
 """The modules of ``rlcore.contracts`` where the names are defined, from light to heavy: a light name must load no heavy module."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlcore.contracts.interfaces import OptimizerSettings
+from rlcore.contracts.training_settings import OptimizerSettings
 
 __all__ = ["learning_rate"]
 

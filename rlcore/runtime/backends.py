@@ -20,15 +20,14 @@ from rlcore.contracts.interfaces import (
     AdvantageEstimator,
     InferenceBackend,
     InferenceContext,
-    LoraSettings,
     Loss,
     Need,
-    OptimizerSettings,
     Tokenizer,
     TrainingBackend,
     TrainingContext,
 )
 from rlcore.contracts.specs import InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
+from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.host.blame import close_part
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective

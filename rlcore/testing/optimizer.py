@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from rlcore.contracts.interfaces import OptimizerSettings
+from rlcore.contracts.training_settings import OptimizerSettings
 from rlcore.learning.lr_schedule import learning_rate
 
 __all__ = ["NumpyOptimizer"]

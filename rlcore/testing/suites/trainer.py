@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Objective, OptimizerSettings, TrainingBackend, TrainingContext, Which
+from rlcore.contracts.interfaces import Objective, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.specs import TrainingBackendSpec
+from rlcore.contracts.training_settings import OptimizerSettings
 from rlcore.testing.records import make_rollout, make_train_batch
 
 __all__ = ["TrainerSuite"]

@@ -1,0 +1,35 @@
+"""What a run decides of the optimizer and of adapters, as a trainer is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["LoraSettings", "OptimizerSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """AdamW with decoupled weight decay; linear warm-up, then cosine to ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
+
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.1
+    total_steps: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoraSettings:
+    """Train adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank], B zero at the start.
+
+    ``targets``: ends of names of linear layers, none: all but the output head. ``travels``: the engines take versions of kind ADAPTER over
+    the weights of ``TrainingContext.model``; else, and if the weights below the adapters are others, whole merged weights are handed out.
+    Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
+    """
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...] = ()
+    travels: bool = False
