@@ -55,11 +55,11 @@ ENGINE = PrintedBackend(
 )
 TRAINER = PrintedBackend(
     page="training.md",
-    plugin="plain_trainer",
-    show=("training", "plain_trainer"),
+    plugin="simple",
+    show=("training", "simple"),
     summary="AdamW in one process on the CPU, padded rows",
     rules=25,
-    flags=("--trainer", "plain_trainer"),
+    flags=("--trainer", "simple"),
 )
 BOTH = pytest.mark.parametrize("printed", [ENGINE, TRAINER], ids=lambda printed: printed.plugin)
 

@@ -24,6 +24,7 @@ CONTRACTS = (
     "transport",
     "sandboxing",
     "specs",
+    "training_settings",
     "interfaces",
     "command_line",
     "conversations",

@@ -213,7 +213,7 @@ def resumed(backend: ExactBackend, place: Path) -> dict[str, Any]:
 def masters(backend: ExactBackend) -> dict[str, np.ndarray]:
     """The weights as they are kept, whole."""
     weights = named_weights(backend.policy.model)
-    return {name: (w.full_tensor() if isinstance(w, DTensor) else w).numpy().copy() for name, w in weights.items()}
+    return {name: (w.full_tensor() if isinstance(w, DTensor) else w).detach().numpy().copy() for name, w in weights.items()}
 
 
 def resume(rank: int, size: int, rendezvous: str, layout: Layout, folder: str, dtype: str) -> dict[str, Any]:
