@@ -24,7 +24,10 @@ CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "data-2": ("Ray, two ranks, each the whole model", ON_RAY),
     "zero-2": ("Ray, two ranks, FSDP2 (`-zero 2`)", {**ON_RAY, "zero_stage": 2}),
     "zero-3": ("Ray, two ranks, FSDP2, resharded (`-zero 3`)", {**ON_RAY, "zero_stage": 3}),
-    "tensor-2": ("Ray, two ranks, tensor-parallel (`-tp 2`)", {**ON_RAY, "tensor_parallel_size": 2}),
+    "tensor-3": (
+        "Ray, three ranks, tensor-parallel (`-tp 3`: the model has three heads)",
+        {**ON_RAY, "num_trainers": 3, "tensor_parallel_size": 3},
+    ),
     "lora": ("one process, LoRA", {"run.runtime": "local", **LORA}),
     "lora-zero-2": ("Ray, two ranks, FSDP2, LoRA", {**ON_RAY, "zero_stage": 2, **LORA}),
     "zero-2-vllm": ("Ray, two ranks, FSDP2, vLLM", {**ON_RAY, "zero_stage": 2, **VLLM}),

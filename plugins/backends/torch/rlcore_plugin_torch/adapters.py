@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from peft import LoraConfig, inject_adapter_in_model
@@ -109,9 +110,18 @@ class Adapters:
         """Of the matrices, by PEFT's names."""
         return {name: list(matrix.shape) for name, matrix in self.tensors().items()}
 
-    def check_saved(self, saved: Mapping[str, list[int]]) -> None:
-        """RunError, naming a matrix, if these ``shapes`` are those of other layers or of another rank."""
-        own = self.shapes()
+    def saved(self) -> dict[str, Any]:
+        """What ``check_saved`` needs, in types that torch loads without running code."""
+        return {"shapes": self.shapes(), "alpha": self.settings.alpha}
+
+    def check_saved(self, state: Mapping[str, Any]) -> None:
+        """RunError if this ``saved`` is of adapters on other layers, of another rank (it names a matrix), or scaled otherwise."""
+        if state["alpha"] != self.settings.alpha:
+            raise RunError(
+                f"the checkpoint's adapters have lora_alpha {state['alpha']:g}, and this run {self.settings.alpha:g}: they would "
+                f"count for more, or less; type --lora-alpha {state['alpha']:g}"
+            )
+        own, saved = self.shapes(), state["shapes"]
         for name in sorted(own.keys() | saved.keys()):
             here, there = own.get(name, "none (it is absent)"), saved.get(name, "none (it is absent)")
             if here != there:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcore.api import Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, WeightsKind, Which
+from rlcore.api import ConfigError, Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, WeightsKind, Which
 from rlcore_plugin_torch import CAPABILITIES
 from rlcore_plugin_torch.activation_memory import store_activations
 from rlcore_plugin_torch.host_memory import move_module, on_device
@@ -207,16 +207,19 @@ class TorchBackend(TrainingBackend):
         self._reference_path, self._reference = state["reference"], None
         self.ranks.check_equal(self.policy.model)
 
-    def _resume_adapters(self, shapes: Mapping[str, list[int]] | None, base: str) -> None:
+    def _resume_adapters(self, saved: Mapping[str, Any] | None, base: str) -> None:
         """Adapters go back onto the model that the run began with: ``setup`` read one into which they are merged."""
-        if (shapes is None) != (self.adapters is None):
-            begun, here = ("without", "with") if shapes is None else ("with", "without")
+        if (saved is None) != (self.adapters is None):
+            begun, here = ("without", "with") if saved is None else ("with", "without")
             raise RunError(f"the checkpoint is of a run {begun} adapters, and this one trains {here} them; type the same --lora-rank")
-        if self.adapters is None or shapes is None:
+        if self.adapters is None or saved is None:
             return
-        self.adapters.check_saved(shapes)
+        self.adapters.check_saved(saved)
         if self.adapters.base != base:
-            self._begin_from(base)
+            try:
+                self._begin_from(base)
+            except ConfigError as error:
+                raise RunError(f"the adapters of this checkpoint belong on the model that their run began with: {error}") from error
 
     def _progress(self) -> dict[str, Any]:
         return {
@@ -224,7 +227,7 @@ class TorchBackend(TrainingBackend):
             "random": random_state(self.device),
             "reference": self._reference_path,
             "rounded": self._loader.rounds,
-            "adapters": None if self.adapters is None else self.adapters.shapes(),
+            "adapters": None if self.adapters is None else self.adapters.saved(),
         }
 
     def _tensors(self) -> dict[str, torch.Tensor]:

@@ -70,6 +70,10 @@ def load_model(
                 f"model {path!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
                 "read the code and type --trust-remote-code, or name another model"
             ) from error
+        if attention == "sdpa" and "scaled_dot_product_attention" in str(error):
+            raise ConfigError(
+                f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
+            ) from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error
     absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])

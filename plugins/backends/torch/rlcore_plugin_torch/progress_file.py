@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -23,8 +24,15 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """What ``write_progress`` was given; RunError for a file of another version of this backend."""
-    state: dict[str, Any] = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
+    """What ``write_progress`` was given; RunError for a file that cannot be read, or of another version of this backend."""
+    try:
+        state = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, KeyError, UnpicklingError) as error:
+        raise RunError(
+            f"the trainer's state in {folder / _FILE} cannot be read ({type(error).__name__}); copy the checkpoint again"
+        ) from error
+    if not isinstance(state, dict):
+        raise RunError(f"{folder / _FILE} is no state of a trainer, it holds a {type(state).__name__}; copy the checkpoint again")
     if (found := state.get("format", 1)) != _FORMAT:
         raise RunError(
             f"the trainer's state in {folder} has format {found}, this version of the torch backend reads {_FORMAT}; resume the run "

@@ -285,6 +285,8 @@ class TorchRanks:
             self._linger(absent)
         except RuntimeError:
             return "rank 0, where all of them meet, is gone or was never there"
+        if not absent and self.size == 2:
+            return f"rank {1 - self.rank} was lost on the way"
         if not absent:
             return "all ranks came, and one was lost on the way"
         return f"rank {', '.join(map(str, absent))} did not come within {self.deadline:g} s, or ended"

@@ -17,8 +17,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError
-from rlcore_plugin_torch.policy import AGREE, CausalPolicy
 from rlcore_plugin_torch.sharding import decoder_layers
+from rlcore_plugin_torch.tensor_trial import check_sliced, probed
 
 __all__ = ["check_heads", "slice_layers"]
 
@@ -47,22 +47,12 @@ def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device)
     """
     check_heads(model, mesh.size())
     styles, partial = _planned(model, mesh.size())
-    before = _probed(model)
+    with torch.no_grad():
+        before = probed(model).cpu()
     parallelize_module(model, mesh, styles, src_data_rank=None)  # type: ignore[arg-type]
     model.to(device)
-    gap = float((before - _probed(model)).abs().max())
-    if not gap <= AGREE:
-        raise ConfigError(
-            f"training.tensor_parallel_size {mesh.size()}: divided by its plan in transformers, {type(model).__name__} gives log "
-            f"probabilities that differ by {gap:.2g}; type -tp 1, and -zero 3 to divide the model"
-        )
+    check_sliced(model, mesh, before, partial)
     return partial
-
-
-def _probed(model: PreTrainedModel) -> torch.Tensor:
-    policy = CausalPolicy(model=model)
-    with torch.no_grad():
-        return policy.probe(torch.arange(2, 14, device=policy.device) % model.get_output_embeddings().weight.shape[0]).cpu()
 
 
 def _planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle], list[torch.nn.Parameter]]:

@@ -14,8 +14,8 @@ import pytest
 import torch
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.tensor_plan import slice_layers
-from torch_layout_bodies import resume, session
-from transformers import PretrainedConfig, Qwen2Config, Qwen3Config
+from torch_layout_bodies import UNPLANNED, resume, session
+from transformers import PhiConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import ConfigError, OptimizerSettings, RlcoreError, TrainingContext
@@ -66,6 +66,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "qwen2 tied": tiny(folder / "qwen2", Qwen2Config(**SIZES, tie_word_embeddings=True)),
         "qwen2 with adapters": str(folder / "qwen2"),
         "qwen3 untied": tiny(folder / "qwen3", Qwen3Config(**SIZES, head_dim=8, tie_word_embeddings=False)),
+        UNPLANNED: tiny(folder / "phi", PhiConfig(**SIZES, qk_layernorm=True)),
     }
 
 
@@ -98,6 +99,9 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     resumed = resume(0, 1, "", Layout(), str(tmp_path), "bfloat16")
     check_same(resumed["saved"], ranks[0]["saved"]["saved"])
     assert resumed["metrics"] == pytest.approx(ranks[0]["saved"]["metrics"], rel=0.05)
+    if layout.tensor > 1:
+        words = r"ConfigError: .* gives the ranks different gradients of '.*q_layernorm.weight', which the plan leaves out; type -tp 1"
+        assert all(re.match(words, answer["refused"]) for answer in ranks), ranks[0]["refused"]
     check_errors(layout, [answer["failed"] for answer in ranks])
     for key, one in alone.items():
         check_equal_to_one(layout, [answer[key] for answer in ranks], one, exact=key[1] == "float64")

@@ -106,11 +106,7 @@ def bytes_of_rank(shape: DecoderShape, setting: TrainerSetting) -> RankBytes:
 
 
 def _check(shape: DecoderShape, setting: TrainerSetting) -> None:
-    if setting.lora_rank and setting.tensor > 1:
-        raise ConfigError(
-            f"--lora-rank {setting.lora_rank}: adapters are not divided by tensor parallelism; leave -tp out, or take -zero 3"
-        )
-    if setting.data and (shape.heads % setting.tensor or shape.kv_heads % setting.tensor):
+    if shape.heads % setting.tensor or shape.kv_heads % setting.tensor:
         raise ConfigError(
             f"-tp {setting.tensor}: the {shape.heads} heads and {shape.kv_heads} key-value heads of {shape.name} are not divided by it; "
             f"type -tp {_largest_divisor(shape, setting.tensor)}"
@@ -127,8 +123,14 @@ def _slice(shape: DecoderShape, tensor: int) -> int:
 
 
 def _adapters(shape: DecoderShape, setting: TrainerSetting) -> int:
-    """Parameters of adapters on every linear layer: r (inputs + outputs) each (LoRA, arXiv 2106.09685)."""
-    return setting.lora_rank * shape.layers * sum(inputs + outputs for inputs, outputs in shape.linears)
+    """Parameters of adapters on every linear layer: r (inputs + outputs) each (LoRA, arXiv 2106.09685). Tensor parallelism divides the
+    matrix on the side on which it cuts the layer: o and down by their inputs, the others by their outputs."""
+    by_inputs = (False, False, False, True, False, False, True)
+    sizes = [
+        inputs // setting.tensor + outputs if cut else inputs + outputs // setting.tensor
+        for cut, (inputs, outputs) in zip(by_inputs, shape.linears, strict=True)
+    ]
+    return setting.lora_rank * shape.layers * sum(sizes)
 
 
 def _gathered(shape: DecoderShape, setting: TrainerSetting) -> int:
@@ -178,9 +180,9 @@ def _exchange(setting: TrainerSetting, master: int) -> int:
 
 
 def layouts_of(shape: DecoderShape, setting: TrainerSetting, typed: bool) -> Sequence[TrainerSetting]:
-    """The layout that was typed, or those to choose from: tensor parallelism as far as the heads allow, none with LoRA."""
+    """The layout that was typed, or those to choose from: tensor parallelism as far as the heads allow."""
     if typed:
         return (setting,)
-    tensor = 1 if setting.lora_rank else _largest_divisor(shape, 8)
+    tensor = _largest_divisor(shape, 8)
     several = ((8, 1, 0), (8, 1, 2), (8, 1, 3), *(((tensor, tensor, 0), (8 * tensor, tensor, 3)) if tensor > 1 else ()))
     return tuple(replace(setting, ranks=ranks, tensor=size, zero=zero) for ranks, size, zero in ((1, 1, 0), *several))

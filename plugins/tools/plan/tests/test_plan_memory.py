@@ -122,7 +122,6 @@ def test_a_folder_gives_its_own_sizes(tester: RunTester, tmp_path: Path) -> None
         (["memory", "--model-size", "7b", "-zero", "4"], "-zero 4: must be a whole number from 0 to 3"),
         (["memory", "--model-size", "7b", "--dtype", "int8"], "--dtype int8: must be bfloat16, float32 or float64"),
         (["memory", "--model-size", "7b", "--offload", "optimizer,disk"], "--offload disk: must be optimizer or reference"),
-        (["memory", "--model-size", "7b", "--lora-rank", "8", "-tp", "2"], "adapters are not divided by tensor parallelism"),
         (["memory", "--model-size", "7b", "--devices", "8"], "--devices is for the simulation of rlcore plan"),
         (["memory", "--model-size", "7b", "--slots", "8"], "the setting generation.slots is for the simulation"),
         (["--devices", "8", "--lora-rank", "8"], "--lora-rank belongs to rlcore plan memory"),
