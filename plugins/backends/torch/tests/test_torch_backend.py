@@ -210,6 +210,22 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
         backend.load(tmp_path)
 
 
+@pytest.mark.parametrize("damage", ["absent", "cut", "text", "a list"])
+def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str) -> None:
+    backend, file = started(folder), tmp_path / "trainer.pt"
+    backend.save(tmp_path).result()
+    if damage == "absent":
+        file.unlink()
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:50])
+    elif damage == "text":
+        file.write_text("edited")
+    else:
+        torch.save([1], file)
+    with pytest.raises(RunError, match=r"trainer\.pt (cannot be read|is no state of a trainer).*copy the checkpoint again"):
+        backend.load(tmp_path)
+
+
 def test_the_reference_is_the_model_the_run_began_with(folder: Path, tmp_path: Path) -> None:
     backend = started(folder, needs=frozenset({Need.REFERENCE}))
     before = backend.logprobs(batch(), Which.POLICY)

@@ -196,7 +196,9 @@ def test_what_does_not_fit_is_refused_by_name(model: str, tmp_path: Path) -> Non
             trainer(model, lora=replace(LORA, targets=("q_proj", target)))
     narrow = trainer(model, lora=replace(LORA, targets=("layers.1.self_attn.q_proj", "v_proj")))
     assert len(narrow.adapters.pairs()) == 3
-    narrow.save(tmp_path)
+    narrow.save(tmp_path).result()
+    with pytest.raises(RunError, match=r"lora_alpha \S+, and this run 160: they would count for more, or less; type --lora-alpha"):
+        trainer(model, lora=replace(LORA, alpha=160.0)).load(tmp_path)
     with pytest.raises(
         RunError, match=r"lora_A.weight' has shape none \(it is absent\) there, and \[3, 48\] here; resume with the --lora-rank"
     ):
