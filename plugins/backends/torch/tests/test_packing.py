@@ -44,7 +44,8 @@ EVERY = Cut(rollouts=1000, tokens=10**6, prompts=1000)
 
 def make_policy(kind: str = "qwen2", *, packed: bool = True, exact: bool = True, **config: Any) -> CausalPolicy:
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SIZES, **config}), attn_implementation="sdpa").eval()
+    sizes = {name: value for name, value in {**SIZES, **config}.items() if value is not None}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes), attn_implementation="sdpa").eval()
     if exact:
         model = model.double()
         for name, module in list(model.named_modules()):  # the norm of transformers rounds to float32
@@ -257,7 +258,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "lfm2": ({"layer_types": ["conv", "full_attention"]}, "layers of type conv"),
     "llama4_text": ({**EXPERTS, "attention_chunk_size": 8}, "layers of type chunked_attention"),
     "stablelm": ({}, "has not attended by the plan"),
-    "falcon": ({"alibi": True}, "ValueError"),
+    "falcon": ({"alibi": True, "head_dim": None}, "ValueError"),
     "doge": ({"keep_window_size": 64}, "attends with a mask of its own"),
 }
 
