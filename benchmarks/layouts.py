@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[1]
 ON_RAY = {"run.runtime": "ray", "num_trainers": 2}
 LORA = {"lora_rank": 16, "learning_rate": 3e-3}
 VLLM = {"inference.name": "vllm"}
+OTHER_WORK = 4.0
+"""A load that the run before, which ended just now, does not explain."""
 CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "one": ("one process", {"run.runtime": "local"}),
     "data-2": ("Ray, two ranks, each the whole model", ON_RAY),
@@ -52,7 +54,9 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
 
 def said(rows: Sequence[Row]) -> str:
     """What the figures are not."""
-    return "two ranks share these cores with the producer, so that none of the times is a gain."
+    busy = ", ".join(CELLS[row["cell"]][0] for row in rows if row["load"] > OTHER_WORK)
+    beside = f" Other work ran on the machine beside: {busy}; their times are too long." if busy else ""
+    return f"ranks share these cores with the producer, so that none of the times is a gain.{beside}"
 
 
 BENCH = CellBench(
