@@ -17,7 +17,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError
-from rlcore_plugin_torch.sharding import decoder_layers
+from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.tensor_trial import check_sliced, probed
 
 __all__ = ["check_heads", "slice_layers"]

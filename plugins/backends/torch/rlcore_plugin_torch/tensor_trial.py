@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError
 from rlcore_plugin_torch.policy import AGREE, CausalPolicy
-from rlcore_plugin_torch.sharding import decoder_layers
+from rlcore_plugin_torch.decoder import decoder_layers
 
 __all__ = ["check_sliced", "probed"]
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from rlcore_plugin_torch import rlcore_register_training_backends
 from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.decoder import decoder_of
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.sample import sample_batch
 from safetensors.numpy import load_file
@@ -24,6 +25,8 @@ from transformers import (
     Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2Config,
@@ -327,6 +330,20 @@ def make(tmp_path: Path) -> Any:
 def test_other_architectures_train(make: Any) -> None:
     path = make(LlamaForCausalLM(LlamaConfig(**SIZES)))
     assert started(path).logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+
+
+def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Llama 4, with chunks shorter than the rows; and a model of which nobody says where its decoder is."""
+    caplog.set_level("INFO")
+    sizes = {**SIZES, "head_dim": 32, "num_hidden_layers": 4, "attention_chunk_size": 4, "intermediate_size_mlp": 96, "num_local_experts": 2}
+    path = make(Llama4ForCausalLM(Llama4TextConfig(**sizes)))
+    backend = started(path)
+    assert len([line for line in caplog.messages if "cannot be packed: it has layers of type chunked_attention" in line]) == 1
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+    assert backend.update(batch(), OBJECTIVE)["grad_norm"] > 0
+    (model := backend.policy.model).model = None
+    with pytest.raises(ConfigError, match=r"\(Llama4ForCausalLM\) does not name its decoder .*; the torch backend does not train it"):
+        decoder_of(model)
 
 
 def test_learned_positions_are_packed_too(make: Any) -> None:
