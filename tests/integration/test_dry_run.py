@@ -48,8 +48,9 @@ REFUSED = {
     "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
     "float16": (
         "--training-dtype float16",
-        "--training-dtype float16: training backend torch does not offer it; type --training-dtype bfloat16 or float32",
+        "--training-dtype float16: training.dtype (core) must be float32, bfloat16 or float64; type --training-dtype float32",
     ),
+    "adapters": ("--lora-rank 16385", "--lora-rank 16385: training.lora_rank (core) must be a whole number from 0 to 16384; type"),
     "float16-engine": ("--inference-dtype float16", "type --inference-dtype bfloat16 or float32"),
     "no-device": (
         "--training-device gpu",
@@ -67,6 +68,7 @@ EXACT = "--max-staleness 0"
 FINE = [
     "",
     f"--training-dtype bfloat16 {EXACT}",
+    f"--training-dtype float64 {EXACT}",
     "--placement colocated",
     f"--training-device cpu --inference-device cpu {EXACT}",
     f"-zero 0 -tp 1 -ptp 1 {EXACT}",
