@@ -9,7 +9,7 @@ Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -44,8 +44,9 @@ class Pair:
 def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapters:
     """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read.
 
-    ConfigError, with what exists, for a target that no linear layer's name ends with."""
+    ConfigError, with what exists, for a target that no linear layer's name ends with, and for a rank that none of them can have."""
     targets = _targets(model, settings.targets)
+    _check_rank(model, targets, settings.rank)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT divides it by the rank, so that a fraction serves as well
@@ -141,18 +142,46 @@ def _outside(model: PreTrainedModel) -> list[str]:
     return [name for name, module in model.named_modules() if id(module) in never]
 
 
+def _linear(model: PreTrainedModel) -> dict[str, torch.nn.Linear]:
+    """The layers that adapters could be put on, by name."""
+    outside = _outside(model)
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and name not in outside}
+
+
+def _ends_with(name: str, target: str) -> bool:
+    return f".{name}".endswith(f".{target}")
+
+
+def _check_rank(model: PreTrainedModel, targets: Sequence[str], rank: int) -> None:
+    """ConfigError if every layer with adapters has a side shorter than ``rank``: B A is never of a higher rank than that."""
+    sides = {
+        name: min(layer.in_features, layer.out_features)
+        for name, layer in _linear(model).items()
+        if any(_ends_with(name, target) for target in targets)
+    }
+    widest = max(sides, key=lambda name: sides[name])
+    if rank > (most := sides[widest]):
+        raise ConfigError(
+            f"training.lora_rank {rank}: of {_named(model)} no layer with adapters has weights whose change can be of a rank above {most} "
+            f"(that of {widest!r}); type --lora-rank {most} or less"
+        )
+
+
+def _named(model: PreTrainedModel) -> str:
+    return f"model {model.config.name_or_path!r} ({type(model).__name__})"
+
+
 def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
     """Ends of names of the linear layers that get adapters, each of which some layer has."""
-    outside = _outside(model)
-    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and name not in outside]
+    outside, linear = _outside(model), _linear(model)
     ends = sorted({name.rpartition(".")[2] for name in linear})
-    what = f"model {model.config.name_or_path!r} ({type(model).__name__})"
+    what = _named(model)
     if not ends:
         raise ConfigError(
             f"training.lora_rank: {what} has no linear layers (torch.nn.Linear) that adapters could be put on; type --lora-rank 0"
         )
     for target in asked:
-        if not any(f".{name}".endswith(f".{target}") for name in linear):
+        if not any(_ends_with(name, target) for name in linear):
             why = "is its output head or its embedding, which get none" if target in outside else "is no linear layer of it"
             raise ConfigError(f"training.lora_targets {target!r} {why}; the linear layers of {what} end with {', '.join(ends)}")
     return sorted(set(asked)) or ends

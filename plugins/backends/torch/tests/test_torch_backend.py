@@ -335,8 +335,8 @@ def test_other_architectures_train(make: Any) -> None:
 def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(make: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Llama 4, with chunks shorter than the rows; and a model of which nobody says where its decoder is."""
     caplog.set_level("INFO")
-    sizes = {**SIZES, "head_dim": 32, "num_hidden_layers": 4, "attention_chunk_size": 4, "intermediate_size_mlp": 96, "num_local_experts": 2}
-    path = make(Llama4ForCausalLM(Llama4TextConfig(**sizes)))
+    layers = {"num_hidden_layers": 4, "head_dim": 32, "attention_chunk_size": 4, "intermediate_size_mlp": 96, "num_local_experts": 2}
+    path = make(Llama4ForCausalLM(Llama4TextConfig(**{**SIZES, **layers})))
     backend = started(path)
     assert len([line for line in caplog.messages if "cannot be packed: it has layers of type chunked_attention" in line]) == 1
     assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
