@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -41,8 +42,9 @@ class Pair:
         return torch.addmm(weight, high, low, alpha=self.scale)
 
 
-def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapters:
-    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read.
+def attach(model: PreTrainedModel, settings: LoraSettings, base: str, files: Mapping[str, str] = MappingProxyType({})) -> Adapters:
+    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read, ``files``: the
+    ``fingerprint`` of that.
 
     ConfigError, with what exists, for a target that no linear layer's name ends with, and for a rank that none of them can have."""
     targets = _targets(model, settings.targets)
@@ -56,15 +58,18 @@ def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapter
         bias="none",
     )
     inject_adapter_in_model(config, model, adapter_name=_NAME)  # which freezes all else
-    return Adapters(model, settings, targets, base)
+    return Adapters(model, settings, targets, base, files)
 
 
 class Adapters:
     """The adapters of one model. Their names are PEFT's, those of the weights below them the model's own."""
 
-    def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str) -> None:
+    def __init__(
+        self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str, files: Mapping[str, str]
+    ) -> None:
         self.settings = settings
         self.base = base
+        self._base_files = dict(files)
         self._targets = targets
         self._layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
 
@@ -113,7 +118,7 @@ class Adapters:
 
     def saved(self) -> dict[str, Any]:
         """What ``check_saved`` needs, in types that torch loads without running code."""
-        return {"shapes": self.shapes(), "alpha": self.settings.alpha}
+        return {"shapes": self.shapes(), "alpha": self.settings.alpha, "base_files": self._base_files}
 
     def check_saved(self, state: Mapping[str, Any]) -> None:
         """RunError if this ``saved`` is of adapters on other layers, of another rank (it names a matrix), or scaled otherwise."""
@@ -128,7 +133,17 @@ class Adapters:
             if here != there:
                 raise RunError(
                     f"the checkpoint's adapters are not those of this run: {name!r} has shape {there} there, and {here} here; "
-                    "resume with the --lora-rank and --lora-targets that it was begun with"
+                    "type the --lora-rank and --lora-targets that it was begun with"
+                )
+
+    def check_base(self, state: Mapping[str, Any]) -> None:
+        """RunError if the weights below these adapters were read from files that are not those of this ``saved``."""
+        own, saved = self._base_files, state["base_files"]
+        for name in sorted(own.keys() | saved.keys()):
+            if own.get(name) != saved.get(name):
+                raise RunError(
+                    f"the model {self.base!r} below the adapters of this checkpoint is not what they were trained on: its {name} is another "
+                    "than when their run began; put the original back, or start a new run from the checkpoint's merged model"
                 )
 
 
