@@ -94,6 +94,9 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     for answer in ranks:
         assert not isinstance(answer, RlcoreError), answer
     check_resumed([answer["saved"] for answer in ranks], [answer["resumed"] for answer in ranks])
+    for rank, answer in enumerate(ranks):
+        who = "" if rank == 1 else "trainer rank 1 failed: "
+        assert re.match(rf"RunError: {who}\S*/shards/__0_0.distcp is damaged", answer["damaged"]), answer["damaged"]
     resumed = resume(0, 1, "", Layout(), str(tmp_path), "bfloat16")
     check_same(resumed["saved"], ranks[0]["saved"]["saved"])
     assert resumed["metrics"] == pytest.approx(ranks[0]["saved"]["metrics"], rel=0.05)
