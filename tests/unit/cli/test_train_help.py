@@ -9,8 +9,8 @@ import pytest
 from rlcore.config.settings import core_settings
 from rlcore.testing import RunTester
 
-COMMON = ["-m", "-d", "-rt", "-a", "-e", "--max-steps", "-tbs", "-g", "-mpt", "-mnt", "-temp", "-lr", "-kl", "-b", "-i", "-t", "-tp", "-zero", "--lora-rank"]
-COMMON += ["-ei", "-si"]
+COMMON = ["-m", "-d", "-rt", "-a", "-e", "--max-steps", "-tbs", "-g", "-mpt", "-mnt", "-temp", "-lr", "-kl", "-b", "-i", "-t", "-ei", "-si"]
+COMMON += ["-tp", "-zero", "--lora-rank"]
 TWO_SCREENS = 75
 
 

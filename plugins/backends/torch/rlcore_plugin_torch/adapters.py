@@ -64,9 +64,7 @@ def attach(model: PreTrainedModel, settings: LoraSettings, base: str, files: Map
 class Adapters:
     """The adapters of one model. Their names are PEFT's, those of the weights below them the model's own."""
 
-    def __init__(
-        self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str, files: Mapping[str, str]
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str, files: Mapping[str, str]) -> None:
         self.settings = settings
         self.base = base
         self._base_files = dict(files)
@@ -142,8 +140,8 @@ class Adapters:
         for name in sorted(own.keys() | saved.keys()):
             if own.get(name) != saved.get(name):
                 raise RunError(
-                    f"the model {self.base!r} below the adapters of this checkpoint is not what they were trained on: its {name} is another "
-                    "than when their run began; put the original back, or start a new run from the checkpoint's merged model"
+                    f"the model {self.base!r} below the adapters of this checkpoint is not what they were trained on: its {name} is "
+                    "another than when their run began; put the original back, or start a new run from the checkpoint's merged model"
                 )
 
 

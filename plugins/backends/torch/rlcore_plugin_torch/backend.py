@@ -195,8 +195,8 @@ class TorchBackend(TrainingBackend):
         return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model, or if a
-        byte of it has changed since it was written."""
+        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model, or if
+        a byte of it has changed since it was written."""
         state = read_progress(folder)
         self.ranks.agree(lambda: check_shards(folder / SHARDS, self.ranks.rank, self.ranks.size), "checking the files of the state")
         self._resume_adapters(state["adapters"], state["reference"])

@@ -32,8 +32,8 @@ def write_checksum(file: Path) -> None:
 
 
 def check_files(files: Sequence[Path]) -> None:
-    """Read each of these files whole, several at a time; RunError, naming it, for one that is absent, that has no checksum beside it, or whose
-    bytes are not those that were written."""
+    """Read each of these files whole, several at a time; RunError, naming it, for one that is absent, that has no checksum beside it, or
+    whose bytes are not those that were written."""
     with ThreadPoolExecutor(_THREADS) as readers:
         for problem in readers.map(_problem, files):
             if problem:
@@ -59,8 +59,8 @@ def _sha256(file: Path) -> str:
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
-    """Name of each file of weights in a model's folder -> its size and a sha256: of the whole file up to 4 MiB, else of its beginning and of
-    64 blocks of 64 KiB from one end to the other. {} if ``folder`` is none or holds no such files.
+    """Name of each file of weights in a model's folder -> its size and a sha256: of the whole file up to 4 MiB, else of its beginning and
+    of 64 blocks of 64 KiB from one end to the other. {} if ``folder`` is none or holds no such files.
 
     It is quick, milliseconds for a file of any size, and does not depend on when a file was copied. Training changes nearly every
     number, and another precision or another model the size or the header, so it finds these; one flipped bit of a large file it may miss.

@@ -25,7 +25,7 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """What ``write_progress`` was given; RunError for a file that cannot be read, that was changed, or of another version of this backend."""
+    """What ``write_progress`` was given; RunError for a file that cannot be read, was changed, or is of another version of this backend."""
     try:
         state = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever damaged bytes lead it to: IndexError, KeyError, UnpicklingError …

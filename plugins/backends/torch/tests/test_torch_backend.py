@@ -252,7 +252,8 @@ def test_a_flipped_bit_or_a_lost_file_of_a_state_is_refused_by_name(folder: Path
     file.write_bytes(b"")
     with pytest.raises(RunError, match=rf"{re.escape(str(file))} (is damaged|cannot be read)"):
         backend.load(tmp_path)
-    for lost, words in ((file, "cannot be read|no index"), (file.with_name(f"{file.name}.sha256"), r"sha256 cannot be read \(No such file")):
+    checksum = file.with_name(f"{file.name}.sha256")
+    for lost, words in ((file, "cannot be read|no index"), (checksum, r"sha256 cannot be read \(No such file")):
         file.write_bytes(whole)
         kept = lost.read_bytes()
         lost.unlink()

@@ -216,9 +216,7 @@ def test_what_does_not_fit_is_refused_by_name(model: str, tmp_path: Path) -> Non
     narrow.save(tmp_path).result()
     with pytest.raises(RunError, match=r"lora_alpha \S+, and this run 160: they would count for more, or less; type --lora-alpha"):
         trainer(model, lora=replace(LORA, alpha=160.0)).load(tmp_path)
-    with pytest.raises(
-        RunError, match=r"lora_A.weight' has shape none \(it is absent\) there, and \[3, 48\] here; type the --lora-rank"
-    ):
+    with pytest.raises(RunError, match=r"lora_A.weight' has shape none \(it is absent\) there, and \[3, 48\] here; type the --lora-rank"):
         trainer(model, lora=LORA).load(tmp_path)
     with pytest.raises(RunError, match="the checkpoint is of a run with adapters, and this one trains without them"):
         trainer(model, lora=None).load(tmp_path)
