@@ -27,8 +27,9 @@ _COMMON = {
     "what is run": "model.model data.dataset rewards algorithm.name run.num_episodes run.max_steps run.seed run.project",
     "batches and sampling": "training.train_batch_size sampling.num_generations data.max_prompt_tokens sampling.max_new_tokens "
     "sampling.temperature training.train_microbatch_size inference.inference_microbatch_size",
-    "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness",
-    "where it runs": "inference.name training.name inference.num_inferencer training.num_trainers inference.device training.device",
+    "learning": "training.learning_rate algorithm.kl_coeff algorithm.loss schedule.max_staleness training.lora_rank",
+    "where it runs": "inference.name training.name inference.num_inferencer training.num_trainers "
+    "training.tensor_parallel_size training.zero_stage inference.device training.device",
     "evaluation and output": "eval.eval_dataset eval.eval_interval log.save_interval log.trackers run.run_dir",
 }
 """The settings that ``--help`` shows, by the title of their group; ``--help-all`` shows the others below them."""

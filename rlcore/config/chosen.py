@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from rlcore.config.correction_choice import CORRECTION, correction_choice, engine_differs
 from rlcore.config.data_source import source_of
 from rlcore.config.layers import Draft, get_path, replaced
-from rlcore.config.model import Dtype, RunConfig
+from rlcore.config.model import Dtype, RunConfig, TrainingDtype
 from rlcore.config.staleness import STALENESS, staleness_choice, usable
 from rlcore.config.transfer_choice import transfer_name
 from rlcore.contracts.errors import PluginError
@@ -265,7 +265,8 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
     the user knows them; ``way``: that of the weight transfer."""
     kind = "training" if isinstance(offered, TrainingCapabilities) else "inference"
     backend, layouts = f"{kind} backend {name}", f"(it offers {', '.join(sorted(offered.layouts))})"
-    for key, choices in (("dtype", offered.dtypes.intersection(get_args(Dtype))), ("device", offered.devices | {"auto"})):
+    dtypes = get_args(TrainingDtype if kind == "training" else Dtype)
+    for key, choices in (("dtype", offered.dtypes.intersection(dtypes)), ("device", offered.devices | {"auto"})):
         if get_path(config, f"{kind}.{key}").partition(":")[0] not in choices:
             advice = f"type --{kind}-{key} {' or '.join(sorted(choices))}" if choices else "name another backend"
             return f"{cite(f'{kind}.{key}')}: {backend} does not offer it; {advice}"

@@ -64,6 +64,8 @@ Policy = Literal["train", "mask", "stop"]
 """What a verdict does: it trains, its rollout is masked, or it ends the run. A failure never trains."""
 Accident = Literal["mask", "stop"]
 Dtype = Literal["float32", "bfloat16", "float16"]
+TrainingDtype = Literal["float32", "bfloat16", "float64"]
+"""No float16, whose gradients need a scale that no part of the contract has."""
 Item = TypeVar("Item")
 Lax = Field(strict=False)
 """Lists in TOML and JSON become tuples here; their items stay strict."""
@@ -185,7 +187,7 @@ class InferenceSection(Section):
     )
     producer_tensor_parallel_size: Count = setting(1, "-ptp", help="devices that one producer's model is split over")
     dtype: Dtype = setting("float32", "--inference-dtype", help="number format of the producers")
-    device: Name = setting("auto", "--inference-device", help="device of the producers: auto, cpu, cuda, cuda:1, …")
+    device: Name = setting("auto", "--inference-device", help="of the producers: auto, cpu, cuda:1 …")
     environment: Folder | None = setting(
         None, "--inference-environment", help="folder of the Python environment of the producers; none: this one"
     )
@@ -219,11 +221,11 @@ class TrainingSection(Section):
     min_lr_ratio: Share = setting(0.1, help="where the cosine ends, as a share of the peak")
     max_grad_norm: Positive = setting(1.0, help="gradients are clipped to this norm")
     max_skipped_steps: Whole = setting(10, help="optimizer steps in a row that may be skipped, their gradient not being finite")
-    lora_rank: Whole = setting(0, help="rank of LoRA adapters, which are trained over frozen weights; 0: all weights are trained")
+    lora_rank: Annotated[int, Field(ge=0, le=16384)] = setting(0, help="rank of LoRA adapters; 0: full training")
     lora_alpha: Positive = setting(32.0, help="an adapter's product of matrices is scaled by this over the rank")
     lora_targets: Listed[Name] = setting((), help="linear layers with adapters, by the end of their names; none: all but the output head")
-    dtype: Dtype = setting("float32", "--training-dtype", help="number format of the trainers")
-    device: Name = setting("auto", "--training-device", help="device of the trainers: auto, cpu, cuda, …")
+    dtype: TrainingDtype = setting("float32", "--training-dtype", help="number format of the trainers")
+    device: Name = setting("auto", "--training-device", help="of the trainers: auto, cpu, cuda, …")
     environment: Folder | None = setting(
         None, "--training-environment", help="folder of the Python environment of the trainers; none: this one"
     )
@@ -354,7 +356,7 @@ class LogSection(Section):
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
-    trackers: Listed[PluginName] = setting((), help="where metrics go besides metrics.jsonl")
+    trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 
 

@@ -44,12 +44,18 @@ REFUSED = {
         "--expert-parallel-size 2: training backend torch does not offer the layout expert (it offers data, single, tensor, zero); type",
     ),
     "tensor": ("-t 3 -tp 2", "-t 3 is not divisible by -tp 2 times"),
+    "heads": ("-t 2 -tp 2", "rlcore-plugin-torch: training.tensor_parallel_size 2: the model has num_attention_heads 3, and every rank"),
+    "targets": (
+        "--lora-rank 4 --lora-targets c_attn",
+        "rlcore-plugin-torch: training.lora_targets 'c_attn' is no linear layer of it; the linear layers of model 'base'",
+    ),
     "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
     "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
     "float16": (
         "--training-dtype float16",
-        "--training-dtype float16: training backend torch does not offer it; type --training-dtype bfloat16 or float32",
+        "--training-dtype float16: training.dtype (core) must be float32, bfloat16 or float64; type --training-dtype float32",
     ),
+    "adapters": ("--lora-rank 16385", "--lora-rank 16385: training.lora_rank (core) must be a whole number from 0 to 16384; type"),
     "float16-engine": ("--inference-dtype float16", "type --inference-dtype bfloat16 or float32"),
     "no-device": (
         "--training-device gpu",
@@ -67,6 +73,7 @@ EXACT = "--max-staleness 0"
 FINE = [
     "",
     f"--training-dtype bfloat16 {EXACT}",
+    f"--training-dtype float64 {EXACT}",
     "--placement colocated",
     f"--training-device cpu --inference-device cpu {EXACT}",
     f"-zero 0 -tp 1 -ptp 1 {EXACT}",
@@ -123,7 +130,9 @@ def test_a_backend_that_is_merely_not_installed_is_a_remark(tester: RunTester) -
 
 def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTester) -> None:
     program = tester.write("offline.py", OFFLINE)
-    for flags in ([], ["-m", "org/model"], ["-d", "hf:org/data"], ["--runtime", "ray", "-t", "2", "--master-address", "10.0.0.1"]):
+    ray = ["--runtime", "ray", "-t", "2", "--master-address", "10.0.0.1"]
+    divided = [*ray, "-m", "org/model", "-tp", "2"]  # what a plan of the model says, torch alone knows
+    for flags in ([], ["-m", "org/model"], ["-d", "hf:org/data"], ray, divided):
         done = subprocess.run(
             [sys.executable, str(program), "train", "run.toml", *flags, "--dry-run"],
             cwd=tester.folder,
@@ -132,7 +141,8 @@ def test_a_dry_run_opens_no_network_and_imports_no_model_library(tester: RunTest
             text=True,
             check=True,
         )
-        assert done.stdout.splitlines()[-2:] == ["0", "[]"], done.stdout
+        loaded = "['torch', 'transformers']" if flags == divided else "[]"
+        assert done.stdout.splitlines()[-2:] == ["0", loaded], done.stdout
 
 
 def test_every_backend_that_is_installed_declares_its_capabilities() -> None:

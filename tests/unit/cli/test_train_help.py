@@ -10,6 +10,7 @@ from rlcore.config.settings import core_settings
 from rlcore.testing import RunTester
 
 COMMON = ["-m", "-d", "-rt", "-a", "-e", "--max-steps", "-tbs", "-g", "-mpt", "-mnt", "-temp", "-lr", "-kl", "-b", "-i", "-t", "-ei", "-si"]
+COMMON += ["-tp", "-zero", "--lora-rank"]
 TWO_SCREENS = 75
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
@@ -36,6 +37,19 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
             preference=10,
         )
     ]
+
+
+@hookimpl
+def rlcore_check_run(config: Any) -> list[str]:
+    """What the run's model does not allow: a division of it, adapters on it. torch is imported only if the run asks for one of these."""
+    training = config.training
+    asks = training.tensor_parallel_size > 1 or training.zero_stage or training.lora_rank or training.options.get("activations") != "keep"
+    # Where trainers have a Python of their own, or torch is not installed, this one knows no model as they do.
+    if training.name != "torch" or not asks or training.environment or not config.model.model or find_spec("torch") is None:
+        return []
+    from rlcore_plugin_torch.before_run import model_problem
+
+    return [problem] if (problem := model_problem(config)) else []
 
 
 @hookimpl

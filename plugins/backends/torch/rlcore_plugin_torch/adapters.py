@@ -9,9 +9,10 @@ Source: Hu et al., "LoRA" (arXiv 2106.09685), section 4.1.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -41,11 +42,13 @@ class Pair:
         return torch.addmm(weight, high, low, alpha=self.scale)
 
 
-def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapters:
-    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read.
+def attach(model: PreTrainedModel, settings: LoraSettings, base: str, files: Mapping[str, str] = MappingProxyType({})) -> Adapters:
+    """Put adapters into the model, draw A and set B to zero, freeze all else. ``base``: where the model was read, ``files``: the
+    ``fingerprint`` of that.
 
-    ConfigError, with what exists, for a target that no linear layer's name ends with."""
+    ConfigError, with what exists, for a target that no linear layer's name ends with, and for a rank that none of them can have."""
     targets = _targets(model, settings.targets)
+    _check_rank(model, targets, settings.rank)
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]  # PEFT divides it by the rank, so that a fraction serves as well
@@ -55,15 +58,16 @@ def attach(model: PreTrainedModel, settings: LoraSettings, base: str) -> Adapter
         bias="none",
     )
     inject_adapter_in_model(config, model, adapter_name=_NAME)  # which freezes all else
-    return Adapters(model, settings, targets, base)
+    return Adapters(model, settings, targets, base, files)
 
 
 class Adapters:
     """The adapters of one model. Their names are PEFT's, those of the weights below them the model's own."""
 
-    def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str) -> None:
+    def __init__(self, model: PreTrainedModel, settings: LoraSettings, targets: list[str], base: str, files: Mapping[str, str]) -> None:
         self.settings = settings
         self.base = base
+        self._base_files = dict(files)
         self._targets = targets
         self._layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
 
@@ -112,7 +116,7 @@ class Adapters:
 
     def saved(self) -> dict[str, Any]:
         """What ``check_saved`` needs, in types that torch loads without running code."""
-        return {"shapes": self.shapes(), "alpha": self.settings.alpha}
+        return {"shapes": self.shapes(), "alpha": self.settings.alpha, "base_files": self._base_files}
 
     def check_saved(self, state: Mapping[str, Any]) -> None:
         """RunError if this ``saved`` is of adapters on other layers, of another rank (it names a matrix), or scaled otherwise."""
@@ -127,7 +131,17 @@ class Adapters:
             if here != there:
                 raise RunError(
                     f"the checkpoint's adapters are not those of this run: {name!r} has shape {there} there, and {here} here; "
-                    "resume with the --lora-rank and --lora-targets that it was begun with"
+                    "type the --lora-rank and --lora-targets that it was begun with"
+                )
+
+    def check_base(self, state: Mapping[str, Any]) -> None:
+        """RunError if the weights below these adapters were read from files that are not those of this ``saved``."""
+        own, saved = self._base_files, state["base_files"]
+        for name in sorted(own.keys() | saved.keys()):
+            if own.get(name) != saved.get(name):
+                raise RunError(
+                    f"the model {self.base!r} below the adapters of this checkpoint is not what they were trained on: its {name} is "
+                    "another than when their run began; put the original back, or start a new run from the checkpoint's merged model"
                 )
 
 
@@ -141,18 +155,46 @@ def _outside(model: PreTrainedModel) -> list[str]:
     return [name for name, module in model.named_modules() if id(module) in never]
 
 
+def _linear(model: PreTrainedModel) -> dict[str, torch.nn.Linear]:
+    """The layers that adapters could be put on, by name."""
+    outside = _outside(model)
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, torch.nn.Linear) and name not in outside}
+
+
+def _ends_with(name: str, target: str) -> bool:
+    return f".{name}".endswith(f".{target}")
+
+
+def _check_rank(model: PreTrainedModel, targets: Sequence[str], rank: int) -> None:
+    """ConfigError if every layer with adapters has a side shorter than ``rank``: B A is never of a higher rank than that."""
+    sides = {
+        name: min(layer.in_features, layer.out_features)
+        for name, layer in _linear(model).items()
+        if any(_ends_with(name, target) for target in targets)
+    }
+    widest = max(sides, key=lambda name: sides[name])
+    if rank > (most := sides[widest]):
+        raise ConfigError(
+            f"training.lora_rank {rank}: of {_named(model)} no layer with adapters has weights whose change can be of a rank above {most} "
+            f"(that of {widest!r}); type --lora-rank {most} or less"
+        )
+
+
+def _named(model: PreTrainedModel) -> str:
+    return f"model {model.config.name_or_path!r} ({type(model).__name__})"
+
+
 def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
     """Ends of names of the linear layers that get adapters, each of which some layer has."""
-    outside = _outside(model)
-    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear) and name not in outside]
+    outside, linear = _outside(model), _linear(model)
     ends = sorted({name.rpartition(".")[2] for name in linear})
-    what = f"model {model.config.name_or_path!r} ({type(model).__name__})"
+    what = _named(model)
     if not ends:
         raise ConfigError(
             f"training.lora_rank: {what} has no linear layers (torch.nn.Linear) that adapters could be put on; type --lora-rank 0"
         )
     for target in asked:
-        if not any(f".{name}".endswith(f".{target}") for name in linear):
+        if not any(_ends_with(name, target) for name in linear):
             why = "is its output head or its embedding, which get none" if target in outside else "is no linear layer of it"
             raise ConfigError(f"training.lora_targets {target!r} {why}; the linear layers of {what} end with {', '.join(ends)}")
     return sorted(set(asked)) or ends

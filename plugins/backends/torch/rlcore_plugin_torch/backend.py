@@ -25,7 +25,7 @@ from rlcore_plugin_torch.policy_loading import PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
-from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, read_tensors
+from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, check_shards, read_tensors
 from rlcore_plugin_torch.sharding import reshard
 from rlcore_plugin_torch.weights import (
     TorchSource,
@@ -195,12 +195,14 @@ class TorchBackend(TrainingBackend):
         return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model."""
+        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model, or if
+        a byte of it has changed since it was written."""
         state = read_progress(folder)
+        self.ranks.agree(lambda: check_shards(folder / SHARDS, self.ranks.rank, self.ranks.size), "checking the files of the state")
         self._resume_adapters(state["adapters"], state["reference"])
         self.optimizer.restore(state["optimizer"])
         if state["rounded"] != self._loader.rounds:
-            raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; resume with that one")
+            raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; type that one")
         read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
@@ -220,6 +222,7 @@ class TorchBackend(TrainingBackend):
                 self._begin_from(base)
             except ConfigError as error:
                 raise RunError(f"the adapters of this checkpoint belong on the model that their run began with: {error}") from error
+        self.ranks.agree(partial(self.adapters.check_base, saved), "comparing the model below the adapters")
 
     def _progress(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from rlcore.api import ConfigError, RunError
 from rlcore.learning import MicroBatch, collate
 from rlcore_plugin_torch.attention import PACKED, NotPackableError
+from rlcore_plugin_torch.decoder import decoder_of
 from rlcore_plugin_torch.forwards import Cost
 from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
@@ -100,7 +101,7 @@ class CausalPolicy(torch.nn.Module):
     def _hidden(self, inputs: Mapping[str, Any]) -> torch.Tensor:
         """[B x T, H]: the decoder's output, final norm included."""
         with torch.autocast(self.device.type, dtype=self.compute, enabled=self.compute is not None):
-            output = self.model.get_decoder()(**inputs, use_cache=False).last_hidden_state
+            output = decoder_of(self.model)(**inputs, use_cache=False).last_hidden_state
         flat: torch.Tensor = output.flatten(0, 1)
         return flat
 

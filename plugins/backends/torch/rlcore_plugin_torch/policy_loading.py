@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from rlcore.api import TrainingContext
+from rlcore_plugin_torch.checksums import fingerprint
 from rlcore_plugin_torch.loading import load_model
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.policy import CausalPolicy
@@ -64,7 +66,9 @@ class PolicyLoader:
             return None
         from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
 
-        return attach(policy.model, self.context.lora, path)
+        # A model of the hub has no folder of its own; the commit that was read tells it.
+        files = fingerprint(Path(path)) or {"commit on the hub": str(getattr(policy.model.config, "_commit_hash", None))}
+        return attach(policy.model, self.context.lora, path, files)
 
     def divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:
         """As the layout says; the parameters whose gradient one tensor rank has a part of."""

@@ -8,22 +8,24 @@ from typing import Any
 import torch
 
 from rlcore.api import RunError
+from rlcore_plugin_torch.checksums import check_files, write_checksum
 
 __all__ = ["read_progress", "write_progress"]
 
 _FILE = "trainer.pt"
-_FORMAT = 2
-"""1 had moments and weights of one process in the file itself."""
+_FORMAT = 3
+"""1 had moments and weights of one process in the file itself, 2 no checksums and no fingerprint of the model below adapters."""
 
 
 def write_progress(folder: Path, progress: dict[str, Any]) -> None:
     """``progress`` in types that torch loads without running code."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({**progress, "format": _FORMAT}, folder / _FILE)
+    write_checksum(folder / _FILE)
 
 
 def read_progress(folder: Path) -> dict[str, Any]:
-    """What ``write_progress`` was given; RunError for a file that cannot be read, or of another version of this backend."""
+    """What ``write_progress`` was given; RunError for a file that cannot be read, was changed, or is of another version of this backend."""
     try:
         state = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever damaged bytes lead it to: IndexError, KeyError, UnpicklingError …
@@ -34,7 +36,8 @@ def read_progress(folder: Path) -> dict[str, Any]:
         raise RunError(f"{folder / _FILE} is no state of a trainer, it holds a {type(state).__name__}; copy the checkpoint again")
     if (found := state.get("format", 1)) != _FORMAT:
         raise RunError(
-            f"the trainer's state in {folder} has format {found}, this version of the torch backend reads {_FORMAT}; resume the run "
-            "with the version that wrote it, or start a new one from the checkpoint's model"
+            f"the trainer's state in {folder} has format {found}, this version of the torch backend reads {_FORMAT}; read it with "
+            "the version that wrote it, or start a new run from the checkpoint's model"
         )
+    check_files([folder / _FILE])
     return state

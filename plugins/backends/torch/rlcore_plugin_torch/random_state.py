@@ -28,6 +28,6 @@ def restore_random(state: dict[str, torch.Tensor | None], device: torch.device) 
     if not isinstance(cuda, torch.Tensor):
         raise RunError(
             "the checkpoint's random state is of another version of the torch backend, which kept one of every CUDA device; "
-            "resume it with that version"
+            "read it with that version"
         )
     torch.cuda.set_rng_state(cuda, device)

@@ -192,6 +192,15 @@ class TorchRanks:
 
         self.agreed(first, "saving")
 
+    def agree(self, check: Callable[[], None], doing: str) -> None:
+        """Every rank does it, waiting for no other; an error of one is raised on all, as by ``agreed``."""
+
+        def checked() -> Mapping[str, float]:
+            check()
+            return {}
+
+        self.agreed(checked, doing)
+
     def close(self) -> None:
         """Leave the process group and end its threads. Also runs at interpreter exit if the caller did not close.
 

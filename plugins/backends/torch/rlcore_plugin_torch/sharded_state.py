@@ -1,7 +1,7 @@
 """Tensors of a checkpoint, written by all ranks at once while training goes on, and read into whatever layout the run has then.
 
 torch's distributed checkpoint keeps of every tensor which rows are in which file, so that 2 ranks can read what 4 wrote. Its index is a
-pickle: like any checkpoint of torch it is to be read from folders that one trusts.
+pickle: like any checkpoint of torch it is to be read from folders that one trusts. Beside each file is its checksum.
 """
 
 from __future__ import annotations
@@ -17,11 +17,20 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from torch.distributed.checkpoint.storage import WriteResult
+from torch.futures import Future as TorchFuture
 
 from rlcore.api import RunError
+from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 
-__all__ = ["SHARDS", "TensorsSaving", "begin_saving", "read_tensors"]
+__all__ = ["SHARDS", "TensorsSaving", "begin_saving", "check_shards", "read_tensors"]
 
+_INDEX, _DATA = ".metadata", ".distcp"
+"""How torch names its index, and how the names of all other files end."""
 
 SHARDS = "shards"
 """The folder of the tensors in that of the trainer's state."""
@@ -52,9 +61,46 @@ def begin_saving(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.
     ``group``: all ranks, by gloo, for this alone: the thread's meetings must not mix with those of training. None for one rank.
     """
     _quiet()
-    written = dcp.async_save(dict(tensors), checkpoint_id=folder, process_group=group, no_dist=group is None)
+    # Named, since torch would take the writer for one that copies as well. Not pinned, not shared, in this thread.
+    stager = DefaultStager(StagingOptions(False, False, False, False))
+    try:
+        written = dcp.async_save(
+            dict(tensors), storage_writer=_HashedWriter(folder), process_group=group, async_stager=stager, no_dist=group is None
+        )
+    except BaseException:
+        stager.close()
+        raise
     assert isinstance(written, Future)
+    written.add_done_callback(lambda _: stager.close())
     return TensorsSaving(folder, written)
+
+
+class _HashedWriter(FileSystemWriter):
+    """Every rank adds the checksums of the files that it wrote, in the thread that wrote them, before the others learn that it has."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> TorchFuture[list[WriteResult]]:
+        """See FileSystemWriter."""
+        results = super().write_data(plan, planner)
+        for name in {result.storage_data.relative_path for result in results.wait()}:
+            write_checksum(Path(self.path) / name)
+        return results
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """See FileSystemWriter; rank 0 alone, when all have written."""
+        super().finish(metadata, results)
+        write_checksum(Path(self.path) / _INDEX)
+
+
+def check_shards(folder: Path, rank: int, size: int) -> None:
+    """Check every ``size``-th file of the folder, from number ``rank`` on, so that so many ranks read each file once.
+
+    RunError, naming the file, for one that is not what was written, and if the folder has no index, which is written last."""
+    index = folder / _INDEX
+    if not index.is_file():
+        raise RunError(f"the trainer's state in {folder} has no index {_INDEX}, so it was not written to its end; take another checkpoint")
+    data = [file for file in folder.iterdir() if file.name.endswith(_DATA) and file.stat().st_size]
+    known = [folder / file.name.removesuffix(SUFFIX) for file in folder.glob(f"*{_DATA}{SUFFIX}")]
+    check_files(sorted({index, *data, *known})[rank::size])
 
 
 def read_tensors(tensors: Mapping[str, torch.Tensor], folder: Path, group: dist.ProcessGroup | None) -> None:

@@ -10,12 +10,11 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
 
-from rlcore.api import ConfigError
+from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.policy import CausalPolicy
 
-__all__ = ["decoder_layers", "divide", "divided_over", "local", "reshard"]
+__all__ = ["divide", "divided_over", "local", "reshard"]
 
 
 def divide(policy: CausalPolicy, mesh: DeviceMesh, *, reshards: bool) -> None:
@@ -36,14 +35,6 @@ def reshard(policy: CausalPolicy) -> None:
     """Divide what a forward without backward left whole: it would be stale after the next step."""
     for module in _units(policy):
         module.reshard()  # type: ignore[no-untyped-call]
-
-
-def decoder_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
-    """ConfigError for a model whose decoder has no list of layers."""
-    layers = getattr(model.get_decoder(), "layers", None)
-    if not isinstance(layers, torch.nn.ModuleList):
-        raise ConfigError(f"{type(model).__name__} has no list of decoder layers (get_decoder().layers) to divide; type -zero 0 and -tp 1")
-    return list(layers)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

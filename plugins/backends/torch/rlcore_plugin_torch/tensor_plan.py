@@ -17,10 +17,10 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Ro
 from transformers import PreTrainedModel
 
 from rlcore.api import ConfigError
-from rlcore_plugin_torch.sharding import decoder_layers
+from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.tensor_trial import check_sliced, probed
 
-__all__ = ["check_heads", "slice_layers"]
+__all__ = ["check_heads", "planned", "slice_layers"]
 
 _STYLES: dict[str, type[ParallelStyle]] = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 _PARTIAL = "replicated_with_grad_allreduce"
@@ -46,7 +46,7 @@ def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device)
     ConfigError for a model without a plan, with a style in it that is not known here, or that computes something else once it is cut.
     """
     check_heads(model, mesh.size())
-    styles, partial = _planned(model, mesh.size())
+    styles, partial = planned(model, mesh.size())
     with torch.no_grad():
         before = probed(model).cpu()
     parallelize_module(model, mesh, styles, src_data_rank=None)  # type: ignore[arg-type]
@@ -55,8 +55,8 @@ def slice_layers(model: PreTrainedModel, mesh: DeviceMesh, device: torch.device)
     return partial
 
 
-def _planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle], list[torch.nn.Parameter]]:
-    """By name the linear layers to cut, and what ``slice_layers`` returns."""
+def planned(model: PreTrainedModel, ranks: int) -> tuple[dict[str, ParallelStyle], list[torch.nn.Parameter]]:
+    """By name the linear layers to cut over so many ``ranks``, and what ``slice_layers`` returns. ConfigError if they cannot be cut."""
     layers = [module for layer in decoder_layers(model) for module in layer.modules()]
     inside, plan = {id(module) for module in layers}, dict(model.tp_plan or {})
     styles: dict[str, ParallelStyle] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import pytest
 import torch
 from rlcore_plugin_torch import rlcore_register_training_backends
 from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.decoder import decoder_of
 from rlcore_plugin_torch.options import TorchOptions
+from rlcore_plugin_torch.progress_file import write_progress
 from rlcore_plugin_torch.sample import sample_batch
 from safetensors.numpy import load_file
 from transformers import (
@@ -24,6 +28,8 @@ from transformers import (
     Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    Llama4ForCausalLM,
+    Llama4TextConfig,
     LlamaConfig,
     LlamaForCausalLM,
     Qwen2Config,
@@ -205,7 +211,7 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
     backend.save(tmp_path).result()
     state = torch.load(tmp_path / "trainer.pt", weights_only=True)
     state["optimizer"]["names"][0] = "other"
-    torch.save(state, tmp_path / "trainer.pt")
+    write_progress(tmp_path, state)
     with pytest.raises(RunError, match="another model"):
         backend.load(tmp_path)
 
@@ -224,6 +230,37 @@ def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str
         torch.save([1], file)
     with pytest.raises(RunError, match=r"trainer\.pt (cannot be read|is no state of a trainer).*copy the checkpoint again"):
         backend.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trainer.pt", "shards/__0_0.distcp", "shards/.metadata"])
+def test_a_flipped_bit_or_a_lost_file_of_a_state_is_refused_by_name(folder: Path, tmp_path: Path, name: str) -> None:
+    """Whichever byte it is: some, torch would read without a word. Other programs can check the folder too."""
+    backend, file = started(folder), tmp_path / name
+    backend.update(batch(), OBJECTIVE)
+    backend.save(tmp_path).result()
+    checksums = sorted((tmp_path / "shards").glob("*.sha256"))
+    assert [item.name for item in checksums] == [".metadata.sha256", "__0_0.distcp.sha256"]
+    subprocess.run(["sha256sum", "--check", "--status", *checksums], cwd=tmp_path / "shards", check=True)
+    whole = file.read_bytes()
+    places = np.random.default_rng(0).integers(0, len(whole), 5).tolist()
+    if name == "trainer.pt":  # inside a number: elsewhere torch itself may find the file damaged
+        places = [whole.index(torch.get_rng_state().numpy().tobytes()[:500]) + 100]
+    for place in places:
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        with pytest.raises(RunError, match=rf"{re.escape(str(file))} is damaged: .*; copy the checkpoint again"):
+            backend.load(tmp_path)
+    file.write_bytes(b"")
+    with pytest.raises(RunError, match=rf"{re.escape(str(file))} (is damaged|cannot be read)"):
+        backend.load(tmp_path)
+    checksum = file.with_name(f"{file.name}.sha256")
+    for lost, words in ((file, "cannot be read|no index"), (checksum, r"sha256 cannot be read \(No such file")):
+        file.write_bytes(whole)
+        kept = lost.read_bytes()
+        lost.unlink()
+        with pytest.raises(RunError, match=words):
+            backend.load(tmp_path)
+        lost.write_bytes(kept)
+    backend.load(tmp_path)
 
 
 def test_the_reference_is_the_model_the_run_began_with(folder: Path, tmp_path: Path) -> None:
@@ -327,6 +364,20 @@ def make(tmp_path: Path) -> Any:
 def test_other_architectures_train(make: Any) -> None:
     path = make(LlamaForCausalLM(LlamaConfig(**SIZES)))
     assert started(path).logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+
+
+def test_a_model_whose_decoder_transformers_does_not_find_trains_in_padded_rows(make: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Llama 4, with chunks shorter than the rows; and a model of which nobody says where its decoder is."""
+    caplog.set_level("INFO")
+    layers = {"num_hidden_layers": 4, "head_dim": 32, "attention_chunk_size": 4, "intermediate_size_mlp": 96, "num_local_experts": 2}
+    path = make(Llama4ForCausalLM(Llama4TextConfig(**{**SIZES, **layers})))
+    backend = started(path)
+    assert len([line for line in caplog.messages if "cannot be packed: it has layers of type chunked_attention" in line]) == 1
+    assert backend.logprobs(batch(), Which.POLICY) == pytest.approx(naive_logprobs(path, batch()), abs=5e-5)
+    assert backend.update(batch(), OBJECTIVE)["grad_norm"] > 0
+    (model := backend.policy.model).model = None
+    with pytest.raises(ConfigError, match=r"\(Llama4ForCausalLM\) does not name its decoder .*; the torch backend does not train it"):
+        decoder_of(model)
 
 
 def test_learned_positions_are_packed_too(make: Any) -> None:

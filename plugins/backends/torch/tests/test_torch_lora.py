@@ -3,6 +3,7 @@ trainer and come back whole."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,22 @@ def test_a_resumed_trainer_has_its_first_base_below_its_adapters(model: str, tmp
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+def test_another_model_below_the_adapters_is_refused_and_a_copy_is_not(tmp_path: Path) -> None:
+    """Also if the trainer was set up on the merged checkpoint, and goes back to the base by its path."""
+    base = Path(write_model(tmp_path / "base"))
+    adapted = updated(trainer(str(base), lora=LORA))
+    adapted.save_model(tmp_path / "model")
+    adapted.save(tmp_path / "state").result()
+    copied = shutil.copytree(base, tmp_path / "copy")
+    shutil.rmtree(base)
+    shutil.copytree(copied, base)  # other times, other inodes
+    trainer(str(tmp_path / "model"), lora=LORA).load(tmp_path / "state")
+    write_model(base, seed=1)
+    for folder in (base, tmp_path / "model"):
+        with pytest.raises(RunError, match=r"below the adapters .* is not what they were trained on: its model.safetensors is another"):
+            trainer(str(folder), lora=LORA).load(tmp_path / "state")
+
+
 def test_what_does_not_fit_is_refused_by_name(model: str, tmp_path: Path) -> None:
     ends = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
     for target, why in (("c_attn", "is no linear layer of it"), ("lm_head", "is its output head or its embedding, which get none")):
@@ -199,9 +216,7 @@ def test_what_does_not_fit_is_refused_by_name(model: str, tmp_path: Path) -> Non
     narrow.save(tmp_path).result()
     with pytest.raises(RunError, match=r"lora_alpha \S+, and this run 160: they would count for more, or less; type --lora-alpha"):
         trainer(model, lora=replace(LORA, alpha=160.0)).load(tmp_path)
-    with pytest.raises(
-        RunError, match=r"lora_A.weight' has shape none \(it is absent\) there, and \[3, 48\] here; resume with the --lora-rank"
-    ):
+    with pytest.raises(RunError, match=r"lora_A.weight' has shape none \(it is absent\) there, and \[3, 48\] here; type the --lora-rank"):
         trainer(model, lora=LORA).load(tmp_path)
     with pytest.raises(RunError, match="the checkpoint is of a run with adapters, and this one trains without them"):
         trainer(model, lora=None).load(tmp_path)

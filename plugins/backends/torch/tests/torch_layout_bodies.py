@@ -212,6 +212,18 @@ def resumed(backend: ExactBackend, place: Path) -> dict[str, Any]:
     return {**found, "after": masters(backend)}
 
 
+def damaged(backend: ExactBackend, rank: int, place: Path) -> str:
+    """What ``load`` says if a bit of a file is flipped that rank 1 alone looks at, and that is mended afterwards."""
+    file = place / "trainer" / "shards" / "__0_0.distcp"
+    whole = file.read_bytes() if rank == 1 else b""
+    if rank == 1:
+        file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    said = error_of(lambda: backend.load(place / "trainer"))
+    if rank == 1:
+        file.write_bytes(whole)
+    return said
+
+
 def masters(backend: ExactBackend) -> dict[str, np.ndarray]:
     """The weights as they are kept, whole."""
     weights = named_weights(backend.policy.model)
@@ -268,6 +280,7 @@ def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mappi
         with closing(started(context_of(models["qwen3 untied"], layout, rank, next_rendezvous(lobby), "bfloat16"))) as backend:
             found["saved"] = saved(backend, Path(folder))
         with closing(started(context_of(f"{folder}/model", layout, rank, next_rendezvous(lobby), "bfloat16"))) as backend:
+            found["damaged"] = damaged(backend, rank, Path(folder))
             found["resumed"] = resumed(backend, Path(folder))
             found["failed"] = failing(backend, rank)
         if layout.tensor > 1:

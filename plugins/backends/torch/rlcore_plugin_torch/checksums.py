@@ -1,0 +1,95 @@
+"""Whether files are what they were: a checksum beside each file of a checkpoint, and a quick fingerprint of a model's weights.
+
+Knows bytes only, no tensor and no rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rlcore.api import RunError
+
+__all__ = ["SUFFIX", "check_files", "fingerprint", "write_checksum"]
+
+SUFFIX = ".sha256"
+_THREADS = 8
+"""Files that are read side by side; hashing lets other threads run."""
+_BLOCK, _BLOCKS = 1 << 16, 64
+"""Bytes of a block of a fingerprint, and blocks of a file."""
+
+
+def write_checksum(file: Path) -> None:
+    """Write ``FILE.sha256`` beside a file, as the program ``sha256sum`` does: ``sha256sum -c *.sha256`` checks a folder as well."""
+    with _beside(file).open("w", encoding="utf-8") as stream:
+        stream.write(f"{_sha256(file)}  {file.name}\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def check_files(files: Sequence[Path]) -> None:
+    """Read each of these files whole, several at a time; RunError, naming it, for one that is absent, that has no checksum beside it, or
+    whose bytes are not those that were written."""
+    with ThreadPoolExecutor(_THREADS) as readers:
+        for problem in readers.map(_problem, files):
+            if problem:
+                raise RunError(f"{problem}; copy the checkpoint again")
+
+
+def _problem(file: Path) -> str:
+    try:
+        written = _beside(file).read_text(encoding="utf-8", errors="replace").split()
+        found = _sha256(file)
+    except OSError as error:
+        return f"{error.filename} cannot be read ({error.strerror})"
+    return "" if written[:1] == [found] else f"{file} is damaged: its bytes are not those that were written (its sha256 is another)"
+
+
+def _beside(file: Path) -> Path:
+    return file.with_name(file.name + SUFFIX)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """Name of each file of weights in a model's folder -> its size and a sha256: of the whole file up to 4 MiB, else of its beginning and
+    of 64 blocks of 64 KiB from one end to the other. {} if ``folder`` is none or holds no such files.
+
+    It is quick, milliseconds for a file of any size, and does not depend on when a file was copied. Training changes nearly every
+    number, and another precision or another model the size or the header, so it finds these; one flipped bit of a large file it may miss.
+    """
+    return {file.name: _sampled(file) for file in _weight_files(folder)}
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """Those that transformers reads: one file, or the shards of an index."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return [folder / name]
+        if (index := folder / f"{name}.index.json").is_file():
+            shards: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            return [folder / shard for shard in sorted(set(shards.values()))]
+    return []
+
+
+def _sampled(file: Path) -> str:
+    size, digest = file.stat().st_size, hashlib.sha256()
+    with file.open("rb") as stream:
+        if size <= _BLOCK * _BLOCKS:
+            digest.update(stream.read())
+        else:
+            # The header of a safetensors file: its length in 8 bytes, then the names, shapes and places of its tensors.
+            length = int.from_bytes(stream.read(8), "little")
+            stream.seek(0)
+            digest.update(stream.read(8 + min(length, _BLOCK * _BLOCKS)))
+            for number in range(_BLOCKS):
+                stream.seek((size - _BLOCK) * number // (_BLOCKS - 1))
+                digest.update(stream.read(_BLOCK))
+    return f"{size}:{digest.hexdigest()}"

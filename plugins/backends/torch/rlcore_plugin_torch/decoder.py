@@ -1,0 +1,32 @@
+"""Which part of a causal language model is its decoder, and which layers that has."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from rlcore.api import ConfigError
+
+__all__ = ["decoder_layers", "decoder_of"]
+
+
+def decoder_of(model: PreTrainedModel) -> torch.nn.Module:
+    """The part that ends in hidden states; ConfigError for a model that does not say which part that is."""
+    found: object = model.get_decoder()
+    # transformers answers with the model itself if its base_model_prefix names no attribute, as that of Llama4ForCausalLM does.
+    if found is model:
+        found = getattr(model, "model", None)
+    if not isinstance(found, torch.nn.Module):
+        raise ConfigError(
+            f"model {model.config.name_or_path!r} ({type(model).__name__}) does not name its decoder (get_decoder()), so its hidden states "
+            "cannot be projected; the torch backend does not train it, name another model"
+        )
+    return found
+
+
+def decoder_layers(model: PreTrainedModel) -> list[torch.nn.Module]:
+    """ConfigError for a model whose decoder has no list of layers."""
+    layers = getattr(decoder_of(model), "layers", None)
+    if not isinstance(layers, torch.nn.ModuleList):
+        raise ConfigError(f"{type(model).__name__} has no list of decoder layers (get_decoder().layers) to divide; type -zero 0 and -tp 1")
+    return list(layers)

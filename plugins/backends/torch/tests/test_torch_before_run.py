@@ -1,0 +1,128 @@
+"""What setup refuses of a model is refused before the run, in the same words, by the model's files without its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from rlcore_plugin_torch import rlcore_check_run
+from rlcore_plugin_torch.activation_memory import store_activations
+from rlcore_plugin_torch.adapters import attach
+from rlcore_plugin_torch.decoder import decoder_layers
+from rlcore_plugin_torch.loading import load_model
+from rlcore_plugin_torch.tensor_plan import slice_layers
+from transformers import AutoModelForCausalLM, GPT2Config, PretrainedConfig, PreTrainedModel, Qwen2Config
+
+from rlcore.api import ConfigError, LoraSettings
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+GPT2 = GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=2)
+TP2 = {"num_trainers": 2, "tensor_parallel_size": 2}
+
+
+class Mesh(SimpleNamespace):
+    def size(self) -> int:
+        return 2
+
+
+def run_of(model: str, trusted: bool = False, **training: Any) -> Any:
+    """What the hook reads of a run."""
+    asked = {"name": "torch", "num_trainers": 1, "tensor_parallel_size": 1, "zero_stage": 0, "environment": None}
+    asked |= {"lora_rank": 0, "lora_alpha": 32.0, "lora_targets": (), "options": {"attention": "sdpa", "activations": "keep"}}
+    return SimpleNamespace(model=SimpleNamespace(model=model, trust_remote_code=trusted), training=SimpleNamespace(**{**asked, **training}))
+
+
+def adapted(rank: int, *targets: str) -> tuple[dict[str, Any], Callable[[PreTrainedModel], object]]:
+    settings = LoraSettings(rank=rank, alpha=32.0, targets=targets)
+    return {"lora_rank": rank, "lora_targets": targets}, lambda model: attach(model, settings, "")
+
+
+def refused_before(folder: Path, config: PretrainedConfig, asked: dict[str, Any], at_setup: Callable[[PreTrainedModel], object]) -> str:
+    """The sentence, which is that of setup."""
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    with pytest.raises(ConfigError) as refused:
+        at_setup(load_model(str(folder), "sdpa", torch.device("cpu")))
+    assert rlcore_check_run(run_of(str(folder), **asked)) == [str(refused.value)]
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "plan", "words"),
+    [
+        ({"num_key_value_heads": 1}, "colwise", "the model has num_key_value_heads 1, and every rank takes as many heads as the others"),
+        (
+            {"intermediate_size": 49},
+            "colwise",
+            "plans style 'colwise' for 'model.layers.0.mlp.gate_proj', whose width 49 is not divisible by 2",
+        ),
+        ({}, "packed_colwise", "style 'packed_colwise' for 'model.layers.0.mlp.up_proj', which the torch backend does not divide"),
+        ({}, None, "transformers has no tensor parallel plan"),
+    ],
+)
+def test_a_model_that_tensor_ranks_cannot_divide(
+    sizes: dict[str, Any], plan: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Qwen2Config.base_model_tp_plan
+    monkeypatch.setattr(Qwen2Config, "base_model_tp_plan", {} if plan is None else {**whole, "layers.*.mlp.up_proj": plan})
+    said = refused_before(
+        tmp_path, Qwen2Config(**{**SIZES, **sizes}), TP2, lambda model: slice_layers(model, cast(Any, Mesh()), torch.device("cpu"))
+    )
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("config", "asked", "words"),
+    [
+        (
+            Qwen2Config(**SIZES),
+            adapted(2, "q_proj", "c_attn"),
+            r"training.lora_targets 'c_attn'.* is no linear layer of it; .* end with d",
+        ),
+        (GPT2, adapted(2), r"'.*' \(GPT2LMHeadModel\) has no linear layers \(torch.nn.Linear\) that adapters could be put on"),
+        (
+            Qwen2Config(**SIZES),
+            adapted(17, "v_proj"),
+            r"training.lora_rank 17: of model '.*' \(Qwen2ForCausalLM\) no layer with adapters has weights whose change can be of a rank "
+            r"above 16 \(that of 'model.layers.0.self_attn.v_proj'\); type --lora-rank 16 or less",
+        ),
+        (Qwen2Config(**SIZES), adapted(33), r"a rank above 32 \(that of 'model.layers.0.self_attn.q_proj'\)"),
+    ],
+)
+def test_adapters_that_the_model_cannot_have(config: PretrainedConfig, asked: Any, words: str, tmp_path: Path) -> None:
+    assert re.search(words, refused_before(tmp_path, config, *asked))
+
+
+def test_layers_that_nobody_can_divide_or_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused_before(tmp_path, GPT2, {"num_trainers": 2, "zero_stage": 3}, decoder_layers)
+    assert said.startswith("GPT2LMHeadModel has no list of decoder layers")
+    monkeypatch.setattr("rlcore_plugin_torch.activation_memory.GradientCheckpointingLayer", torch.nn.Conv1d)
+    again = {"options": {"attention": "sdpa", "activations": "recompute"}}
+    assert "to run again" in refused_before(tmp_path, Qwen2Config(**SIZES), again, lambda model: store_activations(model, "recompute"))
+
+
+def test_what_can_be_trained_or_is_not_known_here_is_left_alone(tmp_path: Path) -> None:
+    config = Qwen2Config(**{**SIZES, "num_key_value_heads": 1})
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    model = str(tmp_path)
+    assert rlcore_check_run(run_of(model, **TP2)), "the next lines say nothing else"
+    for fine in ({"num_trainers": 2, "zero_stage": 3}, {"lora_rank": 32}, {"lora_rank": 17, "lora_targets": ("v_proj", "q_proj")}):
+        assert rlcore_check_run(run_of(model, **fine)) == []
+    for other in ({"name": "another"}, {"environment": "/there"}, {"tensor_parallel_size": 1}):
+        assert rlcore_check_run(run_of(model, **{**TP2, **other})) == []
+    for unknown in ("", "org/nowhere", str(tmp_path / "nowhere")):
+        assert rlcore_check_run(run_of(unknown, **TP2)) == []
+    config.auto_map = {"AutoModelForCausalLM": "own_code.OwnModel"}
+    config.save_pretrained(tmp_path)
+    assert rlcore_check_run(run_of(model, trusted=True, **TP2)) == []
