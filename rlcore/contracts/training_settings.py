@@ -9,7 +9,8 @@ __all__ = ["LoraSettings", "OptimizerSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
-    """AdamW with decoupled weight decay; linear warm-up, then cosine to ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
+    """AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2): a step multiplies matrices by 1 - rate * ``weight_decay``; biases and
+    norms do not decay. Linear warm-up, then cosine to ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
 
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.95)

@@ -36,6 +36,8 @@ class TrainerSuite(ABC):
     """Probe every token of the vocabulary once to know the distribution at another temperature."""
     learning_rate: ClassVar[float] = 1e-3
     """A rate at which the objective falls in five steps."""
+    adamw: ClassVar[bool] = True
+    """Steps are AdamW's, as ``OptimizerSettings`` describes them; False for a backend with another optimizer, whose steps are unchecked."""
     dtype: ClassVar[str] = "float32"
     device: ClassVar[str] = "auto"
     """``TrainingContext.device`` of every backend that the suite makes."""

@@ -162,6 +162,7 @@ class TestPipelineTrainer(FakeTrainerSuite):
 
 class TestSgdTrainer(FakeTrainerSuite):
     optimizer = "sgd"
+    adamw = False
     learning_rate = 0.1
 
 

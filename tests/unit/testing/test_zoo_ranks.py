@@ -10,13 +10,17 @@ from zoo_ranks import RANK_ZOO
 from zoo_steps import STEP_ZOO
 
 from rlcore.testing import FakeTraining, TrainingLayoutSuite
+from rlcore.testing.suites.optimizing import OptimizerRules
 
 RULES = [name for name in vars(TrainingLayoutSuite) if name.startswith("test_")]
 SINGLE = [name for name in dir(FakeTrainerSuite) if name.startswith("test_") and name not in RULES]
 ALSO = {
     "DropsLastMicroBatch": "each_rollout_trains_at_its_own_temperature",
     "ForgetsRandomState": "a_save_is_of_the_moment_that_it_began sleeps_and_wakes nothing_in_the_loss_is_no_step "
-    "a_gradient_that_is_not_finite_is_skipped order_of_rollouts_does_not_matter gradient_does_not_depend_on_the_cut",
+    "a_gradient_that_is_not_finite_is_skipped order_of_rollouts_does_not_matter gradient_does_not_depend_on_the_cut "
+    "the_rate_follows_the_schedule moments_follow_the_betas gradients_are_clipped_by_their_global_norm",
+    "TellsTheScheduleAlone": "matrices_decay_and_vectors_do_not",
+    "CorrectsNoBias": "moments_follow_the_betas gradients_are_clipped_by_their_global_norm",
     "KeepsItsShare": "skip_alike load_elsewhere continue_exactly report_the_whole_step",
     "EmptyShareStepsOnNothing": "skip_alike continue_exactly",
     "ClipsEachShare": "skip_alike load_elsewhere report_the_whole_step",
@@ -59,3 +63,7 @@ def test_a_bug_of_ranks_fails_the_rule_that_is_meant_for_it(bug: type[FakeTraini
 
 def test_every_rule_of_layouts_has_a_bug_that_it_is_meant_for() -> None:
     assert {f"test_layouts_{rule}" for rule, _ in RANK_ZOO.values()} == set(RULES)
+
+
+def test_every_rule_of_the_optimizer_has_a_bug_that_it_is_meant_for() -> None:
+    assert {name for name in vars(OptimizerRules) if name.startswith("test_")} <= {rule for rule, _ in STEP_ZOO.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -135,6 +136,90 @@ class ForgetsRandomState(FakeTraining):
         return super().update(replace(batch, weights=batch.weights * kept), objective)
 
 
+class IgnoresSettings(FakeTraining):
+    """A fake trainer whose optimizer has other settings than it was given."""
+
+    instead: ClassVar[Mapping[str, Any]] = {}
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(context)
+        self.optimizer.settings = replace(self.optimizer.settings, **self.instead)
+
+
+class NeverClips(IgnoresSettings):
+    instead: ClassVar = {"max_grad_norm": 0.0}
+
+
+class IgnoresBetas(IgnoresSettings):
+    instead: ClassVar = {"betas": (0.9, 0.999)}
+
+
+class NeverDecays(IgnoresSettings):
+    instead: ClassVar = {"weight_decay": 0.0}
+
+
+class NeverWarmsUp(IgnoresSettings):
+    instead: ClassVar = {"warmup_steps": 0}
+
+
+class Hasty(NumpyOptimizer):
+    """Tells the rate of the schedule, and takes the whole one."""
+
+    def _moved(self, name: str, weight: np.ndarray, gradient: np.ndarray, rate: float) -> np.ndarray:
+        return super()._moved(name, weight, gradient, self.settings.learning_rate)
+
+
+class TellsTheScheduleAlone(OwnOptimizer):
+    kind = Hasty
+
+
+class Uncorrected(NumpyOptimizer):
+    """The first steps are short: moments begin at zero, and nothing makes up for it."""
+
+    def _adam(self, name: str, gradient: np.ndarray) -> np.ndarray:
+        low, high = self.settings.betas
+        scale = (1.0 - low**self.steps) / np.sqrt(1.0 - high**self.steps)
+        return np.asarray(super()._adam(name, gradient) * scale)
+
+
+class CorrectsNoBias(OwnOptimizer):
+    kind = Uncorrected
+
+
+class ClippingEach(NumpyOptimizer):
+    """Each tensor is clipped by its own norm."""
+
+    def _moved(self, name: str, weight: np.ndarray, gradient: np.ndarray, rate: float) -> np.ndarray:
+        norm = float(np.sqrt((gradient**2).sum()))
+        return super()._moved(name, weight, gradient * min(1.0, self.limit / norm) if norm else gradient, rate)
+
+    def step(self, weights: Arrays, gradient: Arrays) -> Stepped:
+        given = self.settings
+        self.limit, self.settings = given.max_grad_norm, replace(given, max_grad_norm=0.0)
+        stepped = super().step(weights, gradient)
+        self.settings = given
+        return stepped
+
+
+class ClipsEachTensor(OwnOptimizer):
+    kind = ClippingEach
+
+
+class Coupled(NumpyOptimizer):
+    """Decay is added to the gradient, as Adam had it before AdamW."""
+
+    def _moved(self, name: str, weight: np.ndarray, gradient: np.ndarray, rate: float) -> np.ndarray:
+        given = self.settings
+        self.settings = replace(given, weight_decay=0.0)
+        moved = super()._moved(name, weight, gradient + given.weight_decay * weight, rate)
+        self.settings = given
+        return moved
+
+
+class CouplesDecay(OwnOptimizer):
+    kind = Coupled
+
+
 STEP_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     DropsLastMicroBatch: ("test_gradient_does_not_depend_on_the_cut", "gradient norm"),
     StepsOnNan: ("test_a_gradient_that_is_not_finite_is_skipped", "a gradient with nan changed tensor"),
@@ -144,5 +229,13 @@ STEP_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     StepsOnNothing: ("test_nothing_in_the_loss_is_no_step", "an all-masked batch changed tensor"),
     RestartsTheSchedule: ("test_continues_exactly", "learning rate"),
     ForgetsRandomState: ("test_continues_exactly", "after loading: tensor"),
+    NeverWarmsUp: ("test_the_rate_follows_the_schedule", "step 1 says that its learning rate is"),
+    TellsTheScheduleAlone: ("test_the_rate_follows_the_schedule", r"step 1 moved tensor .* \(2 times what is due"),
+    CorrectsNoBias: ("test_the_rate_follows_the_schedule", r"step 1 moved tensor .* \(0.447 times what is due"),
+    IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),
+    NeverClips: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
+    ClipsEachTensor: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
+    NeverDecays: ("test_matrices_decay_and_vectors_do_not", "took 0 of tensor 'last.weight'"),
+    CouplesDecay: ("test_matrices_decay_and_vectors_do_not", "of tensor 'last.weight'"),
 }
 """Bug -> the rule that is there for it, and what it says."""

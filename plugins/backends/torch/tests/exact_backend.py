@@ -1,26 +1,28 @@
-"""The torch backend with a model that computes in the dtype that it is loaded in, so that float64 shows differences of 1e-9."""
+"""The torch backend with a model that computes in float64 throughout, so that differences of 1e-9 show."""
 
 from __future__ import annotations
 
 import torch
 from rlcore_plugin_torch.backend import TorchBackend
-from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+from rlcore_plugin_torch.policy import CausalPolicy
 
-from rlcore.api import TrainingContext
-
-__all__ = ["ExactBackend"]
+__all__ = ["ExactBackend", "make_norms_exact"]
 
 
-def _norm(self: Qwen2RMSNorm, hidden_states: torch.Tensor) -> torch.Tensor:
-    """As in transformers, without the way through float32."""
-    squares = hidden_states.pow(2).mean(-1, keepdim=True)
-    return self.weight * (hidden_states * torch.rsqrt(squares + self.variance_epsilon))
+def make_norms_exact(model: torch.nn.Module) -> None:
+    """The norms of transformers round to float32, so torch's take their place (same function) in a model of float64."""
+    for name, module in list(model.named_modules()):
+        if type(module).__name__.endswith("RMSNorm"):
+            exact = torch.nn.RMSNorm(module.weight.shape, eps=module.variance_epsilon, dtype=torch.float64)
+            exact.weight.data.copy_(module.weight.data)
+            model.set_submodule(name, exact)
 
 
 class ExactBackend(TorchBackend):
-    """Changes the norm of Qwen2 in its whole process once it is set up."""
+    """Exact where the context says float64, else as it is."""
 
-    def setup(self, context: TrainingContext) -> None:
-        if context.dtype == "float64":
-            Qwen2RMSNorm.forward = _norm  # type: ignore[method-assign]
-        super().setup(context)
+    def _load(self, path: str) -> CausalPolicy:
+        policy = super()._load(path)
+        if self.context.dtype == "float64":
+            make_norms_exact(policy.model)
+        return policy

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exact_backend import make_norms_exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlcore_plugin_torch import attention, packing
@@ -48,9 +49,7 @@ def make_policy(kind: str = "qwen2", *, packed: bool = True, exact: bool = True,
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **sizes), attn_implementation="sdpa").eval()
     if exact:
         model = model.double()
-        for name, module in list(model.named_modules()):  # the norm of transformers rounds to float32
-            if type(module).__name__.endswith("RMSNorm"):
-                model.set_submodule(name, torch.nn.RMSNorm(module.weight.shape, eps=1e-6, dtype=torch.float64))
+        make_norms_exact(model)
     policy = CausalPolicy(model=model)
     if packed:
         assert policy.try_packing() == ""

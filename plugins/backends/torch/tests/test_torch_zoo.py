@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -20,6 +21,8 @@ from test_torch_conforms import DTYPE, TinyQwen2
 from rlcore.api import TrainingBackend, TrainingContext
 from rlcore.learning import MicroBatch
 from rlcore.testing import TrainingBackendSuite
+from rlcore.testing.suites.adapting import AdapterRules
+from rlcore.testing.suites.optimizing import OptimizerRules
 
 pytestmark = pytest.mark.skipif(DTYPE != "float32", reason="tolerances of float32")
 
@@ -117,23 +120,123 @@ class ForgetsTheTiedHead(LeavesWithAnother):
         return model
 
 
+class IgnoresSettings(TorchBackend):
+    """A backend that trains with other settings than it was given."""
+
+    optimizer_instead: ClassVar[Mapping[str, Any]] = {}
+    lora_instead: ClassVar[Mapping[str, Any]] = {}
+
+    def setup(self, context: TrainingContext) -> None:
+        lora = context.lora and replace(context.lora, **self.lora_instead)
+        super().setup(replace(context, optimizer=replace(context.optimizer, **self.optimizer_instead), lora=lora))
+
+
+class NeverClips(IgnoresSettings):
+    optimizer_instead: ClassVar = {"max_grad_norm": float("inf")}
+
+
+class NeverWarmsUp(IgnoresSettings):
+    optimizer_instead: ClassVar = {"warmup_steps": 0}
+
+
+class NeverDecays(IgnoresSettings):
+    optimizer_instead: ClassVar = {"weight_decay": 0.0}
+
+
+class IgnoresBetas(IgnoresSettings):
+    optimizer_instead: ClassVar = {"betas": (0.9, 0.999)}
+
+
+class DecaysAll(TorchBackend):
+    """Biases and norms decay like matrices."""
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(context)
+        for group in self.optimizer._adam.param_groups:
+            group["weight_decay"] = context.optimizer.weight_decay
+
+
+class TrainsEverything(TorchBackend):
+    """Adapters are asked for, and all weights are trained."""
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(replace(context, lora=None))
+
+
+class TrainsBiasesToo(TorchBackend):
+    """Adapters, and what PEFT calls ``bias="all"``."""
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(context)
+        for parameter in self.policy.model.parameters():
+            parameter.requires_grad_(parameter.requires_grad or parameter.ndim == 1)
+        self.optimizer = type(self.optimizer)(self.policy.model, context.optimizer, self.ranks)
+
+
+class HalvesTheRank(IgnoresSettings):
+    lora_instead: ClassVar = {"rank": 1}
+
+
+class DoublesTheRank(IgnoresSettings):
+    lora_instead: ClassVar = {"rank": 4}
+
+
+class IgnoresAlpha(IgnoresSettings):
+    lora_instead: ClassVar = {"alpha": 16.0}
+
+
+class IgnoresTargets(IgnoresSettings):
+    lora_instead: ClassVar = {"targets": ()}
+
+
 ZOO: dict[type[TorchBackend], tuple[str, str]] = {
     LeaksBetweenDocuments: ("test_logprobs_are_those_of_the_probe", "rollout [0-9]: log probabilities"),
     CountsOnOverDocuments: ("test_logprobs_are_those_of_the_probe", "rollout [0-9]: log probabilities"),
     RoundsBeforeTheHead: ("test_logprobs_are_those_of_the_model", "at the start a log probability is off by"),
     LeavesAdaptersUnmerged: ("test_an_update_shows_in_the_next_source", "an update did not change the weights"),
     ForgetsTheTiedHead: ("test_logprobs_are_those_of_the_model", "after two updates a log probability is off by"),
+    NeverClips: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
+    NeverWarmsUp: ("test_the_rate_follows_the_schedule", "step 1 says that its learning rate is"),
+    NeverDecays: ("test_matrices_decay_and_vectors_do_not", "took 0 of tensor 'model.embed_tokens.weight'"),
+    DecaysAll: ("test_matrices_decay_and_vectors_do_not", r"norm.weight', of shape \(64,\), and 0 is due"),
+    IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),
+    TrainsEverything: ("test_adapters_alone_are_trained", r"\(vectors, embedding, head\): {'model.embed_tokens.weight': \(40, 64\)"),
+    TrainsBiasesToo: ("test_adapters_alone_are_trained", r"q_proj.bias': \(64,\)"),
+    HalvesTheRank: ("test_adapters_alone_are_trained", "by a matrix of rank 1"),
+    DoublesTheRank: ("test_adapters_alone_are_trained", "by a matrix of rank 4"),
+    IgnoresAlpha: ("test_adapters_have_their_targets_and_scale", "twice the alpha changed .* 1 times as far"),
+    IgnoresTargets: ("test_adapters_have_their_targets_and_scale", "with targets 'q_proj' these changed"),
 }
-"""Bug -> a rule that is there for it, and what it says."""
+"""Bug -> the rule that is there for it, and what it says."""
+ABOUT_SETTINGS = tuple(name for rules in (OptimizerRules, AdapterRules) for name in vars(rules) if name.startswith("test_"))
 
 
-@pytest.mark.parametrize("bug", ZOO, ids=lambda bug: bug.__name__)
-def test_a_planted_bug_is_caught(bug: type[TorchBackend]) -> None:
+def said(bug: type[TorchBackend], rule: str) -> str:
+    """What a rule of the suite complains of."""
+
     class Suite(TinyQwen2, TrainingBackendSuite):
         def make(self, context: TrainingContext) -> TrainingBackend:
             return bug(context)
 
-    rule, words = ZOO[bug]
-    with pytest.raises(AssertionError) as caught:
+    try:
         getattr(Suite(), rule)()
-    assert re.search(words, str(caught.value))
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("bug", ZOO, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_caught(bug: type[TorchBackend]) -> None:
+    rule, words = ZOO[bug]
+    assert re.search(words, said(bug, rule))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bug", [bug for bug, (rule, _) in ZOO.items() if rule in ABOUT_SETTINGS], ids=lambda bug: bug.__name__)
+def test_a_setting_that_is_ignored_fails_no_other_rule_about_settings(bug: type[TorchBackend]) -> None:
+    also = {"test_adapters_have_their_targets_and_scale"} if bug in (TrainsEverything, TrainsBiasesToo) else set()
+    assert {rule for rule in ABOUT_SETTINGS if said(bug, rule)} == {ZOO[bug][0], *also}
+
+
+def test_every_rule_about_settings_has_a_bug_that_it_is_meant_for() -> None:
+    assert set(ABOUT_SETTINGS) <= {rule for rule, _ in ZOO.values()}

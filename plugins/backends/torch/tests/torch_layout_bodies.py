@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from exact_backend import ExactBackend
 from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.layout import Layout
-from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.weights import named_weights
+from starting import error_of, started
 from torch.distributed.tensor import DTensor
 
 from rlcore.api import (
@@ -24,7 +24,6 @@ from rlcore.api import (
     Need,
     Normalisers,
     OptimizerSettings,
-    RlcoreError,
     Rollout,
     Segment,
     TrainBatch,
@@ -40,21 +39,6 @@ VOCABULARY = 97
 STEPS = 5
 UNPLANNED = "phi with norms of q and k"
 """A model whose plan in transformers leaves out parameters that act on the heads of one rank."""
-
-
-class ExactBackend(TorchBackend):
-    """Float64 throughout: the norms of transformers round to float32, so torch's take their place (same function)."""
-
-    def _load(self, path: str) -> CausalPolicy:
-        policy = super()._load(path)
-        if self.context.dtype != "float64":
-            return policy
-        for name, module in list(policy.model.named_modules()):
-            if type(module).__name__.endswith("RMSNorm"):
-                exact = torch.nn.RMSNorm(len(module.weight), eps=module.variance_epsilon, dtype=torch.float64)
-                exact.weight.data.copy_(module.weight.data)
-                policy.model.set_submodule(name, exact)
-        return policy
 
 
 @dataclass(kw_only=True)
@@ -126,19 +110,9 @@ def context_of(model: str, layout: Layout, rank: int, rendezvous: str, dtype: st
     )
 
 
-def started(context: TrainingContext) -> ExactBackend:
-    backend = ExactBackend(context, TorchOptions(threads=1, ranks_deadline=60.0))
-    try:
-        backend.setup(context)
-    except BaseException:
-        backend.close()
-        raise
-    return backend
-
-
 def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, lora: LoraSettings | None) -> Ran:
     """Log probabilities of a share, five steps, what came out."""
-    backend, ran = started(context_of(model, layout, rank, rendezvous, dtype, lora)), Ran()
+    backend, ran = started(context_of(model, layout, rank, rendezvous, dtype, lora), ExactBackend), Ran()
     with closing(backend):
         place, size = ran.place = backend.data_parallel
         first = share_of(many_prompts(0), place, size, 2)
@@ -155,7 +129,7 @@ def trained(rank: int, layout: Layout, rendezvous: str, model: str, dtype: str, 
 
 
 @contextmanager
-def kept_gradients(backend: ExactBackend, kept: dict[str, np.ndarray]) -> Iterator[None]:
+def kept_gradients(backend: TorchBackend, kept: dict[str, np.ndarray]) -> Iterator[None]:
     """Fill ``kept`` with the gradients that a step sees before it clips, whole, by tensor."""
     step = backend.optimizer.step
 
@@ -189,7 +163,7 @@ class Refusing(PlainObjective):
         raise ZeroDivisionError("planted in the objective")
 
 
-def saved(backend: ExactBackend, place: Path) -> dict[str, Any]:
+def saved(backend: TorchBackend, place: Path) -> dict[str, Any]:
     """Save after one step, step on while it is written; the weights then and after."""
     share = [share_of(many_prompts(seed), *backend.data_parallel, 0) for seed in range(2)]
     backend.update(share[0], PlainObjective())
@@ -204,7 +178,7 @@ def saved(backend: ExactBackend, place: Path) -> dict[str, Any]:
     return found
 
 
-def resumed(backend: ExactBackend, place: Path) -> dict[str, Any]:
+def resumed(backend: TorchBackend, place: Path) -> dict[str, Any]:
     """Load and make the step that ``saved`` made."""
     backend.load(place / "trainer")
     found: dict[str, Any] = {"saved": masters(backend)}
@@ -212,7 +186,7 @@ def resumed(backend: ExactBackend, place: Path) -> dict[str, Any]:
     return {**found, "after": masters(backend)}
 
 
-def damaged(backend: ExactBackend, rank: int, place: Path) -> str:
+def damaged(backend: TorchBackend, rank: int, place: Path) -> str:
     """What ``load`` says if a bit of a file is flipped that rank 1 alone looks at, and that is mended afterwards."""
     file = place / "trainer" / "shards" / "__0_0.distcp"
     whole = file.read_bytes() if rank == 1 else b""
@@ -224,7 +198,7 @@ def damaged(backend: ExactBackend, rank: int, place: Path) -> str:
     return said
 
 
-def masters(backend: ExactBackend) -> dict[str, np.ndarray]:
+def masters(backend: TorchBackend) -> dict[str, np.ndarray]:
     """The weights as they are kept, whole."""
     weights = named_weights(backend.policy.model)
     return {name: (w.full_tensor() if isinstance(w, DTensor) else w).detach().numpy().copy() for name, w in weights.items()}
@@ -232,17 +206,17 @@ def masters(backend: ExactBackend) -> dict[str, np.ndarray]:
 
 def resume(rank: int, size: int, rendezvous: str, layout: Layout, folder: str, dtype: str) -> dict[str, Any]:
     """``resumed`` by another layout than the one that saved."""
-    with closing(started(context_of(str(Path(folder) / "model"), layout, rank, rendezvous, dtype))) as backend:
+    with closing(started(context_of(str(Path(folder) / "model"), layout, rank, rendezvous, dtype), ExactBackend)) as backend:
         return resumed(backend, Path(folder))
 
 
 def save(rank: int, size: int, rendezvous: str, layout: Layout, model: str, folder: str, dtype: str) -> dict[str, Any]:
     """``saved`` alone."""
-    with closing(started(context_of(model, layout, rank, rendezvous, dtype))) as backend:
+    with closing(started(context_of(model, layout, rank, rendezvous, dtype), ExactBackend)) as backend:
         return saved(backend, Path(folder))
 
 
-def failing(backend: ExactBackend, rank: int) -> list[str]:
+def failing(backend: TorchBackend, rank: int) -> list[str]:
     """An error in the objective of rank 1, a step as if nothing had been, and one between two layers of rank 1, which ends it."""
     share = share_of(many_prompts(2), *backend.data_parallel, 0)
     said = [error_of(lambda: backend.update(share, Refusing() if rank == 1 else PlainObjective()))]
@@ -255,14 +229,6 @@ def failing(backend: ExactBackend, rank: int) -> list[str]:
         backend.policy.model.model.layers[1].mlp.register_forward_pre_hook(planted)
     said.append(error_of(lambda: backend.update(share, PlainObjective())))
     return said
-
-
-def error_of(action: Callable[[], Any]) -> str:
-    try:
-        action()
-    except (RlcoreError, ZeroDivisionError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
 
 
 def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[Any, Any]:

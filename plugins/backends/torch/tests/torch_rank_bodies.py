@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -16,13 +16,12 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from rlcore_plugin_torch import gradients as module
-from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.layout import Layout
-from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sample import sample_batch
+from starting import error_of, started
 
-from rlcore.api import LossBatch, RlcoreError, TrainBatch, TrainingContext
+from rlcore.api import LossBatch, TrainBatch, TrainingContext
 from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.rank_processes import next_rendezvous
 from rlcore.testing.ranks import StarRanks
@@ -115,25 +114,7 @@ def session(rank: int, size: int, rendezvous: str, context: TrainingContext, oth
     return found
 
 
-def started(context: TrainingContext) -> TorchBackend:
-    backend = TorchBackend(context, TorchOptions(threads=1, ranks_deadline=60.0))
-    try:
-        backend.setup(context)
-    except BaseException:
-        backend.close()
-        raise
-    return backend
-
-
 def share_of(rank: int) -> TrainBatch:
     batch = sample_batch(100)
     whole = replace(batch, advantages=np.linspace(-1, 1, 9).astype(np.float32))
     return whole.take(np.array([0, 1]) if rank == 0 else np.array([2]))
-
-
-def error_of(action: Callable[[], Any]) -> str:
-    try:
-        action()
-    except (RlcoreError, ZeroDivisionError, OSError) as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
