@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 from safetensors.numpy import load_file
 
 import rlcore
 from rlcore.runtime import Summary
+from tests.quickstart_folder import quickstart_in
 
 STEPS = 4
 
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("project") / "qs", 0, lambda line: None).folder
+    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory)
 
 
 def train(folder: Path, **overrides: Any) -> Summary:
@@ -74,7 +74,7 @@ def test_the_cut_of_the_training_batch_matters_only_up_to_rounding(quickstart: P
     assert largest_gap(weights(first), weights(other)) < 2e-5
 
 
-@pytest.mark.full
+@pytest.mark.nightly  # staleness 1 learns in CI: `make quickstart`
 def test_staleness_two_learns_too(quickstart: Path) -> None:
     held_out = {"sort": str(quickstart / "heldout.jsonl")}
     summary = train(quickstart, max_steps=100, max_staleness=2, eval_dataset=held_out)
