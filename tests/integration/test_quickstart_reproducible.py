@@ -61,14 +61,14 @@ def test_another_seed_gives_another_result(quickstart: Path, first: Summary) -> 
     assert largest_gap(weights(first), weights(train(quickstart, seed=1))) > 1e-4
 
 
-@pytest.mark.parametrize("prompts", [4, 11])
+@pytest.mark.parametrize("prompts", [pytest.param(4, marks=pytest.mark.nightly), 11])
 def test_the_cut_of_the_inference_batch_does_not_matter(quickstart: Path, first: Summary, prompts: int) -> None:
     other = train(quickstart, inference_microbatch_size=prompts, rollout_interval=STEPS)
     assert texts(first) == texts(other)
     assert largest_gap(weights(first), weights(other)) == 0.0
 
 
-@pytest.mark.parametrize("rollouts", [8, 24, 256])
+@pytest.mark.parametrize("rollouts", [pytest.param(8, marks=pytest.mark.nightly), 24, 256])
 def test_the_cut_of_the_training_batch_matters_only_up_to_rounding(quickstart: Path, first: Summary, rollouts: int) -> None:
     other = train(quickstart, train_microbatch_size=rollouts)
     assert largest_gap(weights(first), weights(other)) < 2e-5
