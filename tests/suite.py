@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 FAILED, CANNOT, NO_TESTS = 1, 4, 5  # pytest's exit codes; above 1 and without 5 it could not run as told
 USAGE = 2
 AT_A_TERMINAL = {"--pdb", "--trace", "-s", "--capture=no"}
+SERIAL = "pytest.mark." + "serial"
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|xfailed|xpassed|errors?|warnings?)\b")
 SUMMARY = re.compile(r"=* ?(?:no tests ran|\d+ \w+(?:, \d+ \w+)*) in [\d.]+s\b")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,14 +45,25 @@ def main(words: list[str]) -> int:
     started, counts, codes = time.monotonic(), Counter[str](), []
     for name, marked, processes in (("beside", "not serial", workers), ("alone", "serial", 0)):
         part = f"({chosen}) and {marked}" if chosen else marked
+        files = serial_files() if name == "alone" and not names_a_path(rest) else []
         forget = ["--cache-clear"] if options.again and not codes else []  # only failures of this run are run again
-        codes.append(watched(pytest(part, processes, numbered(options.junitxml, name), [*rest, *forget]), counts))
+        codes.append(watched(pytest(part, processes, numbered(options.junitxml, name), [*rest, *forget, *files]), counts))
         if codes[-1] not in (0, FAILED, NO_TESTS):
             return codes[-1]
     print(total(counts, time.monotonic() - started))
     if options.again and verdict(codes) == FAILED:
         return once_more(pytest(chosen, 0, numbered(options.junitxml, "again"), rest))
     return verdict(codes)
+
+
+def names_a_path(words: list[str]) -> bool:
+    return any(Path(word.split("::")[0]).exists() for word in words)
+
+
+def serial_files() -> list[str]:
+    """Those that mark a test as serial: to collect all others as well, only to leave their tests out, takes half a minute."""
+    files = sorted(file for top in ("tests", "plugins") for file in Path(top).rglob("test_*.py"))
+    return [str(file) for file in files if SERIAL in file.read_text(encoding="utf-8")]
 
 
 def once_more(command: list[str]) -> int:

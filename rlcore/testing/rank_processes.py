@@ -51,8 +51,9 @@ def run_ranks(function: str, size: int, *arguments: Any, timeout: float = 120.0)
                     processes.append(subprocess.Popen(command, env=environment, stdout=stream, stderr=subprocess.STDOUT))
             codes = _wait(processes, [folder / f"answer-{rank}" for rank in range(size)], timeout)
         finally:
-            for process in processes:
+            for process in processes:  # all before the first is waited for: one that saw another die would answer with an error
                 process.kill()
+            for process in processes:
                 process.wait()
         answers = [_read(folder / f"answer-{rank}") for rank in range(size)]
         failed = next((rank for rank, answer in enumerate(answers) if isinstance(answer, RlcoreError)), None)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
 from rlcore.contracts.snapshots import WeightsManifest
@@ -17,6 +16,7 @@ from rlcore.contracts.specs import InFlight
 from rlcore.runtime import Summary
 from rlcore.testing import FakeInference, FakeTraining, RunOutcome, RunTester
 from rlcore.testing.phases import phases_in
+from tests.quickstart_folder import quickstart_in
 
 TRAINING = {"name": "fake", "train_batch_size": 3, "learning_rate": 0.1}
 
@@ -161,7 +161,7 @@ def test_an_engine_that_never_sleeps_is_refused_before_anything_is_written(tmp_p
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("project") / "qs", 0, lambda line: None).folder
+    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory)
 
 
 def trained(folder: Path, **overrides: Any) -> tuple[Summary, dict[str, np.ndarray], str]:

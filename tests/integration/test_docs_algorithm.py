@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.config.model import RunConfig
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.builtin import rlcore_register_corrections
 from rlcore.host.registry import Registry
 from rlcore.testing.run_tester import PROGRAM, QUIET
+from tests.quickstart_folder import quickstart_in
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
@@ -87,11 +87,11 @@ def test_the_conformance_test_of_the_text_passes(source: Path, installed: Path) 
 
 
 @pytest.mark.full
-def test_a_model_is_trained_with_it(source: Path, installed: Path) -> None:
+def test_a_model_is_trained_with_it(source: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     here = Path.cwd()
     os.chdir(source)
     try:
-        prepare(Path("demo"), 0, lambda line: None)
+        quickstart_in(Path("demo"), tmp_path_factory)
     finally:
         os.chdir(here)
     base = (source / "demo" / "base" / "model.safetensors").read_bytes()

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
+from tests.quickstart_folder import quickstart_in
 
 SLEEPLESS = """
 from dataclasses import replace
@@ -82,7 +82,7 @@ FINE = [
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("assets") / "demo", 0, lambda line: None).folder
+    return quickstart_in(tmp_path_factory.mktemp("assets") / "demo", tmp_path_factory)
 
 
 @pytest.fixture

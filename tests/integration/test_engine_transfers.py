@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.integration.ray.faults import BackgroundRun
 from tests.integration.test_local_processes import children, project, weights_of
 
 TENSOR = {"name": "fake-tensor", "producer_tensor_parallel_size": 2}
+DEADLINE = 3.0
 JOINING = {"name": "fake-joining", "producer_tensor_parallel_size": 2}
 
 
@@ -26,6 +29,22 @@ def test_workers_that_join_the_transfer_train_what_shared_memory_trains(tmp_path
         assert weights_of(tester, tester.run("train", config, "--json", "-i", several).assert_ok()) == shared
 
 
+def stop_in_a_transfer(run: BackgroundRun, pid: int) -> None:
+    """Stop it until it is given up. One that is stopped between two versions holds prompts that the trainer waits for, so no version comes
+    that the transfer could miss it in: it goes on for a step, and is stopped again."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            end = time.monotonic() + 3 * DEADLINE
+            while time.monotonic() < end:
+                if any("was lost" in line for line in run.stderr):
+                    return
+                time.sleep(0.05)
+            step = run.step
+            os.kill(pid, signal.SIGCONT)
+            run.reach(step + 1)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_path: Path, number: signal.Signals) -> None:
     """The run itself would wait far longer for a producer: it is the transfer that gives one up which stands still."""
@@ -34,12 +53,15 @@ def test_a_member_that_dies_or_stops_is_replaced_and_the_group_built_anew(tmp_pa
         run={"num_episodes": 60, "max_steps": 90, "runtime": "local"},
         inference={**JOINING, "num_inferencer": 2},
         schedule={"max_staleness": 1, "producer_deadline": 60.0},
-        weights={"deadline": 3.0},
+        weights={"deadline": DEADLINE},
     )
     with BackgroundRun(tester, ("train", config, "--json"), tmp_path) as run:
         run.reach(3)
         (lost,) = [pid for pid, said in children(run.process.pid).items() if '"producer-0"' in said]
-        os.kill(lost, number)
+        if number is signal.SIGSTOP:
+            stop_in_a_transfer(run, lost)
+        else:
+            os.kill(lost, number)
         outcome = run.outcome()
     assert outcome.exit_code == 0, outcome
     assert outcome.summary["ledger"]["trained"] == 90 * 3

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
+from tests.quickstart_folder import quickstart_in
 
 pytestmark = pytest.mark.full
 
@@ -18,7 +18,7 @@ CORRECTIONS = ["decoupled", "truncated", "masked", "sequence_truncated", "sequen
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("project") / "qs", 0, lambda line: None).folder
+    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory)
 
 
 def steps_of(folder: Path, **overrides: Any) -> list[dict[str, float]]:

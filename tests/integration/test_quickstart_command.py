@@ -92,7 +92,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
     [
         pytest.param("0", marks=pytest.mark.nightly),  # CI runs it by `make quickstart`, and looks at the same figures
         pytest.param("1", marks=pytest.mark.nightly),
-        pytest.param("2", marks=pytest.mark.full),
+        pytest.param("2", marks=pytest.mark.nightly),
     ],
 )
 def test_it_learns(tmp_path: Path, seed: str) -> None:
@@ -106,5 +106,5 @@ def test_it_learns(tmp_path: Path, seed: str) -> None:
 @pytest.mark.timeout(PATIENCE + 60)
 def test_with_a_random_reward_it_does_not_learn(tmp_path: Path) -> None:
     (tmp_path / "coin.py").write_text(COIN, encoding="utf-8")
-    outcome = last_line(rlcore(tmp_path, "-rt", "./coin.py:coin", "--json"))
+    outcome = last_line(rlcore(tmp_path, "-rt", "./coin.py:coin", "--max-steps", "40", "--json"))
     assert outcome["accuracy_after"] <= outcome["accuracy_before"] + 0.05

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 from safetensors.numpy import load_file
 
 import rlcore
 from rlcore.runtime import Summary
+from tests.quickstart_folder import quickstart_in
 
 STEPS = 4
 
 
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare(tmp_path_factory.mktemp("project") / "qs", 0, lambda line: None).folder
+    return quickstart_in(tmp_path_factory.mktemp("project") / "qs", tmp_path_factory)
 
 
 def train(folder: Path, **overrides: Any) -> Summary:
@@ -61,20 +61,20 @@ def test_another_seed_gives_another_result(quickstart: Path, first: Summary) -> 
     assert largest_gap(weights(first), weights(train(quickstart, seed=1))) > 1e-4
 
 
-@pytest.mark.parametrize("prompts", [4, 11])
+@pytest.mark.parametrize("prompts", [pytest.param(4, marks=pytest.mark.nightly), 11])
 def test_the_cut_of_the_inference_batch_does_not_matter(quickstart: Path, first: Summary, prompts: int) -> None:
     other = train(quickstart, inference_microbatch_size=prompts, rollout_interval=STEPS)
     assert texts(first) == texts(other)
     assert largest_gap(weights(first), weights(other)) == 0.0
 
 
-@pytest.mark.parametrize("rollouts", [8, 24, 256])
+@pytest.mark.parametrize("rollouts", [pytest.param(8, marks=pytest.mark.nightly), 24, 256])
 def test_the_cut_of_the_training_batch_matters_only_up_to_rounding(quickstart: Path, first: Summary, rollouts: int) -> None:
     other = train(quickstart, train_microbatch_size=rollouts)
     assert largest_gap(weights(first), weights(other)) < 2e-5
 
 
-@pytest.mark.full
+@pytest.mark.nightly  # staleness 1 learns in CI: `make quickstart`
 def test_staleness_two_learns_too(quickstart: Path) -> None:
     held_out = {"sort": str(quickstart / "heldout.jsonl")}
     summary = train(quickstart, max_steps=100, max_staleness=2, eval_dataset=held_out)

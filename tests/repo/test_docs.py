@@ -11,11 +11,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_quickstart.assets import prepare
 
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.commands import command_lines
+from tests.quickstart_folder import quickstart_in
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = Path.cwd()
     os.chdir(folder)
     try:
-        prepare(Path("demo"), 0, lambda line: None)
+        quickstart_in(Path("demo"), tmp_path_factory)
     finally:
         os.chdir(here)
     return folder
@@ -53,7 +53,7 @@ def metrics(folder: Path) -> str:
 
 def test_the_loss_is_at_most_fifteen_lines_and_its_metric_appears(demo: Path) -> None:
     assert len(BLOCKS["my_loss.py"].splitlines()) <= 15
-    run(demo, "quickstart", "demo", "--loss", "./my_loss.py:MyLoss", "--max-steps", "2", "-ei", "0")
+    run(demo, "quickstart", "demo", "--loss", "./my_loss.py:MyLoss", "--max-steps", "2", "-ei", "0", "--max-staleness", "0")
     assert '"loss/held"' in metrics(demo)
 
 

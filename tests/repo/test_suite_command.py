@@ -64,6 +64,26 @@ def test_serial_tests_run_alone_after_a_failure_too_and_the_last_line_adds_up(th
     assert sorted(path.name for path in three_tests.glob("*.xml")) == ["report-alone.xml", "report-beside.xml"]
 
 
+def test_alone_only_files_that_mark_a_serial_test_are_read(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_three.py").write_text(TESTS, encoding="utf-8")
+    (tmp_path / "tests" / "test_other.py").write_text(
+        "import os, pathlib\npathlib.Path('readers').open('a').write(os.environ.get('PYTEST_XDIST_WORKER', 'none') + ' ')\n"
+        "def test_other():\n    pass\n",
+        encoding="utf-8",
+    )
+    done = suite(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout.splitlines()[-1]
+    assert sorted((tmp_path / "readers").read_text().split()) == ["gw0", "gw1"]
+    marked = [path.relative_to(ROOT) for top in ("tests", "plugins", "rlcore") for path in (ROOT / top).rglob("*.py") if in_text(path)]
+    assert all(path.name.startswith("test_") for path in marked), "a marker that is set elsewhere would not be seen"
+
+
+def in_text(path: Path) -> bool:
+    return "mark.serial" in path.read_text(encoding="utf-8")
+
+
 SECOND_TIME = """
 import pathlib, pytest
 

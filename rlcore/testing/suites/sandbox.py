@@ -173,8 +173,8 @@ class SandboxSuite(ABC):
     def test_memory_is_bounded(self) -> None:
         """``memory_bytes`` ends a program, or refuses it the memory."""
         with self.opened() as sandbox:
-            ran = self._run(sandbox, "x = bytearray(10**10)\nprint('had it')", memory_bytes=256 * _MIB)
-            assert b"had it" not in ran.stdout, f"it had 10 GB with memory_bytes = 256 MiB: {ran}"
+            ran = self._run(sandbox, "x = bytearray(10**9)\nprint('had it')", memory_bytes=256 * _MIB)
+            assert b"had it" not in ran.stdout, f"it had 1 GB with memory_bytes = 256 MiB: {ran}"
             assert ran.limit is Limit.MEMORY or b"MemoryError" in ran.stderr, f"neither limit memory nor a MemoryError: {ran}"
 
     def test_output_is_cut_and_ends_the_program(self) -> None:

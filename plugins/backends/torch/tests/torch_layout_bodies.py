@@ -234,7 +234,7 @@ def failing(backend: TorchBackend, rank: int) -> list[str]:
 def session(rank: int, size: int, rendezvous: str, layout: Layout, models: Mapping[str, str], folder: str) -> dict[Any, Any]:
     """Every check of one layout in one set of processes: most of a rank's time goes into its imports."""
     found: dict[Any, Any] = {}
-    with closing(StarRanks(rank, size, rendezvous, deadline=200.0)) as lobby:
+    with closing(StarRanks(rank, size, rendezvous, deadline=400.0)) as lobby:
         for name, model in models.items():
             if name == UNPLANNED:
                 continue

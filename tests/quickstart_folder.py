@@ -1,0 +1,24 @@
+"""The folder of a quickstart for tests that train in it; its base model is made once for all processes of the tests."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from rlcore_plugin_quickstart.assets import prepare
+from rlcore_plugin_quickstart.recipe import run_toml
+
+
+def quickstart_in(folder: Path, factory: pytest.TempPathFactory) -> Path:
+    """What ``prepare(folder, 0)`` writes, copied, for it trains a model for seconds; returns the folder."""
+    here = factory.getbasetemp()
+    place = here.parent if "PYTEST_XDIST_WORKER" in os.environ else here  # that of all workers of this call of pytest
+    with (place / "quickstart.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = prepare(place / "quickstart", 0, lambda line: None).folder
+    shutil.copytree(made, folder)
+    (folder / "run.toml").write_text(run_toml(folder, 0), encoding="utf-8")
+    return folder
