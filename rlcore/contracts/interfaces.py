@@ -220,6 +220,9 @@ class TrainingContext:
     trust_remote_code: bool = False
     lora: LoraSettings | None = None
     """None: every weight is trained."""
+    reference: str = ""
+    """The model of the reference, "" for ``model`` itself: of a run that goes on ``model`` is the policy of its checkpoint, and this is
+    what it was begun with. With ``lora`` both are the latter, and ``load`` brings the adapters."""
 
 
 class Objective(Protocol):
@@ -455,6 +458,8 @@ class RunInfo:
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
+    step: int = 0
+    """Updates that were made before: a run that goes on keeps its folder, and counts from here."""
 
 
 class RowSource(ABC):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -22,7 +23,7 @@ from rlcore.runlog.folder import write_text
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
-from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.parts import first_version, used_plugins
 from rlcore.runtime.progress import Progress, Sample, Summary
 from rlcore.runtime.starvation import refuse_an_empty_run
 from rlcore.runtime.timing import Timing, peak_memory, profiled
@@ -40,9 +41,11 @@ class TrainingRun:
         self._config = plan.config
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
+        self._held_out: dict[int, Mapping[str, float]] = {}
+        """Figures of evaluations by step, those of a run that goes on included."""
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
-        self._checkpoint: Path | None = None
+        self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
@@ -59,9 +62,11 @@ class TrainingRun:
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
+            self._check_beginning()
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
             self._folder = self._open_folder()
+            self._recall()
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
@@ -76,6 +81,26 @@ class TrainingRun:
             self._listeners.run_finished(summary.as_json())
             self._folder.write_document("summary", summary.as_json())
             return summary
+
+    def _check_beginning(self) -> None:
+        """RunError if the runtime has not begun where it was told to: it would train the first steps again."""
+        begins, runtime = first_version(self._plan), self._config.run.runtime
+        if begins and (version := self._crew.status().version) != begins:
+            owner = self._plan.registry.owner(PluginKind.RUNTIME, runtime)
+            raise RunError(
+                f"runtime {runtime!r} of {owner} begins at step {version}, and the checkpoint is of step {begins}: it cannot resume a run; "
+                "choose another --runtime"
+            )
+
+    def _recall(self) -> None:
+        """What metrics.jsonl of a run that goes on has already."""
+        log = self._folder.root / "metrics.jsonl"
+        for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+            row = json.loads(line)
+            if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
+                self._held_out[row["step"]] = figures
+            self._reward_last = row.get("reward/mean", self._reward_last)
+        self._asked.update(self._held_out)
 
     def _dropped(self) -> list[str]:
         """A sentence for each data set of which prompts are left out."""
@@ -128,8 +153,9 @@ class TrainingRun:
 
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
-        crew, version = self._crew, 0
-        self._evaluate(0, wait=True)
+        crew, version = self._crew, first_version(self._plan)
+        if not version or _due(version, self._config.eval.eval_interval):
+            self._evaluate(version, wait=True)
         crew.start_clock()
         self._since = time.monotonic()
         while not interrupt.requested and crew.next_batch():
@@ -162,6 +188,9 @@ class TrainingRun:
 
     def _open_folder(self) -> RunFolder:
         log = self._config.log
+        if (resume := self._plan.resume) is not None:
+            places = {"checkpoints": resume.checkpoint.parent, "evaluations": resume.run / "eval", "rollouts": resume.run / "rollouts"}
+            return RunFolder(root=resume.run, **places)
         folder = RunFolder.create(
             Path(self._config.run.run_dir),
             self._config.run.project,
@@ -230,6 +259,7 @@ class TrainingRun:
             figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
+            self._held_out[step] = figures
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
@@ -252,7 +282,7 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, self._crew.state())
         self._end_save(wait=False)
 
     def _end_save(self, *, wait: bool = True) -> None:
@@ -277,8 +307,8 @@ class TrainingRun:
             steps=status.version,
             train_seconds=round(timing.seconds, 3),
             tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
-            accuracy_before=_accuracy(before),
-            accuracy_after=_accuracy(after),
+            accuracy_before=self._accuracy(0),
+            accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
@@ -295,6 +325,12 @@ class TrainingRun:
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
         )
+
+    def _accuracy(self, step: int) -> float | None:
+        """The mean over the held-out tasks that were evaluated with the weights of this step."""
+        held_out = self._held_out.get(step, {})
+        figures = [held_out[f"eval/{task}"] for task in self._config.eval.eval_dataset if f"eval/{task}" in held_out]
+        return sum(figures) / len(figures) if figures else None
 
 
 def _ended(saving: Saving) -> None:
@@ -315,11 +351,6 @@ def _path(text: str | None) -> Path | None:
 
 def _due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
-
-
-def _accuracy(reports: Sequence[TaskReport]) -> float | None:
-    figures = [report.accuracy for report in reports if report.accuracy is not None]
-    return sum(figures) / len(figures) if figures else None
 
 
 def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:
