@@ -243,8 +243,8 @@ class ScheduleService:
         return self._coordinator.status()
 
     async def state(self, version: int) -> dict[str, Any]:
-        """The states of ``coordinator`` and ``watch``, JSON-able, as this version, which is waited for, was reached. What came since is left
-        out: its groups are gone with this process, and what is made again must not have been counted before."""
+        """The states of ``coordinator`` and ``watch``, JSON-able, as this version, which is waited for, was reached. What came since is
+        left out: its groups are gone with this process, and what is made again must not have been counted before."""
         while self._coordinator.version < version:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers_of_state.append(reached)
