@@ -154,7 +154,8 @@ class TrainingRun:
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
         crew, version = self._crew, first_version(self._plan)
-        if not version or _due(version, self._config.eval.eval_interval):
+        asked = version - version % (self._config.eval.eval_interval or version or 1)
+        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
             self._evaluate(version, wait=True)
         crew.start_clock()
         self._since = time.monotonic()
