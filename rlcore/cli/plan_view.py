@@ -17,13 +17,16 @@ __all__ = ["plan_json", "show_plan"]
 
 def plan_json(plan: Plan) -> dict[str, Any]:
     """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
-    "max_staleness": {value, why, correction}}``; ``why``: "" if somebody set it.
+    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}}``; ``why``: "" if somebody set it; ``resume``: null for
+    a new run.
 
     JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
     """
     origin, path = plan.origins[STALENESS], "algorithm.mismatch_correction"
     why = origin.detail.removeprefix("auto: ") if origin.layer == "auto" else ""
+    point = plan.resume
     return {
+        "resume": {"run": str(point.run), "checkpoint": str(point.checkpoint), "step": point.step} if point else None,
         "config": _finite(plan.config.plain()),
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),

@@ -451,10 +451,12 @@ class Loss(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What observers and trackers learn of a run when it starts."""
+    """What observers and trackers learn of a run when it starts. ``resumed_step``: the run in ``folder`` goes on after this update, from
+    which all later ones are told anew; None for a new run."""
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
+    resumed_step: int | None = None
 
 
 class RowSource(ABC):
@@ -477,7 +479,8 @@ class Tracker(ABC):
 
     @abstractmethod
     def open(self, run: RunInfo) -> None:
-        """The run starts."""
+        """The run starts; if ``run.resumed_step`` is set, it goes on: continue what was kept of the run in that folder, and forget the records
+        of later steps, which come again."""
 
     @abstractmethod
     def log(self, record: Mapping[str, Any]) -> None:

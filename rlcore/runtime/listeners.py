@@ -23,7 +23,8 @@ class Listeners:
 
     def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> None:
         self._plan = plan
-        self._run = RunInfo(folder=folder, config=plan.config.plain())
+        resumed_step = plan.resume.step if plan.resume is not None else None
+        self._run = RunInfo(folder=folder, config=plan.config.plain(), resumed_step=resumed_step)
         self._tell = tell
         self._observers = plan.registry.hooks()
         self._trackers: dict[str, Tracker] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runlog.checkpoint import Checkpoint
+from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
 from rlcore.runlog.folder import write_text
+from rlcore.runlog.rewind import evaluated_before, rewind, sizes_of_logs
+from rlcore.runlog.run_lock import locked, sign
+from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
@@ -29,6 +33,8 @@ from rlcore.runtime.timing import Timing, peak_memory, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
+_AUTO_SAVE_SECONDS = 600.0
+"""Between checkpoints with ``save_interval = "auto"``: what a crash may lose."""
 _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
@@ -41,12 +47,14 @@ class TrainingRun:
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
         self._asked: set[int] = set()
+        self._held_out: dict[int, float] = {}
         self._saving: Checkpoint | None = None
         self._checkpoint: Path | None = None
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
         self._interrupted = False
+        self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
 
@@ -61,7 +69,7 @@ class TrainingRun:
             self._crew = crew
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
-            self._folder = self._open_folder()
+            self._folder = self._open_folder(closing)
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
@@ -140,7 +148,7 @@ class TrainingRun:
             self._end_save(wait=False)
             if _due(version, self._config.eval.eval_interval):
                 self._evaluate(version, wait=False)
-            if _due(version, self._config.log.save_interval):
+            if self._save_due(version):
                 self._save(version)
         timing = crew.timing()
         self._log_failures()
@@ -160,23 +168,35 @@ class TrainingRun:
         interval = self._config.log.rollout_interval
         return bool(interval) and (step == 1 or _due(step, interval))
 
-    def _open_folder(self) -> RunFolder:
-        log = self._config.log
-        folder = RunFolder.create(
-            Path(self._config.run.run_dir),
-            self._config.run.project,
-            save_dir=_path(log.save_dir),
-            eval_save_dir=_path(self._config.eval.eval_save_dir),
-            rollout_save_dir=_path(log.rollout_save_dir),
-        )
+    def _open_folder(self, closing: ExitStack) -> RunFolder:
+        """Make the run's folder, or put back that of a run that goes on; nobody else writes it until ``closing`` closes."""
+        log, point = self._config.log, self._plan.resume
+        moved = {
+            "save_dir": _path(log.save_dir),
+            "eval_save_dir": _path(self._config.eval.eval_save_dir),
+            "rollout_save_dir": _path(log.rollout_save_dir),
+        }
         manifest = build_manifest(
             seed=self._config.run.seed,
             data=self._crew.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
+        if point is None:
+            folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
+            closing.enter_context(locked(folder.root))
+        else:
+            folder = RunFolder.at(point.run, **moved)
+            closing.enter_context(locked(folder.root))
+            manifest = resumed_manifest(folder.root, point.step, manifest)
+            rewind(folder, point.step, point.state.get("logs", {}))
+            self._checkpoint = point.checkpoint
+            self._held_out = evaluated_before(folder.root)
+            self._asked = set(self._held_out)
+        sign(folder.root)
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
         folder.write_document("manifest", manifest)
+        self._saved_at = time.monotonic()
         return folder
 
     def _record(self, update: Update) -> None:
@@ -252,8 +272,27 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
+        self._log_failures()
+        logs = sizes_of_logs(self._folder.root)  # before the state, which has all failures that are not in the log yet
+        keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
+        self._saved_at = time.monotonic()
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state(), "logs": logs}, keep)
         self._end_save(wait=False)
+
+    def _save_due(self, step: int) -> bool:
+        interval = self._config.log.save_interval
+        return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+
+    def _accuracies(self) -> dict[int, float]:
+        """Mean held-out accuracy by step, of the run before it was resumed too."""
+        now = {step: figure for step, reports in self._evaluations.items() if (figure := _accuracy(reports)) is not None}
+        return self._held_out | now
+
+    def _best(self, newest: int) -> set[int]:
+        """The step of the checkpoint with the best evaluation, if the best is kept and one was evaluated."""
+        there = {newest, *checkpoint_steps(self._folder.checkpoints)}
+        figures = {step: figure for step, figure in self._accuracies().items() if step in there}
+        return {max(figures, key=lambda step: (figures[step], step))} if figures and self._config.log.keep_best else set()
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
@@ -277,8 +316,8 @@ class TrainingRun:
             steps=status.version,
             train_seconds=round(timing.seconds, 3),
             tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
-            accuracy_before=_accuracy(before),
-            accuracy_after=_accuracy(after),
+            accuracy_before=self._accuracies().get(0),
+            accuracy_after=self._accuracies().get(status.version) if status.version else None,
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
