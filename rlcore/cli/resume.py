@@ -18,8 +18,8 @@ from rlcore.runtime.resumption import goes_on, newest_run, refuse_if_finished
 __all__ = ["ResumeCommand"]
 
 _TEXT = (
-    "Go on with a run that was interrupted, killed or lost its machine, or train a finished one on (with a greater --max-steps or -e): from "
-    "its newest whole checkpoint, with its own settings. Flags override them, but not the data, the seed, or the size of a batch."
+    "Go on with a run that was interrupted, killed or lost its machine, or train a finished one on (with a greater --max-steps or -e): "
+    "from its newest whole checkpoint, with its own settings. Flags override them, but not the data, the seed, or the size of a batch."
 )
 
 

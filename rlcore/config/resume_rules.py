@@ -15,9 +15,20 @@ from rlcore.contracts.errors import ConfigError
 
 __all__ = ["changed_settings", "check_resumable", "is_same_run", "settings_of"]
 
-_FIXED = ["run.seed", "data.dataset", "data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle", "training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path", "training.lora_rank", "training.lora_targets", "run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"]
-"""Checkpoints count prompts in the order that these give, and hold the weights that these name; the last four say where the run is."""
-_SURROUNDINGS = ["run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling", "log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options", "schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "weights.deadline", "weights.bucket_mb"]
+_FIXED = (
+    *("run.seed", "data.dataset", "data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle"),
+    *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
+    *("training.lora_rank", "training.lora_targets"),
+    *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
+)
+"""Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
+_SURROUNDINGS = (
+    *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
+    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options"),
+    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
+    *("weights.deadline", "weights.bucket_mb"),
+)
 """Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow
 from the machine, and a scheduler may choose another one each time."""
 

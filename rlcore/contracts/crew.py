@@ -41,7 +41,7 @@ class Crew(ABC):
     ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
     ``prompts``: how many there are to train on, 0 if that is not known;
     ``dropped``: prompts that were too long and are left out, by data set (``Texts.dropped``); ``loop_role``: whose profile that of the
-    loop's thread is.
+    loop's thread is. If the plan says from where a run goes on (``plan.resume``), weights, schedule and filter watch begin there.
     """
 
     loop_role = "trainer"
@@ -54,7 +54,8 @@ class Crew(ABC):
 
     @abstractmethod
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
-        """The run folder exists: hand out the weights of version 0. A batch is waited for only until ``interrupt`` is requested."""
+        """The run folder exists: hand out the weights that the run begins with. A batch is waited for only until ``interrupt`` is
+        requested."""
 
     @abstractmethod
     def next_batch(self) -> bool:
@@ -95,7 +96,8 @@ class Crew(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The coordinator's state, JSON-able."""
+        """JSON values for a checkpoint, as the last update left them: ``coordinator`` and ``watch`` (``Coordinator.state``,
+        ``FilterWatch.state``), and what else a crew goes on with. The next run gets them as ``plan.resume.state``."""
 
     @abstractmethod
     def status(self) -> Status:

@@ -220,6 +220,9 @@ class TrainingContext:
     trust_remote_code: bool = False
     lora: LoraSettings | None = None
     """None: every weight is trained."""
+    reference: str = ""
+    """The model of the reference, "" for ``model`` itself: of a run that goes on ``model`` is the policy of its checkpoint, and this is
+    what it was begun with. With ``lora`` both are the latter, and ``load`` brings the adapters."""
 
 
 class Objective(Protocol):
@@ -451,12 +454,12 @@ class Loss(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What observers and trackers learn of a run when it starts. ``resumed_step``: the run in ``folder`` goes on after this update, from
-    which all later ones are told anew; None for a new run."""
+    """What observers and trackers learn of a run when it starts."""
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
-    resumed_step: int | None = None
+    step: int = 0
+    """Updates that were made before: a run that goes on keeps its folder, and counts from here."""
 
 
 class RowSource(ABC):
@@ -479,8 +482,8 @@ class Tracker(ABC):
 
     @abstractmethod
     def open(self, run: RunInfo) -> None:
-        """The run starts; if ``run.resumed_step`` is set, it goes on: continue what was kept of the run in that folder, and forget the records
-        of later steps, which come again."""
+        """The run starts. If ``run.step`` is not 0 it goes on: continue what was kept of this run, and forget the records of later steps,
+        which come again."""
 
     @abstractmethod
     def log(self, record: Mapping[str, Any]) -> None:

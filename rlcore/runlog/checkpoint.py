@@ -1,6 +1,6 @@
 """Checkpoints: written aside, hashed, flushed, committed by ``checkpoint.json``, which is written last; then renamed.
 
-A folder ``step-N`` that holds a ``checkpoint.json`` is whole unless its disk damaged it, which ``verify`` finds. ``latest`` names the newest.
+A folder ``step-N`` is whole, unless its disk damaged it, which ``verify`` finds. ``latest`` names the newest.
 """
 
 from __future__ import annotations

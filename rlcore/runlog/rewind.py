@@ -15,7 +15,7 @@ from typing import Any
 from rlcore.runlog.checkpoint import checkpoint_steps, drop_checkpoint
 from rlcore.runlog.folder import RunFolder, sync_entry, write_text, writing
 
-__all__ = ["BY_STEP", "evaluated_before", "rewind", "sizes_of_logs"]
+__all__ = ["BY_STEP", "rewind", "sizes_of_logs"]
 
 BY_STEP = ("metrics", "times")
 """Logs whose lines say their step; what they hold of later steps goes. The others are cut where the checkpoint says."""
@@ -49,16 +49,6 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
             _cut(folder.root / f"{name}.jsonl", sizes.get(name))
     write_text(folder.checkpoints / "latest", f"step-{step}\n")
     return later
-
-
-def evaluated_before(root: Path) -> dict[int, float]:
-    """Step -> mean held-out accuracy of each evaluation that ``metrics.jsonl`` holds; of a task: ``eval/TASK``."""
-    found: dict[int, float] = {}
-    for record in filter(None, map(_record, _texts(root / "metrics.jsonl"))):
-        held_out = [value for name, value in record.items() if name.count("/") == 1 and name.startswith("eval/")]
-        if values := [value for value in held_out if isinstance(value, int | float)]:
-            found[int(record["step"])] = sum(values) / len(values)
-    return found
 
 
 def _size(path: Path) -> int:

@@ -12,7 +12,8 @@ __all__ = ["Interrupt"]
 
 
 class Interrupt:
-    """A context in which the first SIGINT, SIGTERM or SIGHUP (a terminal or a connection is gone) sets ``requested`` and the second raises KeyboardInterrupt.
+    """A context in which the first SIGINT, SIGTERM or SIGHUP (a terminal or a connection is gone) sets ``requested``, and the second raises
+    KeyboardInterrupt.
 
     Outside the main thread signals cannot be taken over; there it only holds the flag.
     """

@@ -150,7 +150,7 @@ def test_in_turns_nothing_is_leased_before_the_next_batch_is_asked_for(tmp_path:
         assert crew.train(log_rollouts=False).version == 1
         until(lambda: producer(crew)._loop.producer.version == 1)
         crew.evaluate(1)
-        assert (crew.status().in_flight, crew.status().buffered, crew.state()["cursor"]) == (0, 0, [0, 3])
+        assert (crew.status().in_flight, crew.status().buffered, crew.state()["coordinator"]["cursor"]) == (0, 0, [0, 3])
 
 
 def test_a_producer_that_failed_while_nobody_waited_is_named_to_the_next_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
-from tests.unit.schedule.restored_schedule import restored
 
 SETTINGS = ScheduleSettings(prompts=7, episodes=2, train_batch_size=2, n_sampled=4, buffer_limit=20, max_staleness=1, seed=5)
 
@@ -38,7 +37,7 @@ def written() -> dict[str, Any]:
 
 def test_everything_open_is_asked_for_again_in_order_by_new_leases() -> None:
     before = under_way()
-    c = restored(SETTINGS, written())
+    c = Coordinator.restored(SETTINGS, written())
     assert c.state() == before.state()
     assert (c.version, c.ledger.trained, c.ledger.episodes[0].failed) == (1, 2, {"timeout": 1})
     again = c.lease("c", 9)
@@ -50,8 +49,8 @@ def test_everything_open_is_asked_for_again_in_order_by_new_leases() -> None:
 
 def test_settings_that_keep_the_order_may_change() -> None:
     longer = replace(SETTINGS, episodes=5, max_steps=9, max_staleness=0, buffer_limit=2, n_sampled=16)
-    assert not restored(longer, written()).finished
-    assert restored(replace(SETTINGS, max_steps=1), written()).finished
+    assert not Coordinator.restored(longer, written()).finished
+    assert Coordinator.restored(replace(SETTINGS, max_steps=1), written()).finished
 
 
 def test_a_finished_run_goes_on_with_more_episodes() -> None:
@@ -62,5 +61,5 @@ def test_a_finished_run_goes_on_with_more_episodes() -> None:
         while c.next_batch() is not None:
             c.updated()
     assert c.version == 2
-    longer = restored(replace(short, episodes=2, max_staleness=0), c.state())
+    longer = Coordinator.restored(replace(short, episodes=2, max_staleness=0), c.state())
     assert [lease.episode for lease in longer.lease("w", 9)] == [1, 1]
