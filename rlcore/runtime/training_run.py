@@ -351,7 +351,15 @@ class TrainingRun:
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
+            train_on=self._train_on(status.version),
         )
+
+    def _train_on(self, steps: int) -> str:
+        run, prompts = self._config.run, self._crew.prompts
+        if run.max_steps is None or not prompts:
+            return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
+        episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
+        return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
 
     def _accuracy(self, step: int) -> float | None:
         """The mean over the held-out tasks that were evaluated with the weights of this step."""
