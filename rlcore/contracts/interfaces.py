@@ -482,7 +482,8 @@ class Tracker(ABC):
 
     @abstractmethod
     def open(self, run: RunInfo) -> None:
-        """The run starts."""
+        """The run starts. If ``run.step`` is not 0 it goes on: continue what was kept of this run, and forget the records of later steps,
+        which come again."""
 
     @abstractmethod
     def log(self, record: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runlog.checkpoint import Checkpoint
+from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
 from rlcore.runlog.folder import write_text
+from rlcore.runlog.rewind import rewind, sizes_of_logs
+from rlcore.runlog.run_lock import locked, sign
+from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
@@ -30,6 +34,8 @@ from rlcore.runtime.timing import Timing, peak_memory, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
+_AUTO_SAVE_SECONDS = 600.0
+"""Between checkpoints with ``save_interval = "auto"``: what a crash may lose."""
 _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
@@ -50,6 +56,7 @@ class TrainingRun:
         self._reward_last: float | None = None
         self._gap_told = False
         self._interrupted = False
+        self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
 
@@ -65,7 +72,7 @@ class TrainingRun:
             self._check_beginning()
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
-            self._folder = self._open_folder()
+            self._folder = self._open_folder(closing)
             self._recall()
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
@@ -167,7 +174,7 @@ class TrainingRun:
             self._end_save(wait=False)
             if _due(version, self._config.eval.eval_interval):
                 self._evaluate(version, wait=False)
-            if _due(version, self._config.log.save_interval):
+            if self._save_due(version):
                 self._save(version)
         timing = crew.timing()
         self._log_failures()
@@ -187,26 +194,32 @@ class TrainingRun:
         interval = self._config.log.rollout_interval
         return bool(interval) and (step == 1 or _due(step, interval))
 
-    def _open_folder(self) -> RunFolder:
-        log = self._config.log
-        if (resume := self._plan.resume) is not None:
-            places = {"checkpoints": resume.checkpoint.parent, "evaluations": resume.run / "eval", "rollouts": resume.run / "rollouts"}
-            return RunFolder(root=resume.run, **places)
-        folder = RunFolder.create(
-            Path(self._config.run.run_dir),
-            self._config.run.project,
-            save_dir=_path(log.save_dir),
-            eval_save_dir=_path(self._config.eval.eval_save_dir),
-            rollout_save_dir=_path(log.rollout_save_dir),
-        )
+    def _open_folder(self, closing: ExitStack) -> RunFolder:
+        """Make the run's folder, or put back that of a run that goes on; nobody else writes it until ``closing`` closes."""
+        log, point = self._config.log, self._plan.resume
+        moved = {
+            "save_dir": _path(log.save_dir),
+            "eval_save_dir": _path(self._config.eval.eval_save_dir),
+            "rollout_save_dir": _path(log.rollout_save_dir),
+        }
         manifest = build_manifest(
             seed=self._config.run.seed,
             data=self._crew.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
+        if point is None:
+            folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
+            closing.enter_context(locked(folder.root))
+        else:
+            folder = RunFolder.at(point.run, **moved)
+            closing.enter_context(locked(folder.root))
+            manifest = resumed_manifest(folder.root, point.step, manifest)
+            rewind(folder, point.step, point.state.get("logs", {}))
+        sign(folder.root)
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
         folder.write_document("manifest", manifest)
+        self._saved_at = time.monotonic()
         return folder
 
     def _record(self, update: Update) -> None:
@@ -283,8 +296,22 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._saving = Checkpoint(self._folder.checkpoints, step, fill, self._crew.state())
+        self._log_failures()
+        state = {"logs": sizes_of_logs(self._folder.root), **self._crew.state()}
+        keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
+        self._saved_at = time.monotonic()
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)
         self._end_save(wait=False)
+
+    def _save_due(self, step: int) -> bool:
+        interval = self._config.log.save_interval
+        return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+
+    def _best(self, newest: int) -> set[int]:
+        """The step of the checkpoint with the best evaluation, if the best is kept and one was evaluated."""
+        there = {newest, *checkpoint_steps(self._folder.checkpoints)}
+        figures = {step: figure for step in there if (figure := self._accuracy(step)) is not None}
+        return {max(figures, key=lambda step: (figures[step], step))} if figures and self._config.log.keep_best else set()
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
@@ -325,7 +352,15 @@ class TrainingRun:
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
+            train_on=self._train_on(status.version),
         )
+
+    def _train_on(self, steps: int) -> str:
+        run, prompts = self._config.run, self._crew.prompts
+        if run.max_steps is None or not prompts:
+            return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
+        episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
+        return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
 
     def _accuracy(self, step: int) -> float | None:
         """The mean over the held-out tasks that were evaluated with the weights of this step."""
