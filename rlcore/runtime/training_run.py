@@ -296,8 +296,9 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._log_failures()
-        state = {"logs": sizes_of_logs(self._folder.root), **self._crew.state()}
+        parts = self._crew.state()
+        self._log_failures()  # all that is counted there
+        state = {"logs": sizes_of_logs(self._folder.root), **parts}
         keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
         self._saved_at = time.monotonic()
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)

@@ -26,6 +26,12 @@ from tests.letters_model import write_model
 
 _MEASURED = ("time/", "seconds", "latency")
 STEPS = 6
+REFUSES = """
+def refuses_a(item):
+    if item.columns["gt_answer"] == "a":
+        raise ValueError("no a")
+    return float(item.text.strip() == item.columns["gt_answer"])
+"""
 
 
 class Notes(Progress):
@@ -44,7 +50,7 @@ def project(folder: Path, **sections: Mapping[str, Any]) -> tuple[RunTester, str
     held_out = {"letters": str(tester.fake_data("held.jsonl", "abcd"))}
     defaults: dict[str, Mapping[str, Any]] = {
         "run": {"num_episodes": 8, "max_steps": STEPS, "run_dir": str(folder / "runs")},
-        "log": {"save_interval": 1, "rollout_interval": 1},
+        "log": {"save_interval": 1, "keep_checkpoints": 100, "rollout_interval": 1},
         "eval": {"eval_dataset": held_out, "eval_interval": 2},
     }
     return tester, tester.fake_run(**{name: {**defaults.get(name, {}), **sections.get(name, {})} for name in defaults | sections})
@@ -56,23 +62,19 @@ def train(tester: RunTester, config: str, at: ResumePoint | None = None, told: N
 
 
 def cut(run: Path, into: Path, step: int) -> ResumePoint:
-    """The folder as a run leaves it that is killed right after the checkpoint of ``step``: rows of later steps are cut off."""
+    """A copy of the run's folder that goes on from ``step``, whatever was written later."""
     shutil.copytree(run, into)
-    for later in into.glob("*/step-*"):
-        if int(later.stem.split("-")[1]) > step:
-            shutil.rmtree(later) if later.is_dir() else later.unlink()
-    write_json_lines(into / "metrics.jsonl", [row for row in metrics_rows(run) if row["step"] <= step])
     checkpoint = into / "checkpoints" / f"step-{step}"
     return ResumePoint(run=into, checkpoint=checkpoint, step=step, state=json.loads((checkpoint / "state.json").read_text()))
 
 
-def metrics_rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def metrics_of(run: Path) -> list[dict[str, Any]]:
     """By step, evaluations last: one that producers make beside the training may be written after the next step."""
-    rows = sorted(metrics_rows(run), key=lambda row: (row["step"], "eval/letters" in row))
+    rows = sorted(rows_of(run / "metrics.jsonl"), key=lambda row: (row["step"], "eval/letters" in row))
     return [{name: value for name, value in row.items() if not any(part in name for part in _MEASURED)} for row in rows]
 
 
@@ -106,7 +108,7 @@ def test_from_every_step_it_is_the_run_that_was_not_interrupted(tmp_path: Path) 
     for step in range(1, STEPS + 1):
         at = cut(whole.run, tmp_path / f"from-{step}", step)
         if step == 4:  # killed before its evaluation was written
-            rows = [row for row in metrics_rows(at.run) if row["step"] != 4 or "eval/letters" not in row]
+            rows = [row for row in rows_of(at.run / "metrics.jsonl") if row["step"] != 4 or "eval/letters" not in row]
             write_json_lines(at.run / "metrics.jsonl", rows)
             (at.run / "eval/letters/step-4.jsonl").unlink()
         assert_equal_runs(train(tester, config, at), whole)
@@ -123,16 +125,23 @@ def test_other_workers_go_on_with_it_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_with_staleness_every_prompt_is_trained_exactly_once(tmp_path: Path) -> None:
-    tester, config = project(tmp_path, run={"num_episodes": 6, "max_steps": 12}, schedule={"max_staleness": 2}, eval={"eval_interval": 0})
-    whole = train(tester, config)
-    for step in (1, 6):
-        again = train(tester, config, cut(whole.run, tmp_path / f"from-{step}", step))
-        assert dict(again.ledger) == {"trained": 36, "filtered": 0, "failed": 0}
-        rows = [json.loads(row) for rows in files_of(again.run, "rollouts/*").values() for row in rows.splitlines()]
+def test_with_staleness_every_prompt_ends_exactly_once(tmp_path: Path) -> None:
+    tester, config = project(
+        tmp_path,
+        run={"num_episodes": 6, "max_steps": 10},
+        schedule={"max_staleness": 2, "reward_error_budget": 1.0},
+        eval={"eval_dataset": {}, "eval_interval": 0},
+    )
+    tester.write("refusing.py", REFUSES)
+    whole = train(tester, config, reward="./refusing.py:refuses_a")
+    for step in (1, 5):
+        again = train(tester, config, cut(whole.run, tmp_path / f"from-{step}", step), reward="./refusing.py:refuses_a")
+        assert dict(again.ledger) == {"trained": 30, "filtered": 0, "failed": 6}
+        rows = [row for file in again.run.glob("rollouts/*") for row in rows_of(file)]
         times = Counter((row["episode"], row["prompt_id"], row["index"]) for row in rows)
-        assert (len(times), set(times.values())) == (36 * 8, {1})
-        assert [row["step"] for row in metrics_of(again.run) if "loss" in row] == list(range(1, 13))
+        assert (len(times), set(times.values())) == (30 * 8, {1})
+        assert [row["step"] for row in metrics_of(again.run)] == list(range(1, 11))
+        assert sorted(row["episode"] for row in rows_of(again.run / "failures.jsonl")) == list(range(6))
 
 
 @pytest.mark.full
