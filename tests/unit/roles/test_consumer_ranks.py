@@ -108,7 +108,7 @@ def on_ranks(folder: Path, size: int, act: Callable[[Consumer, Watching], Any]) 
         trainer = Watching()
         try:
             trainer.setup(replace(context, rank=number))
-            return act(Consumer(trainer, ALGORITHM, TimeAccount()), trainer)
+            return act(Consumer(trainer, ALGORITHM, TimeAccount(), rank=number), trainer)
         finally:
             trainer.close()
 
