@@ -161,7 +161,8 @@ class TrainingRun:
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
         crew, version = self._crew, first_version(self._plan)
-        if not version or _due(version, self._config.eval.eval_interval):
+        asked = version - version % (self._config.eval.eval_interval or version or 1)
+        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
             self._evaluate(version, wait=True)
         crew.start_clock()
         self._since = time.monotonic()
@@ -295,8 +296,9 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._log_failures()
-        state = {"logs": sizes_of_logs(self._folder.root), **self._crew.state()}
+        parts = self._crew.state()
+        self._log_failures()  # all that is counted there
+        state = {"logs": sizes_of_logs(self._folder.root), **parts}
         keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
         self._saved_at = time.monotonic()
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)
