@@ -29,7 +29,7 @@ def test_what_was_written_after_the_checkpoint_goes_and_the_rest_stays(tmp_path:
         folder.log_times({"driver": {"other": 1.0}}, step)
         folder.write_rollouts(step, [{"step": step}])
         folder.write_evaluation("task", step, [{"step": step}])
-        folder.log("failures", {"prompt_id": step})
+        folder.log("failures", {"step": step, "prompt_id": step})
         sizes[step] = sizes_of_logs(folder.root)
         Checkpoint(folder.checkpoints, step, lambda place: None, {}).finish()
     folder.log("metrics", {"step": 2, "eval/task": 0.25})  # an evaluation is written when it is complete
