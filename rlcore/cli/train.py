@@ -55,7 +55,7 @@ class TrainCommand(Command):
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """``--dry-run`` and ``--json``, which ``run_plan`` reads."""
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the resolved plan and what is missing; start nothing")
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the plan and what is missing, no more")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
