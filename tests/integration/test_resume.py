@@ -116,7 +116,7 @@ def test_from_every_step_it_is_the_run_that_was_not_interrupted(tmp_path: Path) 
 
 def test_other_workers_go_on_with_it_too(tmp_path: Path) -> None:
     """Producers and ranks in processes of their own take over from one process, and leave it what it would have made."""
-    tester, config = project(tmp_path)
+    tester, config = project(tmp_path, algorithm={"filter_range": [0.01, 0.99], "dynamic_batching": True})
     whole = train(tester, config)
     several = {"runtime": "local", "num_inferencer": 2, "num_trainers": 2}
     part = train(tester, config, cut(whole.run, tmp_path / "several", 2), **several)
