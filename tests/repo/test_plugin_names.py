@@ -20,6 +20,7 @@ OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/ins
 
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
+    "rlcore/cli/plan_view.py": {"resume": "a key of the answer"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/model.py": {
@@ -33,7 +34,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
     "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
-    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec"},
+    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec", "resume": "what becomes of rollouts in flight"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},
@@ -41,6 +42,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/trainer_host.py": {"truncated": "a metric"},
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
     "rlcore/runtime/producer_loop.py": {"score": "a method of a judge"},
