@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ import rlcore
 from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
+from rlcore.runlog.run_lock import locked
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
 
@@ -132,6 +134,22 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
     )
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(run):
+            holding.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holding.wait(20)
+    try:
+        tester.run("resume", str(run)).assert_refused(f"{run} is being written by process")
+        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by a living process")
+    finally:
+        done.set()
+        holder.join()
     dry = tester.run("resume", str(run.parent), "--step", "2", "--max-steps", "8", "-i", "2", "--dry-run", "--json").assert_ok()
     assert not dry.written
     assert dry.json["resume"] == {"run": str(run), "checkpoint": str(run / "checkpoints/step-2"), "step": 2}
