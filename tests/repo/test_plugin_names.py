@@ -20,7 +20,6 @@ OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/ins
 
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
-    "rlcore/cli/plan_view.py": {"resume": "a key of the answer"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/model.py": {
@@ -34,7 +33,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/config/remarks.py": dict.fromkeys(("decoupled", "sequence_truncated"), "advice in a sentence: what the core offers"),
     "rlcore/config/rules.py": dict.fromkeys(("masked", "truncated"), "advice in a sentence: what the core offers"),
     "rlcore/contracts/sandboxing.py": {"local": "a default", "memory": "a limit of a job"},
-    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec", "resume": "what becomes of rollouts in flight"},
+    "rlcore/cli/plan_view.py": {"resume": "a key of the plan"},
+    "rlcore/contracts/specs.py": {"audit": "a field of a reward's spec", "resume": "what an engine does after an update"},
     "rlcore/entry.py": {"train": "the function rlcore.train"},
     "rlcore/host/threads.py": {"torch": "the library"},
     "rlcore/learning/__init__.py": {"group_mean": "a function"},
