@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,10 +17,11 @@ import rlcore
 from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
+from rlcore.runlog.run_lock import locked
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
 
-DEADLY = 5
+DEADLY = 6
 """The update in the middle of which a run of these tests dies."""
 
 
@@ -132,6 +134,22 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
     )
+    holding, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(run):
+            holding.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert holding.wait(20)
+    try:
+        tester.run("resume", str(run)).assert_refused(f"{run} is being written by process")
+        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by a living process")
+    finally:
+        done.set()
+        holder.join()
     dry = tester.run("resume", str(run.parent), "--step", "2", "--max-steps", "8", "-i", "2", "--dry-run", "--json").assert_ok()
     assert not dry.written
     assert dry.json["resume"] == {"run": str(run), "checkpoint": str(run / "checkpoints/step-2"), "step": 2}
@@ -151,7 +169,12 @@ def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -
     assert words[2:] == ["--max-steps", "12"]
     tester.run(*words).assert_ok()
     assert steps(run) == list(range(1, 13))
-    assert saved(run)[-3:] == ["step-12", "step-6", "step-8"] or saved(run) == ["latest", "step-10", "step-12", "step-8"]
+    whole = tester.run("train", config(tester), "-e", "1", "--max-steps", "100", "-p", "short").assert_ok()
+    assert "training            2 updates" in whole.stdout  # all prompts of its one episode
+    project = str(tester.folder / "runs/short")
+    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater --max-steps or -e")
+    assert "training            4 updates" in tester.run("resume", project, "-e", "2").assert_ok().stdout
+    assert set(saved(run)) - {"step-6"} == {"latest", "step-8", "step-10", "step-12"}  # the best one may be that of step 6
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
