@@ -114,6 +114,7 @@ def test_from_every_step_it_is_the_run_that_was_not_interrupted(tmp_path: Path) 
         assert_equal_runs(train(tester, config, at), whole)
 
 
+@pytest.mark.full
 def test_other_workers_go_on_with_it_too(tmp_path: Path) -> None:
     """Producers and ranks in processes of their own take over from one process, and leave it what it would have made."""
     tester, config = project(tmp_path, algorithm={"filter_range": [0.01, 0.99], "dynamic_batching": True})
