@@ -15,6 +15,7 @@ from rlcore.contracts.specs import PluginKind
 from rlcore.host.registry import Registry
 
 if TYPE_CHECKING:
+    from rlcore.runlog.points import PastRun
     from rlcore.runtime import Progress, Summary
 
 __all__ = ["make_plan", "train"]
@@ -43,6 +44,7 @@ def train(
     runtime: Any = None,
     trackers: Any = None,
     progress: Progress | None = None,
+    resume: str | os.PathLike[str] | None = None,
     **overrides: Any,
 ) -> Summary:
     """Train, and return the summary.
@@ -50,15 +52,40 @@ def train(
     ``config``: a RunConfig, nested mappings, or the path(s) of TOML files. ``loss``, ``estimator``, ``reward``, ``runtime``, ``trackers``:
     a registered name, a class, an instance, or a function if that kind of plugin can be one; of rewards and trackers also a list.
     ``overrides`` are settings by key or dotted path: ``train_batch_size=8``, ``**{"algorithm.name": "grpo"}``; those that name a backend
-    (``**{"inference.name": MyEngine}``) may be objects too.
+    (``**{"inference.name": MyEngine}``) may be objects too. ``resume``: the folder of a run (or of a project: its newest) goes on from its
+    newest whole checkpoint, with its own settings below those given here; "auto" goes on with the newest run of these settings in
+    ``run_dir``, begins a new one if there is none, and returns the summary of one that is finished.
 
     Raises UsageError (and its children) before anything is written, RunError once the run has started.
     """
-    plan = checked_here(make_plan(config, loss=loss, estimator=estimator, reward=reward, runtime=runtime, trackers=trackers, **overrides))
-    if plan.missing:
-        raise UsageError("; ".join(str(item) for item in plan.missing))
+    from rlcore.runtime import resumption
+
+    past = None if resume in (None, "auto") else resumption.newest_run(Path(str(resume)))
+    objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
+    plan = _made(past, config, objects, overrides)
+    if past is not None:
+        return _go_on(plan, past, progress)
+    same = resumption.latest_like(plan) if resume == "auto" else None
+    if same is None:
+        return _run(plan, progress)
+    return resumption.summary_of(same) if same.finished is not None else _go_on(plan, same, progress, anew=True)
+
+
+def _go_on(plan: Plan, past: PastRun, progress: Progress | None, *, anew: bool = False) -> Summary:
+    from rlcore.runlog.run_lock import locked
+    from rlcore.runtime import resumption
+
+    with locked(past.root):
+        resumption.refuse_if_finished(plan, past)
+        return _run(resumption.goes_on_or_anew(plan, past) if anew else resumption.goes_on(plan, past), progress)
+
+
+def _run(plan: Plan, progress: Progress | None) -> Summary:
     from rlcore.runtime import run
 
+    plan = checked_here(plan)
+    if plan.missing:
+        raise UsageError("; ".join(str(item) for item in plan.missing))
     return run(plan, progress)
 
 
@@ -73,18 +100,28 @@ def make_plan(
     **overrides: Any,
 ) -> Plan:
     """The plan that ``train`` runs, with the same arguments."""
+    objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
+    return _made(None, config, objects, overrides)
+
+
+def _made(past: PastRun | None, config: Config, objects: Mapping[str, Any], overrides: dict[str, Any]) -> Plan:
+    """``past``: the run whose settings everything else overrides."""
     registry = Registry.discover()
     files, values = _sorted(config)
-    named = {"algorithm.loss": loss, "algorithm.estimator": estimator, "run.runtime": runtime}
+    named = {"algorithm.loss": objects["loss"], "algorithm.estimator": objects["estimator"], "run.runtime": objects["runtime"]}
     if "transport" in overrides:
         overrides["weights.transport"] = overrides.pop("transport")
     given = {**overrides, **{path: value for path, value in named.items() if value is not None}}
     chosen: dict[str, Any] = {path: _names(registry, kind, given[path])[0] for path, kind in _NAMED.items() if path in given}
-    if reward is not None:
-        chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, reward)]
-    if trackers is not None:
-        chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, trackers)
-    return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
+    if objects["reward"] is not None:
+        chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, objects["reward"])]
+    if objects["trackers"] is not None:
+        chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, objects["trackers"])
+    if past is None:
+        return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
+    from rlcore.runtime.resumption import laid_out_anew
+
+    return plan_run([past.root / "run.toml", *files], {}, registry, overrides=[laid_out_anew(past), values, {**overrides, **chosen}])
 
 
 def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:

@@ -7,8 +7,9 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
 - *The work*: ``load_data``, ``read_texts``, ``fingerprints``; ``make_judge``, ``make_engine``, ``make_consumer``, ``make_jobs``,
   ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts made as the configuration says.
   ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
-- *The schedule*: the coordinator (``rlcore.api.schedule``) leases prompts and cuts batches. ``ScheduleService`` is the coordinator behind
-  an event loop, ``GroupStore`` holds groups between generation and training, ``AsyncJudge`` is a judge that several producers share.
+- *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
+  on begins with ``first_version``. ``ScheduleService`` is the coordinator behind an event loop, ``GroupStore`` holds groups between
+  generation and training, ``AsyncJudge`` is a judge that several producers share.
 - *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
   gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
   ``DriverCrew`` and ``DriverSite`` have the services in the driver's process.
@@ -43,6 +44,8 @@ from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
 from rlcore.runtime.node_services import AsyncJudge, GroupStore
 from rlcore.runtime.parts import (
     check_reach,
+    first_version,
+    make_coordinator,
     make_evaluator,
     make_jobs,
     make_judge,
@@ -107,10 +110,12 @@ __all__ = [
     "check_reach",
     "cuda_devices",
     "fingerprints",
+    "first_version",
     "install_line",
     "load_data",
     "make_consumer",
     "make_conversation",
+    "make_coordinator",
     "make_engine",
     "make_evaluator",
     "make_jobs",

@@ -55,12 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    """A character that the terminal's encoding lacks must not end a run; neither must SIGTERM skip the clean-up that Ctrl-C gets."""
+    """A character that the terminal's encoding lacks must not end a run; neither must SIGTERM and SIGHUP skip the clean-up that Ctrl-C
+    gets."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
 
 
 def _show_cause(error: RlcoreError) -> str:

@@ -17,13 +17,16 @@ __all__ = ["plan_json", "show_plan"]
 
 def plan_json(plan: Plan) -> dict[str, Any]:
     """``{"config", "origins": {path: {layer, detail}}, "notes", "missing": [{what, command}], "reproducible": {level, why},
-    "max_staleness": {value, why, correction}}``; ``why``: "" if somebody set it.
+    "max_staleness": {value, why, correction}, "resume": {run, checkpoint, step}}``; ``why``: "" if somebody set it; ``resume``: null for
+    a new run.
 
     JSON has no number that is not finite: the text "inf", "-inf" or "nan" stands for it.
     """
     origin, path = plan.origins[STALENESS], "algorithm.mismatch_correction"
     why = origin.detail.removeprefix("auto: ") if origin.layer == "auto" else ""
+    point = plan.resume
     return {
+        "resume": {"run": str(point.run), "checkpoint": str(point.checkpoint), "step": point.step} if point else None,
         "config": _finite(plan.config.plain()),
         "origins": {path: {"layer": origin.layer, "detail": origin.detail} for path, origin in plan.origins.items()},
         "notes": list(plan.notes),
@@ -46,7 +49,7 @@ def show_plan(plan: Plan) -> None:
     print("plan (nothing was started)\n")
     _print_rows(list(_plugins(plan)))
     if settings := list(_settings(plan)):
-        print("\nsettings that are not the core's defaults")
+        print(f"\nsettings that are not {'those of the run so far' if plan.resume else 'the defaults of the core'}")
         _print_rows(settings)
     print("\nnotes")
     for note in plan.notes:
@@ -77,6 +80,7 @@ def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a run that goes on
     for path, origin in plan.origins.items():
-        if origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
+        if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
             yield path, spoken(get_path(plan.config, path)), str(origin)

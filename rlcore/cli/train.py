@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,17 +40,22 @@ class TrainCommand(Command):
         parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [flags]"
         parser.description = _TEXT
         parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+        text = "go on with the newest run of these settings"
+        parser.add_argument("--resume", metavar="auto", help=text)
         add_run_options(parser)
         add_train_flags(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Plan what was typed, and run it."""
-        return run_plan(plan_of(args.files, args), args)
+        if args.resume not in (None, "auto"):
+            raise UsageError(f"--resume {args.resume}: it takes auto alone; to go on with a certain run type rlcore resume {args.resume}")
+        plan = plan_of(args.files, args)
+        return run_plan(plan, args) if args.resume is None else _resume(plan, args)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
     """``--dry-run`` and ``--json``, which ``run_plan`` reads."""
-    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the resolved plan and what is missing; start nothing")
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the plan and what is missing, no more")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
 
 
@@ -74,6 +80,26 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
     return _train(plan, as_json=args.json)
+
+
+def _resume(plan: Plan, args: argparse.Namespace) -> int:
+    """``--resume auto``: the same command, typed again and again, makes one run."""
+    from rlcore.runlog.run_lock import locked
+    from rlcore.runtime.resumption import goes_on_or_anew, latest_like, summary_of
+
+    run = latest_like(plan)
+    if run is None:
+        return run_plan(plan, args)
+    if run.finished is not None:
+        text = (
+            f"{run.root} is finished, after {run.finished} updates; to train on: rlcore resume {run.root} and a greater --max-steps or -e"
+        )
+        print(text, file=sys.stderr if args.json else sys.stdout)
+        if args.json:
+            print(json.dumps(summary_of(run).as_json(), ensure_ascii=False, allow_nan=False))
+        return 0
+    with nullcontext() if args.dry_run else locked(run.root):
+        return run_plan(goes_on_or_anew(plan, run), args)
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:

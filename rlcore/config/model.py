@@ -352,7 +352,9 @@ class EvalSection(Section):
 class LogSection(Section):
     """[log]: what is written."""
 
-    save_interval: Whole = setting(0, "-si", help="updates between checkpoints; 0: only at the end")
+    save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
+    keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
+    keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
@@ -361,7 +363,7 @@ class LogSection(Section):
 
 
 class RunConfig(Section):
-    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` none does."""
+    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` none does but ``save_interval``."""
 
     run: RunSection = Field(default_factory=RunSection)
     model: ModelSection = Field(default_factory=ModelSection)

@@ -29,6 +29,7 @@ from rlcore.config.settings import core_settings
 from rlcore.config.staleness import STALENESS, Reproducibility, reproducibility
 from rlcore.config.toml_text import to_toml
 from rlcore.contracts.errors import ConfigError, PluginError
+from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import LABELS, InferenceBackendSpec, PluginKind, RewardSpec
 from rlcore.host.catalogue import NotInstalledError
 from rlcore.host.registry import Registry
@@ -41,7 +42,7 @@ class Plan:
     """What ``train`` runs. ``notes``: every resolved "auto" (``derived``) and what else the user should read; ``missing``: what keeps
     it from running here; ``reproducible``: how far two runs agree. Options are instances of the plugins' models, None where a plugin has
     none; ``reward_options`` in the order of ``config.rewards``, ``algorithm_options`` (of what stands around the loss) by the key that
-    names the plugin.
+    names the plugin. ``resume``: from where a run goes on that was begun before, None for a new one.
     """
 
     config: RunConfig
@@ -61,6 +62,7 @@ class Plan:
     estimator_options: BaseModel | None = None
     algorithm_options: Mapping[str, BaseModel | None] = field(default_factory=dict)
     reward_options: tuple[BaseModel | None, ...] = ()
+    resume: ResumePoint | None = None
 
     def reward_specs(self) -> tuple[RewardSpec, ...]:
         """The spec of every reward that is installed, in order."""

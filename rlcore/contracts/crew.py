@@ -41,7 +41,7 @@ class Crew(ABC):
     ``horizon``: the updates that are planned; ``fingerprints``: of data sets and tokenizer, by name (``loading.fingerprints``);
     ``prompts``: how many there are to train on, 0 if that is not known;
     ``dropped``: prompts that were too long and are left out, by data set (``Texts.dropped``); ``loop_role``: whose profile that of the
-    loop's thread is.
+    loop's thread is. If the plan says from where a run goes on (``plan.resume``), weights, schedule and filter watch begin there.
     """
 
     loop_role = "trainer"
@@ -54,7 +54,8 @@ class Crew(ABC):
 
     @abstractmethod
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
-        """The run folder exists: hand out the weights of version 0. A batch is waited for only until ``interrupt`` is requested."""
+        """The run folder exists: hand out the weights that the run begins with. A batch is waited for only until ``interrupt`` is
+        requested."""
 
     @abstractmethod
     def next_batch(self) -> bool:
@@ -78,7 +79,8 @@ class Crew(ABC):
 
     @abstractmethod
     def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call, with the reason."""
+        """The prompts that failed since the last call: ``prompt_id``, ``episode``, ``reason``, and the ``step`` (from 1) that was awaited
+        or made when they failed. What the schedule has counted when ``state`` returns is among them."""
 
     @abstractmethod
     def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:
@@ -95,7 +97,8 @@ class Crew(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
-        """The coordinator's state, JSON-able."""
+        """JSON values for a checkpoint, as the last update left them: ``coordinator`` and ``watch`` (``Coordinator.state``,
+        ``FilterWatch.state``), and what else a crew goes on with. The next run gets them as ``plan.resume.state``."""
 
     @abstractmethod
     def status(self) -> Status:

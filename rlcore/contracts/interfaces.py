@@ -220,6 +220,9 @@ class TrainingContext:
     trust_remote_code: bool = False
     lora: LoraSettings | None = None
     """None: every weight is trained."""
+    reference: str = ""
+    """The model of the reference, "" for ``model`` itself: of a run that goes on ``model`` is the policy of its checkpoint, and this is
+    what it was begun with. With ``lora`` both are the latter, and ``load`` brings the adapters."""
 
 
 class Objective(Protocol):
@@ -455,6 +458,8 @@ class RunInfo:
 
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
+    step: int = 0
+    """Updates that were made before: a run that goes on keeps its folder, and counts from here."""
 
 
 class RowSource(ABC):
@@ -477,7 +482,8 @@ class Tracker(ABC):
 
     @abstractmethod
     def open(self, run: RunInfo) -> None:
-        """The run starts."""
+        """The run starts. If ``run.step`` is not 0 it goes on: continue what was kept of this run, and forget the records of later steps,
+        which come again."""
 
     @abstractmethod
     def log(self, record: Mapping[str, Any]) -> None:

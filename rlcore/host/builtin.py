@@ -172,6 +172,12 @@ def rlcore_register_commands() -> list[CommandSpec]:
             position=20,
         ),
         CommandSpec(
+            name="resume",
+            target="rlcore.cli.resume:ResumeCommand",
+            summary="go on with a run from its newest checkpoint",
+            position=25,
+        ),
+        CommandSpec(
             name="plugins",
             target="rlcore.cli.plugins:PluginsCommand",
             summary="list installed plugins, or why one does not work",

@@ -7,6 +7,7 @@ backend its share of it.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
@@ -18,7 +19,7 @@ import numpy as np
 
 from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.errors import ConfigError, RunError, WeightsError
 from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, Saving, TrainingBackend, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
 from rlcore.contracts.transport import Publisher
@@ -28,7 +29,7 @@ from rlcore.host.targets import described
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.shares import cut_shares, joined
-from rlcore.runlog.folder import writing
+from rlcore.runlog.folder import write_json, writing
 from rlcore.schedule.accounting import TimeAccount
 
 __all__ = ["Algorithm", "Consumer"]
@@ -38,6 +39,8 @@ _COUNTS = ("skipped_rollouts", "skipped_steps")
 
 _ESTIMATOR = "estimator.npz"
 """The estimator's state in the folder of the trainer's, if it has one."""
+_OWN = "consumer.json"
+"""Which backend wrote the trainer's folder, and what the consumer itself counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +96,8 @@ class Consumer:
         self._backend = backend
         self._algorithm = algorithm
         self._account = account
+        self.notes: list[str] = []
+        """What a person should know of how a run goes on."""
         self.timings: dict[str, float] = {}
         """Seconds inside the backend's steps by its own parts (forward, backward, optimizer), since the start."""
 
@@ -137,6 +142,9 @@ class Consumer:
     def save(self, folder: Path) -> Saving:
         """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see. The weights may
         change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises RunError."""
+        if self._rank == 0:  # before the backend, whose save no rank leaves before the others
+            own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
+            write_json(folder / "trainer" / _OWN, own)
         begun: list[Saving] = []
         saving = _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
         with ExitStack() as failed:
@@ -160,10 +168,24 @@ class Consumer:
             with writing(path):
                 np.savez(path, **state)
 
-    def load(self, folder: Path) -> None:
-        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup."""
-        with self._blaming(f"loading {folder / 'trainer'}"):
-            self._backend.load(folder / "trainer")
+    def load(self, folder: Path, *, model_alone: bool = True) -> None:
+        """Go on from what ``save`` wrote below ``folder``; the model is the backend's to load, at its setup. If another backend wrote it,
+        the optimizer begins anew, and one of the ``notes`` says so; ConfigError if the model is not enough (``model_alone`` is False)."""
+        own, here = json.loads((folder / "trainer" / _OWN).read_text()), type(self._backend).__name__
+        self._skipped = own["skipped_steps"]
+        if own["backend"] == here:
+            with self._blaming(f"loading {folder / 'trainer'}"):
+                self._backend.load(folder / "trainer")
+        elif model_alone:
+            self.notes.append(
+                f"the checkpoint {folder} is of {own['backend']}, and {here} goes on with its model alone: the moments of the optimizer "
+                "and its learning rate schedule begin anew"
+            )
+        else:
+            raise ConfigError(
+                f"the adapters of {folder} are of the training backend {own['backend']}, and {here} cannot read them; resume the run with "
+                "the backend that it was begun with"
+            )
         if (folder / "trainer" / _ESTIMATOR).exists():
             with np.load(folder / "trainer" / _ESTIMATOR) as state, self._blaming_estimator("restoring its state"):
                 self._algorithm.estimator.restore(dict(state))

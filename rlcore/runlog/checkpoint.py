@@ -1,32 +1,56 @@
-"""Checkpoints: written aside, flushed, renamed. A checkpoint that exists is whole; ``latest`` points at the newest."""
+"""Checkpoints: written aside, hashed, flushed, committed by ``checkpoint.json``, which is written last; then renamed.
+
+A folder ``step-N`` is whole, unless its disk damaged it, which ``verify`` finds. ``latest`` names the newest.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import Saving
 from rlcore.runlog.folder import sync_entry, sync_folder, write_json, write_text, writing
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "checkpoint_steps", "prune", "verify"]
+
+_MARKER = "checkpoint.json"
+_BLOCK = 1 << 20
 
 
 class Checkpoint:
-    """``folder/step-N``, from its first byte to its name: ``fill`` has the model and the trainer's state written into a folder aside, and
-    what it returns is done when they are there (None: at once); ``state``, as it is now, becomes ``state.json``. A step that was saved
-    before is left as it is."""
+    """``folder/step-N``, from its first byte to its name.
 
-    def __init__(self, folder: Path, step: int, fill: Callable[[Path], Saving | None], state: Mapping[str, Any]) -> None:
+    ``fill`` has the model and the trainer's state written into a folder aside; what it returns is done when they are there (None: at once).
+    ``state``, as it is now, becomes ``state.json``. A thread then hashes and flushes all files and renames the folder, while the training
+    goes on; ``then`` is called in that thread once the checkpoint has its name. A step that was saved before is left as it is.
+    One thread calls all methods.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        fill: Callable[[Path], Saving | None],
+        state: Mapping[str, Any],
+        then: Callable[[], None] | None = None,
+    ) -> None:
         self.step = step
-        self._folder, self._state = folder, state
+        self._folder, self._state, self._then = folder, state, then
         self._saving: Saving | None = None
+        self._sealing: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._given_up = threading.Event()
         self._final, self._aside = folder / f"step-{step}", folder / f".step-{step}.partial"
         if self._final.exists():
             return
         self.drop()
+        self._given_up.clear()
         with writing(self._aside):
             self._aside.mkdir(parents=True)
         try:
@@ -34,36 +58,111 @@ class Checkpoint:
         except BaseException:
             self.drop()
             raise
+        if self._saving is None:
+            self._seal()
 
     def done(self) -> bool:
-        """True if ``finish`` does not wait for the trainer."""
-        return self._saving is None or self._saving.done()
+        """True if ``finish`` does not wait. The first call after the trainer has written its files has them hashed."""
+        if self._sealing is None and self._saving is not None and self._saving.done():
+            self._written()
+        return self._final.exists() if self._sealing is None else not self._sealing.is_alive()
 
     def finish(self) -> Path:
-        """Wait until all is written, and give it its name; what went wrong is raised, and nothing is left of it then.
+        """Wait until the checkpoint has its name; what went wrong is raised, and nothing is left of it then.
 
         All files get the permissions that the umask gives. Sizes and SHA-256 of all files stand in ``checkpoint.json``."""
-        final, aside = self._final, self._aside
-        if final.exists():
-            return final
-        try:
-            if self._saving is not None:
-                self._saving.result()
-            with writing(aside):
-                write_json(aside / "state.json", self._state)
-                _share(aside, like=aside / "state.json")
-                write_json(aside / "checkpoint.json", {"step": self.step, "files": _inventory(aside)})
-                sync_folder(aside)
-                aside.rename(final)
-                sync_entry(self._folder)
-        finally:
+        if self._sealing is None and self._saving is not None:
+            self._written()
+        if self._sealing is not None:
+            self._sealing.join()
+        if self._error is not None:
             self.drop()
-        write_text(self._folder / "latest", f"step-{self.step}\n")
-        return final
+            raise self._error
+        return self._final
 
     def drop(self) -> None:
         """Leave nothing of what has no name yet."""
+        self._given_up.set()
+        if self._sealing is not None:
+            self._sealing.join()
         shutil.rmtree(self._aside, ignore_errors=True)
+
+    def _written(self) -> None:
+        assert self._saving is not None
+        try:
+            self._saving.result()  # in the thread of the loop: whatever writes may be asked there only
+        except BaseException:
+            self.drop()
+            raise
+        self._seal()
+
+    def _seal(self) -> None:
+        self._sealing = threading.Thread(target=self._commit, name=f"checkpoint-{self.step}", daemon=True)
+        self._sealing.start()
+
+    def _commit(self) -> None:
+        aside = self._aside
+        try:
+            with writing(aside):
+                write_json(aside / "state.json", self._state)
+                _share(aside, like=aside / "state.json")
+                files = _inventory(aside, self._given_up)
+                sync_folder(aside)
+                if self._given_up.is_set():
+                    return
+                write_json(aside / _MARKER, {"step": self.step, "files": files})
+                aside.rename(self._final)
+                sync_entry(self._folder)
+            write_text(self._folder / "latest", f"step-{self.step}\n")
+            if self._then is not None:
+                self._then()
+        except BaseException as error:  # raised by ``finish``, in the thread that may raise
+            self._error = error
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """The steps whose checkpoints have their names in a folder, ascending; nothing is verified."""
+    names = [path.name.removeprefix("step-") for path in folder.glob("step-*")]
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def verify(checkpoint: Path, below: str = "") -> None:
+    """Read every file of a checkpoint (``below``: of one folder of it) and hold it against ``checkpoint.json``.
+
+    Raises ConfigError, one sentence that names the first file that is damaged or absent."""
+    again = "it is damaged; use another checkpoint, or copy it again"
+    try:
+        files = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))["files"]
+        for name, known in files.items():
+            path = checkpoint / name
+            if not name.startswith(below):
+                continue
+            if (size := path.stat().st_size) != known["bytes"]:
+                raise ConfigError(f"{path} has {size} bytes, and {_MARKER} says {known['bytes']}: {again}")
+            if _digest(path) != known["sha256"]:
+                raise ConfigError(f"{path} is not what was saved (its SHA-256 differs from that in {_MARKER}): {again}")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{error.filename} is absent from the checkpoint {checkpoint}: {again}") from None
+    except OSError as error:
+        raise ConfigError(f"{error.filename or checkpoint} cannot be read ({error.strerror or error}): {again}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"{checkpoint / _MARKER} cannot be understood: {again}") from None
+
+
+def prune(folder: Path, keep: int, protected: Collection[int]) -> None:
+    """Remove all checkpoints but the newest ``keep`` and those of ``protected`` steps. One that is half removed has no name any more."""
+    for step in checkpoint_steps(folder)[:-keep]:
+        if step not in protected:
+            drop_checkpoint(folder, step)
+
+
+def drop_checkpoint(folder: Path, step: int) -> None:
+    """Remove a checkpoint: take its name first, so that a kill in between leaves none that is half there."""
+    aside = folder / f".step-{step}.removed.partial"
+    with writing(folder / f"step-{step}"):
+        shutil.rmtree(aside, ignore_errors=True)
+        (folder / f"step-{step}").rename(aside)
+        shutil.rmtree(aside)
 
 
 def _share(folder: Path, like: Path) -> None:
@@ -74,10 +173,15 @@ def _share(folder: Path, like: Path) -> None:
             path.chmod(path.stat().st_mode | allowed)
 
 
-def _inventory(folder: Path) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        found[str(path.relative_to(folder))] = {"bytes": path.stat().st_size, "sha256": digest}
-    return found
+def _inventory(folder: Path, given_up: threading.Event) -> dict[str, dict[str, Any]]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): {"bytes": path.stat().st_size, "sha256": _digest(path, given_up)} for path in files}
+
+
+def _digest(path: Path, given_up: threading.Event | None = None) -> str:
+    """SHA-256 in hex. In blocks, each of which frees the interpreter for other threads; ends early, with another value, once given up."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while (block := file.read(_BLOCK)) and not (given_up is not None and given_up.is_set()):
+            digest.update(block)
+    return digest.hexdigest()

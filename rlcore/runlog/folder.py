@@ -34,18 +34,23 @@ class RunFolder:
     rollouts: Path
 
     @classmethod
+    def at(cls, root: Path, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None) -> RunFolder:
+        """The folder of a run; nothing is made."""
+        return cls(
+            root=root,
+            checkpoints=save_dir / root.name if save_dir else root / "checkpoints",
+            evaluations=eval_save_dir / root.name if eval_save_dir else root / "eval",
+            rollouts=rollout_save_dir / root.name if rollout_save_dir else root / "rollouts",
+        )
+
+    @classmethod
     def create(
         cls, run_dir: Path, project: str, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None
     ) -> RunFolder:
         """Make a fresh folder; two runs of the same second get different ids."""
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-        root = run_dir / project / name
-        folder = cls(
-            root=root,
-            checkpoints=save_dir / name if save_dir else root / "checkpoints",
-            evaluations=eval_save_dir / name if eval_save_dir else root / "eval",
-            rollouts=rollout_save_dir / name if rollout_save_dir else root / "rollouts",
-        )
+        folder = cls.at(run_dir / project / name, save_dir=save_dir, eval_save_dir=eval_save_dir, rollout_save_dir=rollout_save_dir)
+        root = folder.root
         # All of them now: a folder that cannot be written must be known before the training, not at its end.
         made: list[Path] = []
         try:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rlcore
+from rlcore.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlcore.host.registry import Attestation
 
-__all__ = ["build_manifest"]
+__all__ = ["build_manifest", "resumed_manifest"]
 
 _REQUIREMENT = re.compile(r"[\w.-]+")
 _OF_AN_EXTRA = re.compile(r";.*\bextra\b")
@@ -37,6 +41,25 @@ def build_manifest(
         "origins": {path: str(origin) for path, origin in origins.items()},
         "command": command if command is not None else sys.argv,
     }
+
+
+def resumed_manifest(root: Path, step: int, now: Mapping[str, Any]) -> dict[str, Any]:
+    """The manifest of a run that goes on after ``step``: the first one, with what is other ``now`` as one more item of ``resumes``.
+
+    Raises ConfigError if the data or the tokenizer are not those that the run began with."""
+    path = root / "manifest.json"
+    if not path.exists():  # killed before it was written
+        return {**now, "resumes": [{"time": _time(), "step": step}]}
+    first: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for name, mark in first["data"].items():
+        if not name.startswith("eval/") and now["data"].get(name, mark) != mark:
+            raise ConfigError(f"{name} is not what the run {root} began with: restore it, or begin a new run with rlcore train")
+    other = {key: value for key, value in now.items() if key != "origins" and json.loads(json.dumps(value)) != first.get(key)}
+    return {**first, "resumes": [*first.get("resumes", ()), {"time": _time(), "step": step, **other}]}
+
+
+def _time() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def _packages(plugins: Iterable[str]) -> dict[str, str]:

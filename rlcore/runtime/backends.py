@@ -48,14 +48,16 @@ def make_consumer(
     rank: int = 0,
     rendezvous: str = "",
 ) -> Consumer:
-    """The consumer of one rank; its backend is closed by ``closing``. ConfigError for what the backend cannot do or load.
+    """The consumer of one rank, new or as the checkpoint has it from which the run goes on; its backend is closed by ``closing``.
+    ConfigError for what the backend cannot do or load.
 
     ``rendezvous``: the address where several ranks meet.
     """
-    config, training = plan.config, plan.config.training
+    config, training, resume, lora = plan.config, plan.config.training, plan.resume, _lora(plan)
     algorithm = build_algorithm(plan)
     context = TrainingContext(
-        model=config.model.model,
+        model=config.model.model if resume is None or lora else str(resume.checkpoint / "model"),
+        reference=config.model.model,
         optimizer=OptimizerSettings(
             learning_rate=training.learning_rate,
             betas=training.betas,
@@ -81,11 +83,11 @@ def make_consumer(
         zero_stage=training.zero_stage,
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
-        lora=_lora(plan),
+        lora=lora,
     )
     check_backend(plan, PluginKind.TRAINING, training.name)
     owner = plan.registry.owner(PluginKind.TRAINING, training.name)
-    what = f"model {config.model.model} for the training backend {training.name} of {owner}"
+    what = f"model {context.model} for the training backend {training.name} of {owner}"
     backend: TrainingBackend = plan.registry.make(
         PluginKind.TRAINING, training.name, context, options=plan.training_options, guard=loading(what)
     )
@@ -93,9 +95,12 @@ def make_consumer(
     with loading(what):
         backend.setup(context)
     sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
-    return Consumer(
+    consumer = Consumer(
         backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps, max_skipped_steps=training.max_skipped_steps
     )
+    if resume is not None:
+        consumer.load(resume.checkpoint, model_alone=lora is None)
+    return consumer
 
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:

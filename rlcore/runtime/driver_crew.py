@@ -16,7 +16,7 @@ from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceW
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.node_services import AsyncJudge, GroupStore
-from rlcore.runtime.parts import make_judge, make_watch, schedule_settings
+from rlcore.runtime.parts import make_coordinator, make_judge, make_watch
 from rlcore.runtime.pulse import EngineGuard
 from rlcore.runtime.schedule_service import ScheduleService
 from rlcore.runtime.shipment import PlanAtHand, Shipment
@@ -46,7 +46,7 @@ class DriverSite(Site):
         closing.callback(services.close)
         scoring = AsyncJudge(judge)
         closing.callback(scoring.end)
-        schedule = ScheduleService(schedule_settings(plan, prompts), make_watch(plan))
+        schedule = ScheduleService(make_coordinator(plan, prompts), make_watch(plan))
         store = GroupStore("store", schedule.deliver, keep_scored=True)
         self.schedule = ServiceWorker(services, schedule, "the coordinator")
         self._store, self._judge = ServiceWorker(services, store, "the store"), ServiceWorker(services, scoring, "the judge")

@@ -12,7 +12,8 @@ __all__ = ["Interrupt"]
 
 
 class Interrupt:
-    """A context in which the first SIGINT or SIGTERM sets ``requested`` and the second raises KeyboardInterrupt.
+    """A context in which the first SIGINT, SIGTERM or SIGHUP (a terminal or a connection is gone) sets ``requested``, and the second raises
+    KeyboardInterrupt.
 
     Outside the main thread signals cannot be taken over; there it only holds the flag.
     """
@@ -27,8 +28,9 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._handle)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                    self._before[number] = signal.signal(number, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -12,6 +12,7 @@ from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
 from rlcore.contracts.types import Group
 from rlcore.host.blame import reason, set_aside
+from rlcore.runtime.parts import first_version
 
 __all__ = ["Listeners"]
 
@@ -23,7 +24,7 @@ class Listeners:
 
     def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> None:
         self._plan = plan
-        self._run = RunInfo(folder=folder, config=plan.config.plain())
+        self._run = RunInfo(folder=folder, config=plan.config.plain(), step=first_version(plan))
         self._tell = tell
         self._observers = plan.registry.hooks()
         self._trackers: dict[str, Tracker] = {}

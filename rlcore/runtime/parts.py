@@ -29,13 +29,15 @@ from rlcore.roles.producer import GroupJob, Produced
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.schedule import Delivery, ScheduleSettings
+from rlcore.schedule import Coordinator, Delivery, ScheduleSettings
 
 __all__ = [
     "AnnealedSampling",
     "JobMaker",
     "check_reach",
     "filter_by",
+    "first_version",
+    "make_coordinator",
     "make_evaluator",
     "make_jobs",
     "make_judge",
@@ -86,6 +88,17 @@ def schedule_settings(plan: Plan, prompts: int) -> ScheduleSettings:
     )
 
 
+def first_version(plan: Plan) -> int:
+    """The policy version that the run begins with: 0, or that of the checkpoint from which it goes on."""
+    return plan.resume.step if plan.resume is not None else 0
+
+
+def make_coordinator(plan: Plan, prompts: int) -> Coordinator:
+    """The schedule of a data set of so many prompts, new or as the checkpoint has it; ConfigError if the run cannot go on with these."""
+    settings = schedule_settings(plan, prompts)
+    return Coordinator(settings) if plan.resume is None else Coordinator.restored(settings, plan.resume.state["coordinator"])
+
+
 def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
     """What turns leases into jobs."""
     sampling, seed = _sampling(plan), plan.config.run.seed
@@ -95,14 +108,17 @@ def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
 
 
 def make_watch(plan: Plan) -> FilterWatch:
-    """What watches that the group filter does not starve the run."""
+    """What watches that the group filter does not starve the run; it goes on with the budgets of the checkpoint, if there is one."""
     algorithm = plan.config.algorithm
-    return FilterWatch(
+    watch = FilterWatch(
         bounds=algorithm.filter_range,
         by=filter_by(plan),
         batch_size=plan.config.training.train_batch_size,
         limit=algorithm.filter_limit,
     )
+    if plan.resume is not None:
+        watch.restore(plan.resume.state["watch"])
+    return watch
 
 
 def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:

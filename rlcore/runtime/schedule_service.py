@@ -14,7 +14,7 @@ from typing import Any
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
 from rlcore.contracts.types import Lease
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Status, TrainOrder, Verdict, WaitingFor
+from rlcore.schedule import Coordinator, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.dealing import LeaseQueue
 
 __all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
@@ -83,10 +83,11 @@ class ScheduleService:
     """One coordinator, its filter watch, and everybody who waits for it. Nothing is leased before the first
     ``next_batch``: an evaluation at the start has the engines alone."""
 
-    def __init__(self, settings: ScheduleSettings, watch: FilterWatch) -> None:
-        self._coordinator = Coordinator(settings)
+    def __init__(self, coordinator: Coordinator, watch: FilterWatch) -> None:
+        self._coordinator = coordinator
         self._watch = watch
-        self._queue = LeaseQueue(on_policy=settings.max_staleness == 0)
+        self._state = self._state_now()
+        self._queue = LeaseQueue(on_policy=coordinator.settings.max_staleness == 0)
         self._workers: dict[str, _Worker] = {}
         self._kept: dict[int, _Kept] = {}
         self._leases: dict[int, Lease] = {}
@@ -153,7 +154,8 @@ class ScheduleService:
             self._watch.saw(arrival.delivery, verdict)
             self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT)
             if verdict is Verdict.FAILED:
-                self._failures.append({"prompt_id": arrival.prompt_id, "episode": lease.episode, "reason": arrival.reason})
+                ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
+                self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
         if verdict.kept:
             # What is masked is counted as wasted already.
             self._kept[lease_id] = _Kept(store, arrival.tokens if verdict is Verdict.KEPT else 0)
@@ -190,6 +192,7 @@ class ScheduleService:
         for lease_id in self._order.lease_ids:
             self._kept.pop(lease_id, None)
         self._order = self._filtering = None
+        self._state = self._state_now()
         for reached in self._readers_of_state:
             if not reached.done():
                 reached.set_result(None)
@@ -241,12 +244,16 @@ class ScheduleService:
         return self._coordinator.status()
 
     async def state(self, version: int) -> dict[str, Any]:
-        """The coordinator's state, JSON-able, once it has reached this version."""
+        """The states of ``coordinator`` and ``watch``, JSON-able, as this version, which is waited for, was reached. What came since is
+        left out: its groups are gone with this process, and what is made again must not have been counted before."""
         while self._coordinator.version < version:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._readers_of_state.append(reached)
             await reached
-        return self._coordinator.state()
+        return self._state
+
+    def _state_now(self) -> dict[str, Any]:
+        return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
 
     async def watch(self) -> FilterWatch:
         """What the filter saw; notes that nobody has taken stay where they are."""
@@ -276,7 +283,8 @@ class ScheduleService:
         return self._restarts
 
     async def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call, with the reason."""
+        """The prompts that failed since the last call: ``step``, the update that was awaited or made then, ``episode``, ``prompt_id``,
+        ``reason``."""
         failures, self._failures = self._failures, []
         return failures
 

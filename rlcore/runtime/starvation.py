@@ -8,7 +8,9 @@ the k-th batch is that of the k-th update.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from rlcore.config.model import AlgorithmSection
 from rlcore.contracts.errors import StarvationError
@@ -79,6 +81,16 @@ class FilterWatch:
     _warned: bool = False
     _notes: list[str] = field(default_factory=list)
     _error: str = ""
+
+    def state(self) -> dict[str, Any]:
+        """JSON values for a checkpoint, as things stand between two updates. Groups that are ready and not trained are in it, and are seen
+        again by the watch that goes on (there are none at staleness 0)."""
+        return {"starved_updates": self.starved_updates, "warned": self._warned, "run": asdict(self.run), "since": asdict(self._since)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a ``state``: the budget of the update under way is not granted anew."""
+        self.starved_updates, self._warned = state["starved_updates"], state["warned"]
+        self.run, self._since = Seen(**state["run"]), Seen(**state["since"])
 
     def saw(self, delivery: Delivery, verdict: Verdict) -> None:
         """A group was delivered. One that failed for another reason than a missing accuracy never came to the filter."""

@@ -22,7 +22,7 @@ from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Finish, Group, Kind, Rollout, Score
 from rlcore.runtime.backends import make_consumer
-from rlcore.runtime.parts import make_publisher, schedule_settings
+from rlcore.runtime.parts import first_version, make_publisher, schedule_settings
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.timing import peak_memory, profiled
@@ -164,14 +164,15 @@ class TrainerHost:
         self._tolerance = probe_tolerance(plan.config.inference.dtype, plan.config.training.dtype)
         if self._rank:
             return None
+        self._notes += self._consumer.notes
         self._publisher, address = make_publisher(plan, self._closing, device=self._device, on_failure=self._transfer_failed)
         self._publisher.on_drop = self._notes.append
         return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
-        """Offer the weights of version 0; from here on it waits for data."""
+        """Offer the weights that the run begins with; from here on it waits for data."""
         self._closing.enter_context(profiled(profile))
-        self._publish(0, probe_ids)
+        self._publish(first_version(self._plan), probe_ids)
         self._wait()
 
     def _wait(self) -> None:

@@ -45,7 +45,7 @@ class Ranks:
         return [worker.call("prepare", prompts, rendezvous) for worker in self.workers]
 
     def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
-        """Hand out the weights of version 0. ``profiles``: the folder for the ranks' profiles, None for none."""
+        """Hand out the weights that the run begins with. ``profiles``: the folder for the ranks' profiles, None for none."""
         files = [profiles / f"profile-trainer-{rank}.prof" if profiles else None for rank in range(len(self.workers))]
         calls = zip(self.workers, files, strict=True)
         self._inbox.wait([worker.call("start", probe_ids, file) for worker, file in calls], self.failed)

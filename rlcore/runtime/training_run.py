@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from math import ceil
 from pathlib import Path
 
@@ -17,18 +19,23 @@ from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
-from rlcore.runlog.checkpoint import Checkpoint
+from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
 from rlcore.runlog.folder import write_text
+from rlcore.runlog.rewind import rewind, sizes_of_logs
+from rlcore.runlog.run_lock import locked, sign
+from rlcore.runlog.run_manifest import resumed_manifest
 from rlcore.runlog.trace import write_trace
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.listeners import Listeners
-from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.parts import first_version, used_plugins
 from rlcore.runtime.progress import Progress, Sample, Summary
 from rlcore.runtime.starvation import refuse_an_empty_run
 from rlcore.runtime.timing import Timing, peak_memory, profiled
 
 __all__ = ["TrainingRun", "mean_gap_tolerance"]
 
+_AUTO_SAVE_SECONDS = 600.0
+"""Between checkpoints with ``save_interval = "auto"``: what a crash may lose."""
 _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02}
 
 
@@ -40,13 +47,16 @@ class TrainingRun:
         self._config = plan.config
         self._progress = progress
         self._evaluations: dict[int, list[TaskReport]] = {}
+        self._held_out: dict[int, Mapping[str, float]] = {}
+        """Figures of evaluations by step, those of a run that goes on included."""
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
-        self._checkpoint: Path | None = None
+        self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
         self._interrupted = False
+        self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
 
@@ -59,9 +69,11 @@ class TrainingRun:
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
+            self._check_beginning()
             for said in filter(None, (self._short_batch(), "; ".join(self._dropped()))):
                 self._progress.note(said)
-            self._folder = self._open_folder()
+            self._folder = self._open_folder(closing)
+            self._recall()
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
@@ -76,6 +88,26 @@ class TrainingRun:
             self._listeners.run_finished(summary.as_json())
             self._folder.write_document("summary", summary.as_json())
             return summary
+
+    def _check_beginning(self) -> None:
+        """RunError if the runtime has not begun where it was told to: it would train the first steps again."""
+        begins, runtime = first_version(self._plan), self._config.run.runtime
+        if begins and (version := self._crew.status().version) != begins:
+            owner = self._plan.registry.owner(PluginKind.RUNTIME, runtime)
+            raise RunError(
+                f"runtime {runtime!r} of {owner} begins at step {version}, and the checkpoint is of step {begins}: it cannot resume a run; "
+                "choose another --runtime"
+            )
+
+    def _recall(self) -> None:
+        """What metrics.jsonl of a run that goes on has already."""
+        log = self._folder.root / "metrics.jsonl"
+        for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+            row = json.loads(line)
+            if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
+                self._held_out[row["step"]] = figures
+            self._reward_last = row.get("reward/mean", self._reward_last)
+        self._asked.update(self._held_out)
 
     def _dropped(self) -> list[str]:
         """A sentence for each data set of which prompts are left out."""
@@ -128,8 +160,10 @@ class TrainingRun:
 
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
-        crew, version = self._crew, 0
-        self._evaluate(0, wait=True)
+        crew, version = self._crew, first_version(self._plan)
+        asked = version - version % (self._config.eval.eval_interval or version or 1)
+        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
+            self._evaluate(version, wait=True)
         crew.start_clock()
         self._since = time.monotonic()
         while not interrupt.requested and crew.next_batch():
@@ -140,7 +174,7 @@ class TrainingRun:
             self._end_save(wait=False)
             if _due(version, self._config.eval.eval_interval):
                 self._evaluate(version, wait=False)
-            if _due(version, self._config.log.save_interval):
+            if self._save_due(version):
                 self._save(version)
         timing = crew.timing()
         self._log_failures()
@@ -160,23 +194,32 @@ class TrainingRun:
         interval = self._config.log.rollout_interval
         return bool(interval) and (step == 1 or _due(step, interval))
 
-    def _open_folder(self) -> RunFolder:
-        log = self._config.log
-        folder = RunFolder.create(
-            Path(self._config.run.run_dir),
-            self._config.run.project,
-            save_dir=_path(log.save_dir),
-            eval_save_dir=_path(self._config.eval.eval_save_dir),
-            rollout_save_dir=_path(log.rollout_save_dir),
-        )
+    def _open_folder(self, closing: ExitStack) -> RunFolder:
+        """Make the run's folder, or put back that of a run that goes on; nobody else writes it until ``closing`` closes."""
+        log, point = self._config.log, self._plan.resume
+        moved = {
+            "save_dir": _path(log.save_dir),
+            "eval_save_dir": _path(self._config.eval.eval_save_dir),
+            "rollout_save_dir": _path(log.rollout_save_dir),
+        }
         manifest = build_manifest(
             seed=self._config.run.seed,
             data=self._crew.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
+        if point is None:
+            folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
+            closing.enter_context(locked(folder.root))
+        else:
+            folder = RunFolder.at(point.run, **moved)
+            closing.enter_context(locked(folder.root))
+            manifest = resumed_manifest(folder.root, point.step, manifest)
+            rewind(folder, point.step, point.state.get("logs", {}))
+        sign(folder.root)
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
         folder.write_document("manifest", manifest)
+        self._saved_at = time.monotonic()
         return folder
 
     def _record(self, update: Update) -> None:
@@ -230,6 +273,7 @@ class TrainingRun:
             figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
+            self._held_out[step] = figures
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
@@ -252,8 +296,23 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._saving = Checkpoint(self._folder.checkpoints, step, fill, {"coordinator": self._crew.state()})
+        parts = self._crew.state()
+        self._log_failures()  # all that is counted there
+        state = {"logs": sizes_of_logs(self._folder.root), **parts}
+        keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
+        self._saved_at = time.monotonic()
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)
         self._end_save(wait=False)
+
+    def _save_due(self, step: int) -> bool:
+        interval = self._config.log.save_interval
+        return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+
+    def _best(self, newest: int) -> set[int]:
+        """The step of the checkpoint with the best evaluation, if the best is kept and one was evaluated."""
+        there = {newest, *checkpoint_steps(self._folder.checkpoints)}
+        figures = {step: figure for step in there if (figure := self._accuracy(step)) is not None}
+        return {max(figures, key=lambda step: (figures[step], step))} if figures and self._config.log.keep_best else set()
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
@@ -277,8 +336,8 @@ class TrainingRun:
             steps=status.version,
             train_seconds=round(timing.seconds, 3),
             tokens_per_second=round(self._tokens / timing.seconds, 1) if timing.seconds else 0.0,
-            accuracy_before=_accuracy(before),
-            accuracy_after=_accuracy(after),
+            accuracy_before=self._accuracy(0),
+            accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
@@ -294,7 +353,21 @@ class TrainingRun:
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
+            train_on=self._train_on(status.version),
         )
+
+    def _train_on(self, steps: int) -> str:
+        run, prompts = self._config.run, self._crew.prompts
+        if run.max_steps is None or not prompts:
+            return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
+        episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
+        return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
+
+    def _accuracy(self, step: int) -> float | None:
+        """The mean over the held-out tasks that were evaluated with the weights of this step."""
+        held_out = self._held_out.get(step, {})
+        figures = [held_out[f"eval/{task}"] for task in self._config.eval.eval_dataset if f"eval/{task}" in held_out]
+        return sum(figures) / len(figures) if figures else None
 
 
 def _ended(saving: Saving) -> None:
@@ -315,11 +388,6 @@ def _path(text: str | None) -> Path | None:
 
 def _due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
-
-
-def _accuracy(reports: Sequence[TaskReport]) -> float | None:
-    figures = [report.accuracy for report in reports if report.accuracy is not None]
-    return sum(figures) / len(figures) if figures else None
 
 
 def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple[Sample, ...]:

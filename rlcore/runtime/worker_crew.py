@@ -27,7 +27,7 @@ from rlcore.runtime.evaluating import Evaluations
 from rlcore.runtime.gathering import Gathered
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts
-from rlcore.runtime.parts import make_evaluator, schedule_settings
+from rlcore.runtime.parts import first_version, make_evaluator, schedule_settings
 from rlcore.runtime.producer_team import Patience, ProducerTeam
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
@@ -69,7 +69,7 @@ class WorkerCrew(Crew):
         schedule = schedule_settings(plan, len(texts.training))
         self.horizon, self.prompts = schedule.horizon, schedule.prompts
         self._inbox = DriverInbox()
-        self._version = 0
+        self._version = first_version(plan)
         self._order: Order | None = None
         self._trained: Order | None = None
         self._preloaded: set[int] = set()
@@ -114,7 +114,7 @@ class WorkerCrew(Crew):
         # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
         self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
         self._ranks.start(self._texts.probe_ids(), None if alone else profiles)
-        self._team.wait_until_serving(0, None if alone else self._plan.config.weights.deadline)
+        self._team.wait_until_serving(self._version, None if alone else self._plan.config.weights.deadline)
 
     def next_batch(self) -> bool:
         if self._stopped:
@@ -257,6 +257,7 @@ class WorkerCrew(Crew):
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = self._answer(self._schedule.call("state", self._version))
+        self._gathered.failures += self._answer(self._schedule.call("take_failures"))
         return state
 
     def status(self) -> Status:

@@ -9,12 +9,13 @@ Misuse raises ValueError. A lease id that is not held is no misuse (workers die,
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import isfinite
 from typing import Any
 
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.types import Lease
 from rlcore.schedule.ages import Ages, must_wait, room
 from rlcore.schedule.ledger import Ledger
@@ -26,8 +27,8 @@ __all__ = ["NO_ACCURACY", "Coordinator", "Delivery", "ScheduleSettings", "Status
 NO_ACCURACY = "no accuracy"
 """The ledger's reason for a group that the filter could not judge, because its reward gave no accuracy."""
 
-_FORMAT = 1
-"""Of a state; another number says that an older reader must not read it."""
+_FORMAT = 2
+"""Of a state; another number says that an older reader must not read it. With 1 a checkpoint had nothing beside it."""
 
 _ORDERING = ("prompts", "train_batch_size", "seed", "shuffle")
 """Settings that say which prompt comes when."""
@@ -69,6 +70,29 @@ class Coordinator:
         self._set_aside: set[int] = set()
         self._oldest: list[tuple[int, int]] = []  # heap of (version, lease id); may name groups that were lost since
         self._batch: tuple[int, ...] = ()
+
+    @classmethod
+    def restored(cls, settings: ScheduleSettings, state: Mapping[str, Any]) -> Coordinator:
+        """The schedule that goes on from a ``state``: open prompts are asked for again, first in line and in order, by new leases.
+
+        ConfigError for a state of another format, or if a setting that fixes the order of the prompts is another now; all else may change.
+        """
+        if (found := state.get("format")) != _FORMAT:
+            raise ConfigError(
+                f"the checkpoint's schedule has format {found}, and this version of rlcore reads {_FORMAT}: resume the run with the "
+                "version that wrote it, or start a new one from the checkpoint's model"
+            )
+        for name, was in state["settings"].items():
+            if (now := getattr(settings, name)) != was:
+                raise ConfigError(
+                    f"{name} was {was} when this run was begun and is {now} now, which would change the order of its prompts: resume it "
+                    "with the data and settings that it was begun with, or start a new run from the checkpoint's model"
+                )
+        coordinator = cls(settings)
+        coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
+        coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])
+        coordinator._line = PromptLine.restored(settings, state["cursor"], state["open"])
+        return coordinator
 
     @property
     def finished(self) -> bool:

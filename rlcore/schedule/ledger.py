@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +40,18 @@ class Ledger:
         self.trained = 0
         self.filtered = 0
         self.failed = 0
+
+    @classmethod
+    def restored(cls, prompts: int, state: Mapping[str, Any]) -> Ledger:
+        """The ledger that gave this ``state``."""
+        ledger = cls(prompts)
+        ledger.reissued = state["reissued"]
+        for episode, issued, trained, filtered, failed in state["episodes"]:
+            ledger.episodes[episode] = EpisodeTally(issued, trained, filtered, dict(failed))
+            ledger.trained += trained
+            ledger.filtered += filtered
+            ledger.failed += sum(failed.values())
+        return ledger
 
     def issue(self, episode: int) -> None:
         """A prompt of this episode is asked for, for the first time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,16 @@ class PromptLine:
         self._position = 0
         self._order = self._order_of(0)
         self._returned: list[PromptPlace] = []
+
+    @classmethod
+    def restored(cls, settings: ScheduleSettings, cursor: Sequence[int], returned: Sequence[Sequence[int]]) -> PromptLine:
+        """A line whose first place never handed out is at ``cursor`` = (episode, position), with the places ``returned`` put back."""
+        line = cls(settings)
+        line._episode, line._position = cursor
+        line._order = line._order_of(line._episode)
+        orders = {episode: episode_order(settings.prompts, episode, settings.seed, settings.shuffle) for episode, _ in returned}
+        line._returned = sorted(PromptPlace(episode, position, int(orders[episode][position])) for episode, position in returned)
+        return line
 
     def _order_of(self, episode: int) -> np.ndarray | None:
         """The order of an episode, None after the last one."""

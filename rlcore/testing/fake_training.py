@@ -55,13 +55,13 @@ class FakeTraining(TrainingBackend):
         self.options = options if options is not None else FakeTrainingOptions()
 
     def setup(self, context: TrainingContext) -> None:
-        """Load the policy, and again as the reference where the objective needs one; with several ranks, wait for the others."""
+        """Load the policy, and the reference if the objective needs one; with several ranks, wait for the others."""
         self.context = context
         self._closed = threading.Event()
         self._writer = ThreadPoolExecutor(1, "fake-trainer-saves")
         self.ranks = StarRanks(context.rank, context.world_size, context.rendezvous, self.options.ranks_deadline)
         self.policy = FakePolicy.load(context.model)
-        self.reference = self.policy if Need.REFERENCE in context.needs else None
+        self.reference = FakePolicy.load(context.reference or context.model) if Need.REFERENCE in context.needs else None
         self.optimizer = NumpyOptimizer(context.optimizer, self.policy.arrays(), self.options.optimizer == "adam")
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:

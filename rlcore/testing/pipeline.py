@@ -86,15 +86,15 @@ class FakePipeline(TrainingBackend):
     def setup(self, context: TrainingContext) -> None:
         """Build both stages, their optimizer, and a second pair as the reference where it is needed."""
         self.context = context
-        self.stages = self._load()
-        self.reference = self._load() if Need.REFERENCE in context.needs else None
+        self.stages = self._load(context.model)
+        self.reference = self._load(context.reference or context.model) if Need.REFERENCE in context.needs else None
         settings = context.optimizer
         self.parameters = [parameter for stage in self.stages for parameter in stage.parameters()]
         self.optimizer = torch.optim.AdamW(self.parameters, lr=1.0, betas=settings.betas, weight_decay=settings.weight_decay)
         self.steps = 0
 
-    def _load(self) -> tuple[FirstStage, LastStage]:
-        policy, dtype = FakePolicy.load(self.context.model), getattr(torch, self.context.dtype)
+    def _load(self, model: str) -> tuple[FirstStage, LastStage]:
+        policy, dtype = FakePolicy.load(model), getattr(torch, self.context.dtype)
         return FirstStage(torch.tensor(policy.last, dtype=dtype)), LastStage(torch.tensor(policy.pair, dtype=dtype))
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:

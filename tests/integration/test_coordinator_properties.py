@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from rlcore.contracts.types import Lease
 from rlcore.schedule import Admission, Coordinator, Delivery, ScheduleSettings, TrainOrder, Verdict, WaitingFor, episode_order
-from tests.unit.schedule.restored_schedule import restored
 
 WORKERS = ("a", "b", "c")
 
@@ -223,7 +222,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def resume(self, data: st.DataObject) -> None:
         state = json.loads(json.dumps(self.coordinator.state()))
-        self.coordinator = restored(self.settings, state)
+        self.coordinator = Coordinator.restored(self.settings, state)
         assert self.coordinator.state() == state
         self.order = None
         self.reopen(list(self.books))
@@ -350,7 +349,7 @@ def test_at_staleness_0_what_is_trained_does_not_depend_on_timing(chosen: Schedu
         coordinator.deliver([Delivery(lease_id=i, version=coordinator.version, accuracy=accuracy_of(*leases[i])) for i in arrived])
         flying = trouble(coordinator, random, workers, flying)
         if random.random() < 0.05:
-            coordinator, flying = restored(chosen, coordinator.state()), []
+            coordinator, flying = Coordinator.restored(chosen, coordinator.state()), []
         order = coordinator.next_batch()
         if order is not None and random.random() < 0.1:
             coordinator.group_lost(random.choice(order.lease_ids))

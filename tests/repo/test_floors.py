@@ -24,6 +24,7 @@ CONTRACTS = (
     "transport",
     "sandboxing",
     "specs",
+    "resume_point",
     "training_settings",
     "interfaces",
     "command_line",

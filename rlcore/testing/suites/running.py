@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
+from rlcore.contracts.resume_point import ResumePoint
 from rlcore.contracts.specs import PluginKind
 from rlcore.entry import make_plan
 from rlcore.roles.evaluator import TaskReport
@@ -56,6 +57,12 @@ class PlayedRun:
         return FakePolicy.load(self.folder / "saved" / "model")
 
     @property
+    def resume_point(self) -> ResumePoint:
+        """Where a run goes on that is no longer than what was played."""
+        assert self.status is not None
+        return ResumePoint(run=self.folder, checkpoint=self.folder / "saved", step=self.status.version, state=self.state)
+
+    @property
     def ledger(self) -> tuple[int, int, int]:
         """Prompts that were trained, filtered and failed."""
         assert self.status is not None
@@ -87,8 +94,11 @@ class RuntimeSuite:
 
     # --- how a run is played --------------------------------------------------------------------------------------------
 
-    def play(self, folder: Path, *, runtime: str = "", **sections: Mapping[str, Any]) -> PlayedRun:
-        """A run from ``begin`` to the end of its ExitStack, in ``folder``; ``sections`` override settings key by key."""
+    def play(
+        self, folder: Path, *, runtime: str = "", until: int | None = None, after: PlayedRun | None = None, **sections: Mapping[str, Any]
+    ) -> PlayedRun:
+        """A run from ``begin`` to the end of its ExitStack, in ``folder``; ``sections`` override settings key by key. ``until``: the
+        updates after which it is left; ``after``: what was played of it before, from where it goes on."""
         tester = RunTester(folder).with_fakes()
         self.plugins(tester)
         tester.write("refusing.py", _REFUSES)
@@ -102,10 +112,11 @@ class RuntimeSuite:
         rewards = config.pop("rewards", None)
         with chdir(folder), tester.plugins:
             plan = make_plan(tester.fake_run(**config), reward=rewards["name"] if rewards else None)
+            plan = replace(plan, resume=None if after is None else after.resume_point)
             with ExitStack() as closing:
-                return self._drive(self.make(plan, closing, lambda line: None), folder, evaluates="eval" in config)
+                return self._drive(self.make(plan, closing, lambda line: None), folder, evaluates="eval" in config, until=until)
 
-    def _drive(self, crew: Crew, folder: Path, *, evaluates: bool) -> PlayedRun:
+    def _drive(self, crew: Crew, folder: Path, *, evaluates: bool, until: int | None) -> PlayedRun:
         """As the loop of a run does: it asks for an evaluation only if there is a held-out task."""
         played, interrupt = PlayedRun(folder=folder, horizon=crew.horizon), Interrupt(lambda line: None)
         crew.begin(folder, interrupt)
@@ -113,7 +124,7 @@ class RuntimeSuite:
             crew.evaluate(0)
             played.evaluations += crew.take_evaluations(wait=True)
         crew.start_clock()
-        while crew.next_batch():
+        while len(played.updates) != until and crew.next_batch():
             played.updates.append(crew.train(log_rollouts=not played.updates))
             played.failures += crew.take_failures()
         played.seconds = crew.timing().seconds
@@ -169,6 +180,21 @@ class RuntimeSuite:
         for ours, theirs in zip(here.updates, alone.updates, strict=True):
             for figure in ("reward/mean", "response_tokens", "staleness/max"):
                 assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from one process"
+
+    def test_a_run_that_goes_on_is_the_run_that_was_not_left(self, tmp_path: Path) -> None:
+        """Left after half of its updates and begun anew from what was saved, at staleness 0: the other half, to the bit. ``plan.resume``
+        says where to begin."""
+        whole, half = self._evaluated(tmp_path / "whole"), self.play(tmp_path / "half", until=2)
+        rest = self.play(tmp_path / "rest", after=half)
+        versions = [update.version for update in rest.updates]
+        assert versions == list(range(3, whole.horizon + 1)), f"a run that was left at version 2 goes on with the versions {versions}"
+        for ours, theirs in zip(rest.updates, whole.updates[2:], strict=True):
+            for figure in ("reward/mean", "response_tokens", "learning_rate"):
+                assert ours.figures[figure] == theirs.figures[figure], f"{figure} of version {ours.version} differs from the whole run's"
+        for name, array in whole.policy.arrays().items():
+            assert np.array_equal(rest.policy.arrays()[name], array), f"the weights {name} differ from those of the run that was not left"
+        assert rest.ledger == whole.ledger, f"trained, filtered, failed: {rest.ledger}; of the run that was not left: {whole.ledger}"
+        assert json.loads(json.dumps(rest.state)) == whole.state, "state() differs from that of the run that was not left"
 
     def test_no_group_is_older_than_allowed(self, tmp_path: Path) -> None:
         """With ``staleness`` above 0 no update trains a group whose policy is older, and every update is made."""

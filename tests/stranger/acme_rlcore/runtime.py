@@ -31,9 +31,11 @@ from rlcore.api.runtime import (
     WorkerTime,
     batch_figures,
     fingerprints,
+    first_version,
     load_data,
     make_consumer,
     make_conversation,
+    make_coordinator,
     make_engine,
     make_evaluator,
     make_jobs,
@@ -47,7 +49,6 @@ from rlcore.api.runtime import (
     rollout_rows,
     schedule_settings,
 )
-from rlcore.api.schedule import Coordinator
 
 
 class PoolOptions(BaseModel):
@@ -82,7 +83,7 @@ class PoolCrew(Crew):
         engine = make_engine(plan, self.tokenizer, closing)
         conversation = make_conversation(plan)
         self._producer = Producer("acme-0", engine, self.tokenizer, self._judge, self._accounts["producer"], conversation)
-        self._coordinator = Coordinator(schedule)
+        self._coordinator = make_coordinator(plan, len(self._texts.training))
         self._jobs = make_jobs(plan, self._texts)
         self._evaluator = make_evaluator(plan, self._texts)
         self._watch = make_watch(plan)
@@ -100,7 +101,7 @@ class PoolCrew(Crew):
 
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         self._interrupt = interrupt
-        self._publish(0, None)
+        self._publish(first_version(self._plan), None)
 
     def _publish(self, version: int, probe_ids: Any) -> None:
         wanted = probe_ids if self._plan.config.weights.probe else None
@@ -141,7 +142,8 @@ class PoolCrew(Crew):
             self._watch.saw(arrival.delivery, verdict)
             self._scored.append(group)
             if verdict is Verdict.FAILED:
-                self._failures.append({"prompt_id": group.prompt_id, "episode": group.episode, "reason": arrival.reason})
+                failed = {"prompt_id": group.prompt_id, "episode": group.episode, "reason": arrival.reason}
+                self._failures.append({"step": self._coordinator.version + 1, **failed})
             if verdict.kept:
                 self._groups[arrival.delivery.lease_id] = group
 
@@ -185,7 +187,7 @@ class PoolCrew(Crew):
         return self._consumer.save(folder)
 
     def state(self) -> dict[str, Any]:
-        return self._coordinator.state()
+        return {"coordinator": self._coordinator.state(), "watch": self._watch.state()}
 
     def status(self) -> Status:
         return self._coordinator.status()

@@ -69,6 +69,9 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name_and_the_pointer_come
     saved = Checkpoint(tmp_path, 7, fill, {"version": 7}).finish()
     named, pointed = (events.index(("rename", path, 0)) for path in (saved, tmp_path / "latest"))
     aside = tmp_path / ".step-7.partial"
-    assert written | {aside / "state.json", aside / "checkpoint.json"} <= {path for kind, path, _ in events[:named] if kind == "fsync"}
+    committed = events.index(("rename", aside / "checkpoint.json", 0))
+    assert committed < named
+    assert written | {aside / "state.json"} <= {path for kind, path, _ in events[:committed] if kind == "fsync"}
+    assert ("fsync", aside, 0) in events[committed:named]
     assert ("fsync", tmp_path, 0) in events[named:pointed]
     assert ("fsync", tmp_path, 0) in events[pointed:]

@@ -19,7 +19,7 @@ from rlcore.contracts.snapshots import Probe, Snapshot
 from rlcore.entry import make_plan
 from rlcore.roles.consumer import Consumer
 from rlcore.runtime.driver_crew import DriverCrew
-from rlcore.runtime.in_process import InProcessWorker
+from rlcore.runtime.in_process import InProcessWorker, ServiceWorker
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.trainer_host import TrainerHost
@@ -150,7 +150,18 @@ def test_in_turns_nothing_is_leased_before_the_next_batch_is_asked_for(tmp_path:
         assert crew.train(log_rollouts=False).version == 1
         until(lambda: producer(crew)._loop.producer.version == 1)
         crew.evaluate(1)
-        assert (crew.status().in_flight, crew.status().buffered, crew.state()["cursor"]) == (0, 0, [0, 3])
+        assert (crew.status().in_flight, crew.status().buffered, crew.state()["coordinator"]["cursor"]) == (0, 0, [0, 3])
+
+
+def test_the_failures_that_a_state_has_counted_can_be_taken_with_it(tmp_path: Path) -> None:
+    """Else a run that goes on from there would never tell of them."""
+    failed = {"step": 1, "episode": 0, "prompt_id": "p", "reason": "timeout"}
+    with crew_of(tmp_path, staleness=0) as (crew, _):
+        service = crew._schedule
+        assert isinstance(service, ServiceWorker)
+        service._service._failures.append(failed)
+        crew.state()
+        assert crew.take_failures() == [failed]
 
 
 def test_a_producer_that_failed_while_nobody_waited_is_named_to_the_next_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,14 +15,14 @@ from rlcore.runtime.in_process import ServiceThread, ServiceWorker
 from rlcore.runtime.node_services import GroupStore
 from rlcore.runtime.schedule_service import ScheduleService
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.schedule import ScheduleSettings
+from rlcore.schedule import Coordinator, ScheduleSettings
 
 SECONDS = 20.0
 
 
 def schedule() -> ScheduleService:
     settings = ScheduleSettings(prompts=4, train_batch_size=2, n_sampled=2, buffer_limit=8, max_staleness=1)
-    return ScheduleService(settings, FilterWatch(bounds=None, by="accuracy", batch_size=2, limit=10))
+    return ScheduleService(Coordinator(settings), FilterWatch(bounds=None, by="accuracy", batch_size=2, limit=10))
 
 
 def test_calls_begin_in_the_order_in_which_they_were_made() -> None:

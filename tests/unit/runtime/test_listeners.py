@@ -39,7 +39,7 @@ def rlcore_step_finished(step, metrics):
 
 
 def listeners(folder: PluginFolder, said: list[str] | None = None) -> Listeners:
-    plan: Any = SimpleNamespace(config=RunConfig(), tracker_options=(), registry=folder.discover())
+    plan: Any = SimpleNamespace(config=RunConfig(), tracker_options=(), resume=None, registry=folder.discover())
     return Listeners(plan, folder.root, [].append if said is None else said.append)
 
 

@@ -16,14 +16,14 @@ from rlcore.contracts.types import Group, Lease
 from rlcore.runtime.node_services import GroupStore
 from rlcore.runtime.schedule_service import Arrival, ScheduleService
 from rlcore.runtime.starvation import FilterWatch
-from rlcore.schedule import Delivery, ScheduleSettings, Verdict
+from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
 
 
 def service(prompts: int = 8, batch: int = 2, staleness: int = 0, limit: int | None = None, **more: Any) -> ScheduleService:
     schedule = ScheduleSettings(
         prompts=prompts, train_batch_size=batch, n_sampled=1, buffer_limit=(staleness + 1) * batch, max_staleness=staleness, **more
     )
-    return ScheduleService(schedule, FilterWatch(bounds=schedule.filter_range, by="accuracy", batch_size=batch, limit=limit))
+    return ScheduleService(Coordinator(schedule), FilterWatch(bounds=schedule.filter_range, by="accuracy", batch_size=batch, limit=limit))
 
 
 def arrival(lease: Lease, version: int | None = None, accuracy: float = 0.5, failed: str = "") -> Arrival:
@@ -169,7 +169,7 @@ def test_the_state_of_a_version_waits_for_it() -> None:
         state = await parked(schedule.state(1))
         assert not state.done()
         await parked(schedule.next_batch(trained=1))
-        assert (await state)["version"] == 1
+        assert (await state)["coordinator"]["version"] == 1
 
     run(story)
 
@@ -283,7 +283,9 @@ def test_failures_are_recorded_with_their_reason() -> None:
         await parked(schedule.next_batch())
         (lease,) = await schedule.lease("a", 1, 0)
         await schedule.deliver("s", "a", [arrival(lease, failed="timeout")])
-        assert await schedule.take_failures() == [{"prompt_id": f"p{lease.prompt_index}", "episode": 0, "reason": "timeout: why"}]
+        assert await schedule.take_failures() == [
+            {"step": 1, "prompt_id": f"p{lease.prompt_index}", "episode": 0, "reason": "timeout: why"}
+        ]
         assert await schedule.take_failures() == []
 
     run(story)

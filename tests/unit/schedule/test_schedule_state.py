@@ -6,8 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from rlcore.contracts.errors import ConfigError
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
-from tests.unit.schedule.restored_schedule import restored
 
 SETTINGS = ScheduleSettings(prompts=7, episodes=2, train_batch_size=2, n_sampled=4, buffer_limit=20, max_staleness=1, seed=5)
 
@@ -38,7 +40,7 @@ def written() -> dict[str, Any]:
 
 def test_everything_open_is_asked_for_again_in_order_by_new_leases() -> None:
     before = under_way()
-    c = restored(SETTINGS, written())
+    c = Coordinator.restored(SETTINGS, written())
     assert c.state() == before.state()
     assert (c.version, c.ledger.trained, c.ledger.episodes[0].failed) == (1, 2, {"timeout": 1})
     again = c.lease("c", 9)
@@ -50,8 +52,8 @@ def test_everything_open_is_asked_for_again_in_order_by_new_leases() -> None:
 
 def test_settings_that_keep_the_order_may_change() -> None:
     longer = replace(SETTINGS, episodes=5, max_steps=9, max_staleness=0, buffer_limit=2, n_sampled=16)
-    assert not restored(longer, written()).finished
-    assert restored(replace(SETTINGS, max_steps=1), written()).finished
+    assert not Coordinator.restored(longer, written()).finished
+    assert Coordinator.restored(replace(SETTINGS, max_steps=1), written()).finished
 
 
 def test_a_finished_run_goes_on_with_more_episodes() -> None:
@@ -62,5 +64,24 @@ def test_a_finished_run_goes_on_with_more_episodes() -> None:
         while c.next_batch() is not None:
             c.updated()
     assert c.version == 2
-    longer = restored(replace(short, episodes=2, max_staleness=0), c.state())
+    longer = Coordinator.restored(replace(short, episodes=2, max_staleness=0), c.state())
     assert [lease.episode for lease in longer.lease("w", 9)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"prompts": 8}, "prompts was 7 when this run was begun and is 8 now"),
+        ({"train_batch_size": 3}, "train_batch_size was 2"),
+        ({"seed": 6}, "seed was 5"),
+        ({"shuffle": False}, "shuffle was True when this run was begun and is False now"),
+    ],
+)
+def test_settings_that_change_the_order_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}.*start a new run from the checkpoint's model$"):
+        Coordinator.restored(replace(SETTINGS, **changed), written())
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the checkpoint's schedule has format 1, and this version of rlcore reads 2"):
+        Coordinator.restored(SETTINGS, {**written(), "format": 1})

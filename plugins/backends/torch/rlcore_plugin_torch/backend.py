@@ -88,7 +88,7 @@ class TorchBackend(TrainingBackend):
         # The device is named, since the current one belongs to a thread and updates may come from another than this.
         self.clock = Clock(partial(torch.cuda.synchronize, self.device)) if self.device.type == "cuda" else Clock()
         self._loader = PolicyLoader(context=context, options=self.options, ranks=self.ranks, device=self.device)
-        self._reference_path = context.model
+        self._reference_path = context.reference or context.model
         self._reference: CausalPolicy | None = None
         self._begin_from(context.model)
 
@@ -199,14 +199,15 @@ class TorchBackend(TrainingBackend):
         a byte of it has changed since it was written."""
         state = read_progress(folder)
         self.ranks.agree(lambda: check_shards(folder / SHARDS, self.ranks.rank, self.ranks.size), "checking the files of the state")
-        self._resume_adapters(state["adapters"], state["reference"])
+        begun_with = self.context.reference or state["reference"]
+        self._resume_adapters(state["adapters"], begun_with)
         self.optimizer.restore(state["optimizer"])
         if state["rounded"] != self._loader.rounds:
             raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; type that one")
         read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
-        self._reference_path, self._reference = state["reference"], None
+        self._reference_path, self._reference = begun_with, None
         self.ranks.check_equal(self.policy.model)
 
     def _resume_adapters(self, saved: Mapping[str, Any] | None, base: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_watch, schedule_settings
+from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_coordinator, make_watch
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
 from rlcore_plugin_ray.ray_worker import RayWorker
@@ -45,7 +45,7 @@ class RaySite(Site):
         self._environments = [Path(folder) if folder is not None else None for folder in (training, inference)]
         self.device = "cuda" if self._places.trainer_gpus else "cpu"
         coordinator = session.service(
-            ScheduleService, schedule_settings(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
+            ScheduleService, make_coordinator(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
         )
         self.schedule = RayWorker(coordinator, "the coordinator")
         self._services = NodeServices(session, shipment, keep_scored=keep_scored)

@@ -32,3 +32,7 @@ class TestRayOnACluster(RuntimeSuite):
         with tempfile.TemporaryDirectory(prefix="r") as short:
             type(self).settings = {"inference": {"num_inferencer": 2}, "run": {"ray_dir": str(Path(short) / "r")}}
             yield
+
+    @pytest.mark.nightly  # three clusters; in one process it is checked each time
+    def test_a_run_that_goes_on_is_the_run_that_was_not_left(self, tmp_path: Path) -> None:
+        super().test_a_run_that_goes_on_is_the_run_that_was_not_left(tmp_path)

@@ -1,0 +1,73 @@
+"""Which settings make a run the same run, and which a run that goes on may not change."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rlcore.config.file_paths import relocated
+from rlcore.config.layers import get_path, spoken
+from rlcore.config.model import RunConfig
+from rlcore.config.plan import Plan
+from rlcore.contracts.errors import ConfigError
+
+__all__ = ["changed_settings", "check_resumable", "is_same_run", "settings_of"]
+
+_FIXED = (
+    *("run.seed", "data.dataset", "data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle"),
+    *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
+    *("training.lora_rank", "training.lora_targets"),
+    *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
+)
+"""Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
+_SURROUNDINGS = (
+    *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
+    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options"),
+    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
+    *("weights.deadline", "weights.bucket_mb"),
+)
+"""Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow
+from the machine, and a scheduler may choose another one each time."""
+
+
+def settings_of(run: Path) -> RunConfig:
+    """The resolved configuration of a run folder; ConfigError if its ``run.toml`` cannot be read."""
+    path = run / "run.toml"
+    try:
+        return _read(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        first = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+        raise ConfigError(f"{path} cannot be read ({first}), so the run cannot go on") from None
+
+
+def changed_settings(plan: Plan, run: RunConfig) -> list[str]:
+    """The paths ``section.key`` of the settings that a plan has otherwise than the run did; paths of files are seen from anywhere."""
+    now = _read(plan.to_toml())
+    return [
+        f"{section}.{key}" if key else section
+        for section in RunConfig.model_fields
+        for key in ([""] if section == "rewards" else type(getattr(run, section)).model_fields)
+        if get_path(now, path := f"{section}.{key}".rstrip(".")) != get_path(run, path)
+    ]
+
+
+def is_same_run(plan: Plan, run: RunConfig) -> bool:
+    """True if the plan is that of the run, but for what surrounds it."""
+    return set(changed_settings(plan, run)) <= set(_SURROUNDINGS)
+
+
+def check_resumable(plan: Plan, run: RunConfig) -> None:
+    """Raise ConfigError if the plan changes what a run that goes on must keep."""
+    for path in changed_settings(plan, run):
+        if path in _FIXED:
+            raise ConfigError(
+                f"{plan.cite(path)}: a run that goes on keeps its {path}, which is {spoken(get_path(run, path))}; leave it out, or begin a "
+                "new run with rlcore train"
+            )
+
+
+def _read(text: str) -> RunConfig:
+    return RunConfig.model_validate(relocated(tomllib.loads(text), RunConfig, lambda path, kind: path, none="none"))

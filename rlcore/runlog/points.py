@@ -1,0 +1,87 @@
+"""Runs that are there, and from which checkpoint each can go on."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlcore.contracts.errors import ConfigError, UsageError
+from rlcore.contracts.resume_point import ResumePoint
+from rlcore.runlog.checkpoint import checkpoint_steps, verify
+from rlcore.runlog.folder import RunFolder
+
+__all__ = ["NoPointError", "PastRun", "find_point", "past_runs"]
+
+
+class NoPointError(UsageError):
+    """A run has no checkpoint that it could go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastRun:
+    """A run folder that is there: ``root`` holds its ``run.toml``."""
+
+    root: Path
+
+    @property
+    def finished(self) -> int | None:
+        """The updates that it made, if it came to its own end; None if it died or was interrupted."""
+        try:
+            summary = json.loads((self.root / "summary.json").read_text(encoding="utf-8"))
+            return None if summary["interrupted"] else int(summary["steps"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{self.root / 'summary.json'} is damaged ({error}); remove it, and the run counts as unfinished") from None
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are: in the run folder, or where ``-sd`` moved them."""
+        with (self.root / "run.toml").open("rb") as file:
+            moved = tomllib.load(file).get("log", {}).get("save_dir")
+        return RunFolder.at(self.root, save_dir=Path(moved) if moved else None, eval_save_dir=None, rollout_save_dir=None).checkpoints
+
+
+def past_runs(folder: Path) -> list[PastRun]:
+    """The runs of a project (a folder of run folders), the newest first; of a run folder the run itself."""
+    if (folder / "run.toml").is_file():
+        return [PastRun(folder)]
+    return [PastRun(path.parent) for path in sorted(folder.glob("*/run.toml"), reverse=True)]
+
+
+def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = lambda text: None) -> ResumePoint:
+    """The newest checkpoint of a run that is whole; ``say`` is told of each newer one that is damaged, and why. Reads all of its bytes.
+
+    With ``step`` that one: raises ConfigError if it is damaged, and if it is not there, with the steps that are. Raises NoPointError if
+    the run has no checkpoint at all, ConfigError if it has none that is whole."""
+    folder = PastRun(run).checkpoints
+    steps = checkpoint_steps(folder)
+    if step is not None and step in steps:
+        verify(folder / f"step-{step}")
+        return _point(run, folder, step)
+    if step is not None:
+        there = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none at all"
+        raise ConfigError(f"{run} has no checkpoint of step {step}: {there}")
+    if not steps:
+        raise NoPointError(f"{run} ended before its first checkpoint, so it cannot go on; begin a new run: rlcore train {run / 'run.toml'}")
+    for known in reversed(steps):
+        try:
+            verify(folder / f"step-{known}")
+            return _point(run, folder, known)
+        except ConfigError as error:
+            last = f"the checkpoint of step {known} cannot be used: {error}"
+            say(f"warning: {last}")
+    raise ConfigError(f"{run} cannot go on, for none of its {len(steps)} checkpoints is whole; {last}")
+
+
+def _point(run: Path, folder: Path, step: int) -> ResumePoint:
+    checkpoint = folder / f"step-{step}"
+    try:
+        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{checkpoint / 'state.json'} cannot be read ({error}), so no run can go on from there") from None
+    return ResumePoint(run=run, checkpoint=checkpoint, step=step, state=state)

@@ -1,0 +1,75 @@
+"""One process writes a run at a time: a lock on ``RUN/.lock`` that its holder cannot leave behind, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlcore.contracts.errors import UsageError
+from rlcore.runlog.folder import writing
+
+__all__ = ["is_locked", "locked", "sign"]
+
+_held: dict[Path, tuple[int, int]] = {}
+"""Run -> (thread of this process that holds its lock, the open file)."""
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+"""The file system has no locks: two processes are then kept apart by nobody, as before a run had a lock."""
+
+
+@contextmanager
+def locked(run: Path) -> Iterator[None]:
+    """Hold the lock of a run folder that is there; a second time in the same thread is free. UsageError, which names the holder, if another
+    process (or thread) has it."""
+    run = run.resolve()
+    if run in _held and _held[run][0] == threading.get_ident():
+        yield
+        return
+    with writing(run / ".lock"):
+        handle = os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if run in _held or not _taken(handle):
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+            raise UsageError(f"{run} is being written by {holder or 'another process'}: wait for it, or end it, then type this again")
+        _held[run] = threading.get_ident(), handle
+        try:
+            yield
+        finally:
+            del _held[run]
+    finally:
+        os.close(handle)  # which frees the lock
+
+
+def sign(run: Path) -> None:
+    """Write down who holds the lock, for the sentence that others get: once the run is written to, for a refusal writes nothing."""
+    _, handle = _held[run.resolve()]
+    with suppress(OSError):  # a full disk is told where it matters
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+
+
+def is_locked(run: Path) -> bool:
+    """True if a living process, perhaps this one, writes the run."""
+    if run.resolve() in _held:
+        return True
+    try:
+        handle = os.open(run / ".lock", os.O_RDWR)
+    except OSError:  # no lock: nobody has written this run, or nobody here may
+        return False
+    try:
+        return not _taken(handle)
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in _NO_LOCKS
+    return True

@@ -1,0 +1,160 @@
+"""What a run that goes on is held against before anything starts: its settings, its plugins, its checkpoints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.config import Plan
+from rlcore.config.resume_rules import changed_settings, check_resumable, is_same_run, settings_of
+from rlcore.contracts.errors import ConfigError, UsageError
+from rlcore.contracts.resume_point import ResumePoint
+from rlcore.runlog.checkpoint import checkpoint_steps, verify
+from rlcore.runlog.points import NoPointError, PastRun, find_point, past_runs
+from rlcore.runlog.run_lock import is_locked
+from rlcore.runtime.parts import used_plugins
+from rlcore.runtime.progress import Sample, Summary
+
+__all__ = [
+    "check_model_files",
+    "goes_on",
+    "goes_on_or_anew",
+    "laid_out_anew",
+    "latest_like",
+    "newest_run",
+    "refuse_if_finished",
+    "summary_of",
+]
+
+
+_LAYOUT = ("run.runtime", "weights.transport")
+
+
+def newest_run(folder: Path) -> PastRun:
+    """The run in a folder, or the newest run of the project in it; UsageError if it is neither."""
+    runs = past_runs(folder)
+    if runs:
+        return runs[0]
+    if (folder / "checkpoint.json").is_file():
+        step = folder.name.removeprefix("step-")
+        raise UsageError(f"{folder} is a checkpoint; type the folder of its run: rlcore resume {folder.parent.parent} --step {step}")
+    what = "holds no run (no run.toml in it, nor one folder below)" if folder.is_dir() else "is no folder"
+    raise UsageError(f"{folder} {what}; type the folder of a run, which the run printed when it began")
+
+
+def latest_like(plan: Plan) -> PastRun | None:
+    """The newest run of the plan's project in ``run_dir`` with equal resolved settings; None if there is none. UsageError if a living
+    process writes it. One whose settings cannot be read is another run."""
+    for run in past_runs(Path(plan.config.run.run_dir, plan.config.run.project)):
+        try:
+            same = is_same_run(plan, settings_of(run.root))
+        except ConfigError:
+            continue
+        if same:
+            if is_locked(run.root):
+                raise UsageError(f"{run.root}, a run with the same settings, is being written by a living process; wait for it, or end it")
+            return run
+    return None
+
+
+def laid_out_anew(run: PastRun) -> dict[str, str]:
+    """The settings of a run that are "auto" again if it goes on: nobody set them, and they follow from how many workers there are."""
+    try:
+        origins = json.loads((run.root / "manifest.json").read_text(encoding="utf-8"))["origins"]
+    except (OSError, ValueError, KeyError):  # ``goes_on`` says what is wrong with it
+        return {}
+    return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
+
+
+def refuse_if_finished(plan: Plan, run: PastRun) -> None:
+    """UsageError for a run that came to its end, unless the plan goes farther than the run did."""
+    steps = run.finished
+    if steps is None:
+        return
+    before, now = settings_of(run.root).run, plan.config.run
+    farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
+    if not farther or (now.max_steps is not None and now.max_steps <= steps):
+        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater --max-steps or -e to train on")
+
+
+def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
+    """The plan with the point that the run goes on from, and notes on what a person should read of it.
+
+    Raises ConfigError for a setting that the run must keep, for plugins of another major version (unless ``any_version``), and for a step
+    that is damaged or not there; NoPointError if there is no checkpoint."""
+    settings = settings_of(run.root)
+    check_resumable(plan, settings)
+    notes: list[str] = []
+    _check_versions(plan, run.root, any_version, notes.append)
+    point = find_point(run.root, step, notes.append)
+    changed = [path for path in changed_settings(plan, settings) if path in plan.origins]
+    notes += _remarks(plan, changed, point)
+    return replace(plan, resume=point, notes=(*plan.notes, *notes))
+
+
+def goes_on_or_anew(plan: Plan, run: PastRun) -> Plan:
+    """``goes_on``, but a run without any checkpoint is begun anew."""
+    try:
+        return goes_on(plan, run)
+    except NoPointError:
+        note = f"the run {run.root} has the same settings and ended before its first checkpoint; this one begins anew"
+        return replace(plan, notes=(*plan.notes, note))
+
+
+def summary_of(run: PastRun) -> Summary:
+    """The summary of a run that is finished; ConfigError if it cannot be read."""
+    path = run.root / "summary.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        known = {field.name: found[field.name] for field in fields(Summary) if field.name in found}
+        saved = Path(found["checkpoint"]) if found["checkpoint"] else None
+        samples = tuple(Sample(**sample) for sample in found["samples"])
+        return Summary(**{**known, "run": run.root, "checkpoint": saved, "samples": samples, "remarks": tuple(found["remarks"])})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); remove it, and the run counts as unfinished") from None
+
+
+def check_model_files(plan: Plan) -> None:
+    """Raise ConfigError if the model to start from lies in a checkpoint of rlcore and is not what was saved. Reads all of its bytes."""
+    model = Path(plan.config.model.model or ".")
+    if plan.config.model.model and (model.parent / "checkpoint.json").is_file():
+        verify(model.parent, f"{model.name}/")
+
+
+def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator[str]:
+    yield f"the run {point.run} goes on after update {point.step}, from {point.checkpoint}"
+    later = [step for step in checkpoint_steps(point.checkpoint.parent) if step > point.step]
+    if later:
+        yield f"checkpoints of later updates are removed, for those are made again: {', '.join(map(str, later))}"
+    if changed:
+        yield f"settings that the run did not have before: {', '.join(map(plan.cite, changed))}"
+    if {"run.max_steps", "run.num_episodes"} & set(changed):
+        yield "the run has another length: from here on its learning rate is the one that a run of this length has at each update"
+    if plan.config.algorithm.kl_coeff > 0:
+        yield f"the KL reference stays the model that the run began with, {plan.config.model.model}"
+
+
+def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str], None]) -> None:
+    """Hold the plugins against those of the run's manifest."""
+    try:
+        manifest: Mapping[str, Any] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+        before = {"rlcore": manifest["rlcore"], **{item["distribution"]: item["version"] for item in manifest["plugins"]}}
+    except FileNotFoundError:  # killed before it was written
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{run / 'manifest.json'} cannot be read ({error}); restore or remove it") from None
+    items = [plan.registry.attest(kind, name) for kind, name in used_plugins(plan)]
+    now = {item.distribution: item.version for item in items}
+    other = [(name, old, now[name]) for name, old in before.items() if now.get(name, old) != old]
+    if not other:
+        return
+    told = ", ".join(f"{name} {new}, which was {old}" for name, old, new in other)
+    major = [name for name, old, new in other if old.partition(".")[0] != new.partition(".")[0]]
+    if major and not any_version:
+        raise ConfigError(
+            f"plugins of another major version than the run began with: {told}; install those, or type rlcore resume {run} --any-version"
+        )
+    say(f"warning: plugins of other versions than the run began with: {told}")
