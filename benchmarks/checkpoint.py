@@ -1,8 +1,9 @@
 """`make bench-checkpoint`: what a checkpoint costs the training, for about 50 MB of weights. The last line is one JSON object.
 
 A transformer of 12.5 million float32 weights, random, is trained in one process by the backends ``torch`` and ``transformers``, with a
-checkpoint after every second update. ``blocked_seconds`` is the time that the loop spends in beginning a checkpoint; ``share`` is that over an
-update without one, ``gap_seconds`` how much longer the update after a checkpoint takes, in which hashing and flushing go on beside it. Medians.
+checkpoint after every second update. ``blocked_seconds`` is the time that the loop spends in beginning a checkpoint; ``share`` is that
+over an update without one, ``gap_seconds`` how much longer the update after a checkpoint takes, in which hashing and flushing go on
+beside it. Medians.
 """
 
 from __future__ import annotations
