@@ -199,7 +199,7 @@ class UpdateRules(TrainerSuite):
         assert metrics["grad_norm"] == 0.0, f"no advantage anywhere, and a gradient of norm {metrics['grad_norm']}"
 
     def test_reference_stays(self) -> None:
-        """The reference is the model before the first update, and stays it."""
+        """The reference is the model before the first update, and stays it; of a run that goes on it is the one that the context names."""
         backend, batch = self.ready(needs=frozenset({Need.REFERENCE})), self.batch()
         start = backend.logprobs(batch, Which.POLICY)
         for _ in range(2):
@@ -207,6 +207,13 @@ class UpdateRules(TrainerSuite):
         reference = backend.logprobs(batch, Which.REFERENCE)
         assert np.allclose(reference, start, atol=self.tolerance), "the reference moved with the policy"
         assert not np.array_equal(backend.logprobs(batch, Which.POLICY), start), "two updates did not move the policy"
+        if self.context().lora is None:  # with adapters the model of both is the same
+            (folder := self.scratch / "gone-on").mkdir()
+            if (saving := backend.save_model(folder)) is not None:
+                saving.result()
+            resumed = self.ready(model=str(folder), reference=self.model(), needs=frozenset({Need.REFERENCE}))
+            reference = resumed.logprobs(batch, Which.REFERENCE)
+            assert np.allclose(reference, start, atol=self.tolerance), "context.reference is not what the reference was loaded from"
 
     def checksums(self, backend: TrainingBackend) -> dict[str, int]:
         """Of every weight."""

@@ -13,7 +13,7 @@ import numpy as np
 from suites_of_fakes import FakeEngineSuite
 
 from rlcore.contracts.batches import TrainBatch
-from rlcore.contracts.interfaces import Objective, Which
+from rlcore.contracts.interfaces import Objective, TrainingContext, Which
 from rlcore.contracts.snapshots import Tensor
 from rlcore.contracts.types import Completion, Finish, Request
 from rlcore.testing import FakeInference, FakePolicy, FakeTraining, FaultyInference
@@ -258,6 +258,13 @@ class NormAfterClipping(FakeTraining):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         metrics = super().update(batch, objective)
         return {**metrics, "grad_norm": min(metrics["grad_norm"], self.context.optimizer.max_grad_norm)}
+
+
+class ReferenceOfTheCheckpoint(FakeTraining):
+    """A run that goes on takes its checkpoint as the reference."""
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(replace(context, reference=""))
 
 
 class ReferenceMoves(FakeTraining):
