@@ -1,0 +1,102 @@
+"""`make bench-checkpoint`: what a checkpoint costs the training, for about 50 MB of weights. The last line is one JSON object.
+
+A transformer of 12.5 million float32 weights, random, is trained in one process by the backends ``torch`` and ``transformers``, with a
+checkpoint after every second update. ``blocked_seconds`` is the time that the loop spends in beginning a checkpoint; ``share`` is that
+over an update without one, ``gap_seconds`` how much longer the update after a checkpoint takes, in which hashing and flushing go on
+beside it. Medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
+
+import torch
+from rlcore_plugin_quickstart.assets import prepare
+from transformers import AutoConfig, AutoModelForCausalLM
+
+import rlcore
+from rlcore.runtime.training_run import TrainingRun
+
+LARGE = {
+    "hidden_size": 384,
+    "intermediate_size": 1024,
+    "num_hidden_layers": 7,
+    "layer_types": ["full_attention"] * 7,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+}
+INTERVAL = 2
+
+
+def main() -> None:
+    """Train, and print what was seen."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=10)
+    args = parser.parse_args()
+    with TemporaryDirectory() as place:
+        print(json.dumps(measure(Path(place), args.updates)))
+
+
+def measure(place: Path, updates: int) -> dict[str, Any]:
+    """Seconds of updates with and without a checkpoint before them."""
+    prepare(place / "demo", 0, lambda line: None)
+    base = enlarged(place / "demo" / "base", place / "large")
+    blocked: list[float] = []
+    with mock.patch.object(TrainingRun, "_save", timed(TrainingRun._save, blocked)):
+        summary = rlcore.train(
+            place / "demo" / "run.toml",
+            **{"run.runtime": "in_process", "inference.name": "transformers", "training.name": "torch", "eval.eval_interval": 0},
+            model=str(base),
+            run_dir=str(place / "runs"),
+            eval_dataset={},
+            max_steps=updates,
+            max_staleness=0,
+            save_interval=INTERVAL,
+        )
+    rows = [json.loads(line) for line in (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    seconds = {row["step"]: row["seconds"] for row in rows if "seconds" in row}
+    after = statistics.median(seconds[step] for step in seconds if step > INTERVAL and step % INTERVAL == 1)
+    others = statistics.median(seconds[step] for step in seconds if step > 1 and step % INTERVAL == 0)
+    stall = statistics.median(blocked[: updates // INTERVAL])
+    written = sum(path.stat().st_size for path in (summary.run / "checkpoints" / f"step-{updates}").rglob("*") if path.is_file())
+    return {
+        "weights_mb": round((base / "model.safetensors").stat().st_size / 1e6, 1),
+        "checkpoint_mb": round(written / 1e6, 1),
+        "update_seconds": round(others, 3),
+        "blocked_seconds": round(stall, 4),
+        "share": round(stall / others, 4),
+        "gap_seconds": round(after - others, 3),
+    }
+
+
+def enlarged(base: Path, folder: Path) -> Path:
+    """The tokenizer and the architecture of a small model, with random weights of about 50 MB."""
+    shutil.copytree(base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = AutoConfig.from_pretrained(base, **LARGE)
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+    return folder
+
+
+def timed(real: Callable[[TrainingRun, int], None], seconds: list[float]) -> Callable[[TrainingRun, int], None]:
+    """``_save`` that notes how long it took."""
+
+    def save(self: TrainingRun, step: int) -> None:
+        begun = time.perf_counter()
+        real(self, step)
+        seconds.append(time.perf_counter() - begun)
+
+    return save
+
+
+if __name__ == "__main__":
+    main()
