@@ -61,6 +61,7 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
         "inference.name": engine,
         "max_steps": steps,
         "save_interval": max(1, steps // CHECKPOINTS),
+        "keep_checkpoints": CHECKPOINTS + 1,
         "eval_interval": steps,
         "inference.environment": None if environment is None else str(environment),
     }

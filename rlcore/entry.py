@@ -62,7 +62,7 @@ def train(
 
     past = None if resume in (None, "auto") else resumption.newest_run(Path(str(resume)))
     objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
-    plan = _made([past.root / "run.toml"] if past else [], config, objects, overrides)
+    plan = _made(past, config, objects, overrides)
     if past is not None:
         return _go_on(plan, past, progress)
     same = resumption.latest_like(plan) if resume == "auto" else None
@@ -101,11 +101,11 @@ def make_plan(
 ) -> Plan:
     """The plan that ``train`` runs, with the same arguments."""
     objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
-    return _made([], config, objects, overrides)
+    return _made(None, config, objects, overrides)
 
 
-def _made(below: Sequence[Path], config: Config, objects: Mapping[str, Any], overrides: dict[str, Any]) -> Plan:
-    """``below``: files that everything else overrides."""
+def _made(past: PastRun | None, config: Config, objects: Mapping[str, Any], overrides: dict[str, Any]) -> Plan:
+    """``past``: the run whose settings everything else overrides."""
     registry = Registry.discover()
     files, values = _sorted(config)
     named = {"algorithm.loss": objects["loss"], "algorithm.estimator": objects["estimator"], "run.runtime": objects["runtime"]}
@@ -117,7 +117,11 @@ def _made(below: Sequence[Path], config: Config, objects: Mapping[str, Any], ove
         chosen["rewards"] = [{"name": name} for name in _names(registry, PluginKind.REWARD, objects["reward"])]
     if objects["trackers"] is not None:
         chosen["log.trackers"] = _names(registry, PluginKind.TRACKER, objects["trackers"])
-    return plan_run([*below, *files], {}, registry, overrides=[values, {**overrides, **chosen}])
+    if past is None:
+        return plan_run(files, {}, registry, overrides=[values, {**overrides, **chosen}])
+    from rlcore.runtime.resumption import laid_out_anew
+
+    return plan_run([past.root / "run.toml", *files], {}, registry, overrides=[laid_out_anew(past), values, {**overrides, **chosen}])
 
 
 def _names(registry: Registry, kind: PluginKind, given: Any) -> list[str]:

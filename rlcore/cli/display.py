@@ -68,9 +68,12 @@ class _Pace:
         self.total_steps = total_steps
         self._started = time.monotonic()
         self._tokens = 0.0
+        self._first: int | None = None
         self.step = 0
 
     def advance(self, step: int, tokens: float) -> None:
+        if self._first is None:  # 1, but in a run that goes on
+            self._first = step
         self.step = step
         self._tokens += tokens
 
@@ -80,7 +83,8 @@ class _Pace:
 
     @property
     def seconds_left(self) -> float:
-        return (time.monotonic() - self._started) / max(self.step, 1) * (self.total_steps - self.step)
+        made = self.step - self._first + 1 if self._first is not None else 1
+        return (time.monotonic() - self._started) / made * (self.total_steps - self.step)
 
 
 class LinesDisplay(Progress):
@@ -205,8 +209,9 @@ def show_outcome(summary: Summary, console: Console) -> None:
     if summary.checkpoint is not None:
         say(f"model               {summary.checkpoint / 'model'} (Hugging Face format)")
         say("\nNext:")
-        config, model = shlex.quote(str(summary.run / "run.toml")), shlex.quote(str(summary.checkpoint / "model"))
-        say(f"  rlcore train {config} -m {model}    # train on from here")
+        run, config = shlex.quote(str(summary.run)), shlex.quote(str(summary.run / "run.toml"))
+        how = "    # go on" if summary.interrupted else f" {summary.train_on}    # train on"
+        say(f"  rlcore resume {run}{how}: schedule, optimizer and data go on, a KL reference stays the first model")
         say(f"  rlcore show config {config}    # what was run, and where each value came from")
 
 

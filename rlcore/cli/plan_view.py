@@ -49,7 +49,7 @@ def show_plan(plan: Plan) -> None:
     print("plan (nothing was started)\n")
     _print_rows(list(_plugins(plan)))
     if settings := list(_settings(plan)):
-        print("\nsettings that are not the core's defaults")
+        print(f"\nsettings that are not {'those of the run so far' if plan.resume else 'the defaults of the core'}")
         _print_rows(settings)
     print("\nnotes")
     for note in plan.notes:
@@ -80,6 +80,7 @@ def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
 
 
 def _settings(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    own = str(plan.resume.run / "run.toml") if plan.resume else ""  # all settings of a run that goes on
     for path, origin in plan.origins.items():
-        if origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
+        if origin.detail != own and origin.layer not in ("core", "auto") and not path.endswith(".name") and path != "rewards":
             yield path, spoken(get_path(plan.config, path)), str(origin)

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from rlcore.cli.flags import add_train_flags
+from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import Parser
-from rlcore.cli.train import add_run_options, plan_of, run_plan
+from rlcore.cli.train import add_run_options, run_plan
+from rlcore.config import plan_run
 from rlcore.contracts.command_line import Command
 from rlcore.runlog.points import past_runs
 from rlcore.runlog.run_lock import locked
-from rlcore.runtime.resumption import goes_on, newest_run, refuse_if_finished
+from rlcore.runtime.resumption import goes_on, laid_out_anew, newest_run, refuse_if_finished
 
 __all__ = ["ResumeCommand"]
 
@@ -42,7 +43,7 @@ class ResumeCommand(Command):
         """Plan the run anew, with what was typed above its own settings; then go on."""
         run = newest_run(args.run)
         with nullcontext() if args.dry_run else locked(run.root):
-            plan = plan_of([run.root / "run.toml"], args)
+            plan = plan_run([run.root / "run.toml"], {**laid_out_anew(run), **train_flags(args)}, args.registry)
             refuse_if_finished(plan, run)
             return run_plan(goes_on(plan, run, step=args.step, any_version=args.any_version), args)
 

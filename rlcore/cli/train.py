@@ -40,7 +40,7 @@ class TrainCommand(Command):
         parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [flags]"
         parser.description = _TEXT
         parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
-        text = "go on with the newest run of these settings in run_dir; a new run if there is none, nothing if it is finished"
+        text = "go on with the newest run of these settings"
         parser.add_argument("--resume", metavar="auto", help=text)
         add_run_options(parser)
         add_train_flags(parser)

@@ -350,7 +350,7 @@ class EvalSection(Section):
 class LogSection(Section):
     """[log]: what is written."""
 
-    save_interval: Whole | Auto = setting("auto", "-si", help="updates between checkpoints; auto: every 10 minutes; 0: only at the end")
+    save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
     keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")

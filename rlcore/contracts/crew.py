@@ -79,7 +79,8 @@ class Crew(ABC):
 
     @abstractmethod
     def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call, with the reason."""
+        """The prompts that failed since the last call: ``prompt_id``, ``episode``, ``reason``, and the ``step`` (from 1) that was awaited
+        or made when they failed. What the schedule has counted when ``state`` returns is among them."""
 
     @abstractmethod
     def take_reward_faults(self, *, last: bool = False) -> list[dict[str, Any]]:

@@ -142,6 +142,9 @@ class Consumer:
     def save(self, folder: Path) -> Saving:
         """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see. The weights may
         change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises RunError."""
+        if self._rank == 0:  # before the backend, whose save no rank leaves before the others
+            own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
+            write_json(folder / "trainer" / _OWN, own)
         begun: list[Saving] = []
         saving = _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
         with ExitStack() as failed:
@@ -151,9 +154,6 @@ class Consumer:
                 with self._blaming(f"saving into {folder / name}"):
                     begun += _begun(write(folder / name))
             self._save_estimator(folder / "trainer" / _ESTIMATOR)
-            if self._rank == 0:
-                own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
-                write_json(folder / "trainer" / _OWN, own)
             failed.pop_all()
         return saving
 

@@ -17,9 +17,9 @@ from rlcore.runlog.folder import RunFolder, sync_entry, write_text, writing
 
 __all__ = ["BY_STEP", "rewind", "sizes_of_logs"]
 
-BY_STEP = ("metrics", "times")
+BY_STEP = ("metrics", "times", "failures")
 """Logs whose lines say their step; what they hold of later steps goes. The others are cut where the checkpoint says."""
-_BY_SIZE = ("failures", "reward_errors")
+_BY_SIZE = ("reward_errors",)
 
 
 def sizes_of_logs(root: Path) -> dict[str, int]:

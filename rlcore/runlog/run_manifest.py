@@ -52,9 +52,9 @@ def resumed_manifest(root: Path, step: int, now: Mapping[str, Any]) -> dict[str,
         return {**now, "resumes": [{"time": _time(), "step": step}]}
     first: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for name, mark in first["data"].items():
-        if now["data"].get(name, mark) != mark:
+        if not name.startswith("eval/") and now["data"].get(name, mark) != mark:
             raise ConfigError(f"{name} is not what the run {root} began with: restore it, or begin a new run with rlcore train")
-    other = {key: value for key, value in now.items() if json.loads(json.dumps(value)) != first.get(key)}
+    other = {key: value for key, value in now.items() if key != "origins" and json.loads(json.dumps(value)) != first.get(key)}
     return {**first, "resumes": [*first.get("resumes", ()), {"time": _time(), "step": step, **other}]}
 
 

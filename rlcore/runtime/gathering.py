@@ -37,7 +37,7 @@ class Gathered:
         self.times: Mapping[str, Mapping[str, float]] = {}
         self._timing: Timing | None = None
         self._judged: list[VerdictCounts] = []
-        self._failures: list[dict[str, Any]] = []
+        self.failures: list[dict[str, Any]] = []
         self._faults: list[dict[str, Any]] = []
         self._tokens = Tokens()
         self._counted = Tokens()
@@ -48,8 +48,8 @@ class Gathered:
         for judge in self._site.judges():
             self._want(judge.call("take_judged"), self._judged.extend)
             self._want(judge.call("take_faults"), lambda faults: self._faults.extend(faults))
-        # Not `self._failures.extend`: that list may have been handed out before the answer arrives.
-        self._want(self._site.schedule.call("take_failures"), lambda failures: self._failures.extend(failures))
+        # Not `self.failures.extend`: that list may have been handed out before the answer arrives.
+        self._want(self._site.schedule.call("take_failures"), lambda failures: self.failures.extend(failures))
         self._want(self._site.schedule.call("tokens"), lambda tokens: setattr(self, "_tokens", tokens))
         for producer in self._team.serving:
             self._want(producer.call("report", until), self._saw)
@@ -71,7 +71,7 @@ class Gathered:
 
     def take_failures(self) -> list[dict[str, Any]]:
         """Prompts that failed, as far as they are known here."""
-        failures, self._failures = self._failures, []
+        failures, self.failures = self.failures, []
         return failures
 
     def take_reward_faults(self) -> list[dict[str, Any]]:

@@ -49,7 +49,8 @@ class Summary:
     prompts by what became of them; ``time`` is seconds by part, summed over workers; ``shares`` is what share of the time went where
     (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter`` is what the group filter saw and how many
     updates it starved, empty without one; ``dropped`` counts prompts that were too long, by data set; ``remarks`` are sentences that a
-    person should read; ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are what the run had. ``peak_memory``: bytes at
+    person should read; ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what
+    ``rlcore resume`` takes to make the run twice as long. ``peak_memory``: bytes at
     their most by process, the driver and the workers that have one of their own, from its start; ``peak_memory_bytes`` is their sum, in
     which memory that two of them map counts twice. Processes that engines, rewards and sandboxes start for themselves are not in it.
     """
@@ -75,6 +76,7 @@ class Summary:
     samples: tuple[Sample, ...] = ()
     max_staleness: int = 0
     reproducible: str = ""
+    train_on: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """A JSON-able dict, paths as text."""

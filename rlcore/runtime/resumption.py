@@ -18,7 +18,19 @@ from rlcore.runlog.run_lock import is_locked
 from rlcore.runtime.parts import used_plugins
 from rlcore.runtime.progress import Sample, Summary
 
-__all__ = ["check_model_files", "goes_on", "goes_on_or_anew", "latest_like", "newest_run", "refuse_if_finished", "summary_of"]
+__all__ = [
+    "check_model_files",
+    "goes_on",
+    "goes_on_or_anew",
+    "laid_out_anew",
+    "latest_like",
+    "newest_run",
+    "refuse_if_finished",
+    "summary_of",
+]
+
+
+_LAYOUT = ("run.runtime", "weights.transport")
 
 
 def newest_run(folder: Path) -> PastRun:
@@ -46,6 +58,15 @@ def latest_like(plan: Plan) -> PastRun | None:
                 raise UsageError(f"{run.root}, a run with the same settings, is being written by a living process; wait for it, or end it")
             return run
     return None
+
+
+def laid_out_anew(run: PastRun) -> dict[str, str]:
+    """The settings of a run that are "auto" again if it goes on: nobody set them, and they follow from how many workers there are."""
+    try:
+        origins = json.loads((run.root / "manifest.json").read_text(encoding="utf-8"))["origins"]
+    except (OSError, ValueError, KeyError):  # ``goes_on`` says what is wrong with it
+        return {}
+    return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
 
 
 def refuse_if_finished(plan: Plan, run: PastRun) -> None:

@@ -154,7 +154,8 @@ class ScheduleService:
             self._watch.saw(arrival.delivery, verdict)
             self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT)
             if verdict is Verdict.FAILED:
-                self._failures.append({"prompt_id": arrival.prompt_id, "episode": lease.episode, "reason": arrival.reason})
+                ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
+                self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
         if verdict.kept:
             # What is masked is counted as wasted already.
             self._kept[lease_id] = _Kept(store, arrival.tokens if verdict is Verdict.KEPT else 0)
@@ -282,7 +283,8 @@ class ScheduleService:
         return self._restarts
 
     async def take_failures(self) -> list[dict[str, Any]]:
-        """The prompts that failed since the last call, with the reason."""
+        """The prompts that failed since the last call: ``step``, the update that was awaited or made then, ``episode``, ``prompt_id``,
+        ``reason``."""
         failures, self._failures = self._failures, []
         return failures
 

@@ -161,7 +161,8 @@ class TrainingRun:
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
         crew, version = self._crew, first_version(self._plan)
-        if not version or _due(version, self._config.eval.eval_interval):
+        asked = version - version % (self._config.eval.eval_interval or version or 1)
+        if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
             self._evaluate(version, wait=True)
         crew.start_clock()
         self._since = time.monotonic()
@@ -295,8 +296,9 @@ class TrainingRun:
                 failed.pop_all()
             return saving
 
-        self._log_failures()
-        state = {"logs": sizes_of_logs(self._folder.root), **self._crew.state()}
+        parts = self._crew.state()
+        self._log_failures()  # all that is counted there
+        state = {"logs": sizes_of_logs(self._folder.root), **parts}
         keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
         self._saved_at = time.monotonic()
         self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)
@@ -351,7 +353,15 @@ class TrainingRun:
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
+            train_on=self._train_on(status.version),
         )
+
+    def _train_on(self, steps: int) -> str:
+        run, prompts = self._config.run, self._crew.prompts
+        if run.max_steps is None or not prompts:
+            return f"-e {2 * run.num_episodes}" if run.max_steps is None else f"--max-steps {2 * steps}"
+        episodes = ceil(2 * steps * self._config.training.train_batch_size / prompts)
+        return f"--max-steps {2 * steps}" + (f" -e {episodes}" if episodes > run.num_episodes else "")
 
     def _accuracy(self, step: int) -> float | None:
         """The mean over the held-out tasks that were evaluated with the weights of this step."""

@@ -257,6 +257,7 @@ class WorkerCrew(Crew):
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = self._answer(self._schedule.call("state", self._version))
+        self._gathered.failures += self._answer(self._schedule.call("take_failures"))
         return state
 
     def status(self) -> Status:

@@ -34,9 +34,12 @@ class FakeTracker(Tracker):
         FakeTracker.made.append(self)
 
     def open(self, run: RunInfo) -> None:
-        """Keep the run."""
+        """Keep the run; of one that goes on, what the last tracker of its folder was told until then."""
         self._maybe_fail("open")
         self.run = run
+        before = [made for made in FakeTracker.made if made is not self and made.run is not None and made.run.folder == run.folder]
+        if run.step and before:
+            self.records = [record for record in before[-1].records if record["step"] <= run.step]
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Keep a copy of the record."""

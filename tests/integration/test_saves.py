@@ -98,7 +98,7 @@ def test_training_goes_on_while_a_save_is_written_and_the_weights_are_those_of_i
     done.assert_ok()
     at_once, same = run(tmp_path / "once")
     same.assert_ok()
-    assert events(at_once) == ["step 1", "step 2", "saved 2 True", "step 3", "step 4", "saved 4 True"]
+    assert [event for event in events(at_once) if event.startswith("saved")] == ["saved 2 True", "saved 4 True"]
     assert events(late).index("step 3") < events(late).index("saved 2 True") < events(late).index("saved 4 True")
     for step in (2, 4):
         policies = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,19 @@ class TrackerSuite:
         tracker = self.make(tmp_path)
         tracker.open(self.run_info(tmp_path))
         tracker.close()
+
+    def test_a_run_that_goes_on_keeps_each_record_once(self, tmp_path: Path) -> None:
+        """Opened again with ``run.step``, it keeps the records up to that step; those of later steps come again."""
+        for step in (0, 1):
+            tracker = self.make(tmp_path)
+            tracker.open(replace(self.run_info(tmp_path), step=step))
+            for record in self.records:
+                if record["step"] > step:
+                    tracker.log(record)
+            tracker.close()
+        kept = self.kept(tmp_path)
+        expected = [record["step"] for record in self.records]
+        assert kept is None or [record["step"] for record in kept] == expected, f"a run that went on after step 1 kept {kept}"
 
     def test_two_runs_do_not_share_state(self, tmp_path: Path) -> None:
         """A second tracker of the same process works like the first."""

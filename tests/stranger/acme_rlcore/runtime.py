@@ -142,7 +142,8 @@ class PoolCrew(Crew):
             self._watch.saw(arrival.delivery, verdict)
             self._scored.append(group)
             if verdict is Verdict.FAILED:
-                self._failures.append({"prompt_id": group.prompt_id, "episode": group.episode, "reason": arrival.reason})
+                failed = {"prompt_id": group.prompt_id, "episode": group.episode, "reason": arrival.reason}
+                self._failures.append({"step": self._coordinator.version + 1, **failed})
             if verdict.kept:
                 self._groups[arrival.delivery.lease_id] = group
 

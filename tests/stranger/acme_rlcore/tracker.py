@@ -29,8 +29,11 @@ class LineTracker(Tracker):
         self._file: TextIO | None = None
 
     def open(self, run: RunInfo) -> None:
-        """Open the file; a relative path lies in the run folder."""
-        self._file = (run.folder / Path(self._options.path)).open("w", encoding="utf-8")
+        """Open the file; a relative path lies in the run folder. Of a run that goes on, what is known of later steps goes."""
+        path = run.folder / Path(self._options.path)
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if run.step and path.exists() else []
+        self._file = path.open("w", encoding="utf-8")
+        self._file.writelines(line for line in lines if int(line.removeprefix(self._options.prefix).split()[0]) <= run.step)
 
     def log(self, record: Mapping[str, Any]) -> None:
         """A line for each figure that is wanted."""

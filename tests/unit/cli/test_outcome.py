@@ -61,9 +61,10 @@ def test_the_json_holds_the_shares() -> None:
 @pytest.mark.parametrize("name", ["x", "my runs/it's $HOME", "a;b", "é #1", "-x"])
 def test_the_commands_to_type_next_survive_the_shell(name: str) -> None:
     run = Path("runs") / name
-    commands = [line for line in shown(summary(run=run, checkpoint=run / "checkpoints/step-4")) if line.startswith("  rlcore ")]
+    made = summary(run=run, checkpoint=run / "checkpoints/step-4", train_on="--max-steps 8")
+    commands = [line for line in shown(made) if line.startswith("  rlcore ")]
     words = [
-        ["rlcore", "train", f"{run}/run.toml", "-m", f"{run}/checkpoints/step-4/model"],
+        ["rlcore", "resume", f"{run}", "--max-steps", "8"],
         ["rlcore", "show", "config", f"{run}/run.toml"],
     ]
     assert [shlex.split(command, comments=True) for command in commands] == words

@@ -55,7 +55,7 @@ def test_a_command_of_a_plugin_stands_behind_our_own_by_name(tester: RunTester) 
     offer(tester, "alpha", plugin="alpha")
     lines = tester.run("--help").assert_ok().lines
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    ours = ["quickstart", "train", "launch", "score", "audit", "plan", "show", "env", "plugins"]
+    ours = ["quickstart", "train", "resume", "launch", "score", "audit", "plan", "show", "env", "plugins"]
     assert listed == [*ours, "alpha", "zeta"]
     assert "  alpha        A stranger's command" in lines
 
@@ -168,7 +168,7 @@ def test_a_known_command_that_is_not_installed_comes_with_what_to_type(
     tester: RunTester, name: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlcore.host.discovery.distributions", list)
-    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, train)")
+    tester.run(name).assert_refused(f"error: command '{name}' is not installed: {install_line(what)} (installed: plugins, resume, train)")
 
 
 def test_a_broken_plugin_takes_no_command_along_and_is_named(tester: RunTester) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rlcore.contracts.batches import RewardBatch, TrainBatch
-from rlcore.contracts.errors import RunError, WeightsError
+from rlcore.contracts.errors import ConfigError, RunError, WeightsError
 from rlcore.contracts.interfaces import AdvantageEstimator, Need, Objective, OptimizerSettings, TrainingContext, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES, WeightsKind
 from rlcore.contracts.specs import TrainingCapabilities
@@ -172,6 +172,34 @@ def test_what_an_estimator_keeps_is_saved_by_the_first_rank_and_a_loaded_one_goe
     second.save(tmp_path / "of-rank-1")
     assert not (tmp_path / "of-rank-1" / "trainer" / "estimator.npz").exists()
     assert (tmp_path / "saved" / "trainer" / "estimator.npz").exists()
+
+
+def test_a_loaded_one_goes_on_counting_what_was_skipped_and_says_if_another_backend_saved_it(tmp_path: Path) -> None:
+    class Another(RecordingTrainer):
+        def load(self, folder: Path) -> None:
+            raise AssertionError("this state is not its own")
+
+    def made(trainer: RecordingTrainer) -> Consumer:
+        trainer.setup(context)
+        return Consumer(trainer, consumer(trainer, Seeing())._algorithm, TimeAccount(), max_skipped_steps=1)
+
+    context, skipped = training_context(tmp_path), {"grad_norm": np.inf, "skipped_steps": 1.0}
+    trained = made(RecordingTrainer(skipped))
+    trained.update([group(0)], (), 0)
+    trained.save(tmp_path)
+    resumed = made(RecordingTrainer(skipped))
+    resumed.load(tmp_path)
+    assert resumed.notes == []
+    with pytest.raises(RunError, match=r"2 optimizer steps in a row, up to the update of version 1"):
+        resumed.update([group(0)], (), 1)
+    other = made(Another())
+    other.load(tmp_path)
+    assert other.notes == [
+        f"the checkpoint {tmp_path} is of RecordingTrainer, and Another goes on with its model alone: the moments of the optimizer and its "
+        "learning rate schedule begin anew"
+    ]
+    with pytest.raises(ConfigError, match=r"the adapters of .* are of the training backend RecordingTrainer, and Another cannot read them"):
+        made(Another()).load(tmp_path, model_alone=False)
 
 
 def test_a_state_that_cannot_be_saved_is_blamed_on_the_estimator(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def on_ranks(folder: Path, size: int, act: Callable[[Consumer, Watching], Any]) 
         trainer = Watching()
         try:
             trainer.setup(replace(context, rank=number))
-            return act(Consumer(trainer, ALGORITHM, TimeAccount()), trainer)
+            return act(Consumer(trainer, ALGORITHM, TimeAccount(), rank=number), trainer)
         finally:
             trainer.close()
 
@@ -197,4 +197,4 @@ def test_no_rank_returns_from_saving_before_all_is_there(folder: Path, tmp_path:
         return sorted(path.name for path in (tmp_path / "checkpoint").rglob("*.*"))
 
     (tmp_path / "checkpoint").mkdir()
-    assert on_ranks(folder, 2, act) == [["config.json", "fake_policy.npz", "fake_trainer.npz"]] * 2
+    assert on_ranks(folder, 2, act) == [["config.json", "consumer.json", "fake_policy.npz", "fake_trainer.npz"]] * 2

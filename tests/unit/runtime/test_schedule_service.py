@@ -283,7 +283,9 @@ def test_failures_are_recorded_with_their_reason() -> None:
         await parked(schedule.next_batch())
         (lease,) = await schedule.lease("a", 1, 0)
         await schedule.deliver("s", "a", [arrival(lease, failed="timeout")])
-        assert await schedule.take_failures() == [{"prompt_id": f"p{lease.prompt_index}", "episode": 0, "reason": "timeout: why"}]
+        assert await schedule.take_failures() == [
+            {"step": 1, "prompt_id": f"p{lease.prompt_index}", "episode": 0, "reason": "timeout: why"}
+        ]
         assert await schedule.take_failures() == []
 
     run(story)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rlcore.contracts.errors import StarvationError
@@ -190,3 +191,24 @@ def test_what_failed_for_another_reason_or_is_unknown_never_came_to_the_filter()
         seen.saw(Delivery(lease_id=0, version=0, accuracy=HARD), Verdict.UNKNOWN)
     seen.check()
     assert seen.run.groups == 0
+
+
+@given(
+    before=st.lists(st.sampled_from([KEPT, HARD, EASY, MISSING]), max_size=40),
+    after=st.lists(st.sampled_from([KEPT, HARD, EASY, MISSING]), max_size=20),
+    replaces=st.booleans(),
+)
+def test_a_watch_that_goes_on_grants_nothing_anew(before: list[float | None], after: list[float | None], replaces: bool) -> None:
+    """Left right after a batch was cut, as an update on-policy leaves it."""
+    whole = tell(watch(), *before, replaces=replaces)
+    while whole._batch.groups:
+        tell(whole, KEPT)
+    whole._batches.clear()  # they were trained
+    whole.take_notes()
+    assume(not whole._error)  # the end of a run
+    again = watch()
+    again.restore(json.loads(json.dumps(whole.state())))
+    for one in (whole, again):
+        tell(one, *after, replaces=replaces)
+    assert (again.figures(), again.take_notes(), again.next_update()) == (whole.figures(), whole.take_notes(), whole.next_update())
+    assert again._error == whole._error

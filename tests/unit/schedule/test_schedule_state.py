@@ -6,6 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from rlcore.contracts.errors import ConfigError
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
 
 SETTINGS = ScheduleSettings(prompts=7, episodes=2, train_batch_size=2, n_sampled=4, buffer_limit=20, max_staleness=1, seed=5)
@@ -63,3 +66,22 @@ def test_a_finished_run_goes_on_with_more_episodes() -> None:
     assert c.version == 2
     longer = Coordinator.restored(replace(short, episodes=2, max_staleness=0), c.state())
     assert [lease.episode for lease in longer.lease("w", 9)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"prompts": 8}, "prompts was 7 when this run was begun and is 8 now"),
+        ({"train_batch_size": 3}, "train_batch_size was 2"),
+        ({"seed": 6}, "seed was 5"),
+        ({"shuffle": False}, "shuffle was True when this run was begun and is False now"),
+    ],
+)
+def test_settings_that_change_the_order_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{said}.*start a new run from the checkpoint's model$"):
+        Coordinator.restored(replace(SETTINGS, **changed), written())
+
+
+def test_a_state_of_another_format_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"the checkpoint's schedule has format 1, and this version of rlcore reads 2"):
+        Coordinator.restored(SETTINGS, {**written(), "format": 1})

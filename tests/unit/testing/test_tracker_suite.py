@@ -66,6 +66,16 @@ class Shares(DropsNames):
         FakeTracker.log(self, record)
 
 
+class Forgets(DropsNames):
+    """Begins anew when its run goes on."""
+
+    def open(self, run: RunInfo) -> None:
+        self.run = run
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        FakeTracker.log(self, record)
+
+
 @pytest.mark.parametrize(
     ("tracker", "test"),
     [
@@ -73,6 +83,7 @@ class Shares(DropsNames):
         (DropsNames, "test_every_record_is_taken"),
         (Takes, "test_a_record_is_left_as_it_was"),
         (NeedsARecord, "test_a_run_that_fails_at_once_closes_it"),
+        (Forgets, "test_a_run_that_goes_on_keeps_each_record_once"),
         (Shares, "test_two_runs_do_not_share_state"),
     ],
 )

@@ -87,8 +87,10 @@ def test_unpackaged_files_are_named() -> None:
     assert "# Every node must find this file too: 'rewards/mine.py'" in sbatch_text(made())
 
 
-def test_it_says_that_a_requeued_job_starts_anew() -> None:
-    assert "rlcore cannot resume yet" in sbatch_text(made())
+def test_a_requeued_job_goes_on_and_the_file_says_so() -> None:
+    text = sbatch_text(made())
+    assert 'rlcore train "${train[@]}" --resume auto --runtime ray' in text
+    assert "--resume auto finds the newest run of the same settings" in text
 
 
 @pytest.mark.parametrize("flag", ["partition", "account"])

@@ -20,7 +20,7 @@ RLCORE = version("rlcore")
 Make = Callable[..., SlurmJob]
 SRUN = "srun --overlap --nodes={count} --ntasks={count} --ntasks-per-node=1 --nodelist={hosts} --cpus-per-task=16 --gpus-per-node=2 "
 LOOK = "python3 -c LOOK "
-RUN = "rlcore train run.toml -t 4 --runtime ray --master_address n1:29422"
+RUN = "rlcore train run.toml -t 4 --resume auto --runtime ray --master_address n1:29422"
 
 
 def everywhere(command: str, others: str) -> list[str]:

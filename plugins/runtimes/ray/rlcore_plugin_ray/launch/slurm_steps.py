@@ -21,8 +21,8 @@ driver='' asked=''
 
 # --- how it ends ---------------------------------------------------------------------------------------------
 # Before the time limit Slurm sends SIGTERM to this script alone. It goes on to the driver, which saves and exits with 130;
-# then the job is queued again. TODAY THE REQUEUED JOB STARTS ANEW, in a run folder of its own: rlcore cannot resume yet. What
-# was saved stays in the folder of the run that ended; the weights in its checkpoint can be trained on from (rlcore train -m).
+# then the job is queued again, and goes on: --resume auto finds the newest run of the same settings in run_dir, whatever node
+# wrote it, and begins one if there is none. A job that is submitted again after it was finished says so, and ends with 0.
 
 clean_up() {
   trap '' TERM
@@ -186,7 +186,7 @@ wait_for "${#hosts[@]}"
 
 # shellcheck disable=SC2016
 "${inside[@]}" bash -c 'echo "$$" >"$0" && exec "$@"' "$scratch/driver" \
-  rlcore train "${train[@]}" --runtime ray --master_address "$address" &
+  rlcore train "${train[@]}" --resume auto --runtime ray --master_address "$address" &
 driver=$!
 status=0
 while :; do

@@ -1,0 +1,215 @@
+"""``rlcore resume`` and ``rlcore train --resume auto``: one run, whatever ended it and however often the command is typed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rlcore
+from rlcore.api import UsageError
+from rlcore.contracts.batches import TrainBatch
+from rlcore.contracts.interfaces import Objective
+from rlcore.runtime import training_run
+from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
+
+DEADLY = 5
+"""The update in the middle of which a run of these tests dies."""
+
+
+class Died(BaseException):
+    """The process is gone: nothing handles it."""
+
+
+@pytest.fixture
+def tester(tmp_path: Path) -> RunTester:
+    return RunTester(tmp_path, in_process=True).with_fakes()
+
+
+def config(tester: RunTester, **log: Any) -> str:
+    return tester.fake_run(
+        run={"num_episodes": 8, "max_steps": 6},
+        log={"save_interval": 2, "rollout_interval": 1, **log},
+        eval={"eval_dataset": {"heldout": "train.jsonl"}, "eval_interval": 3},
+    )
+
+
+def die(tester: RunTester, monkeypatch: pytest.MonkeyPatch, *argv: str, update: int = DEADLY) -> Path:
+    """Run a command that dies in an update; returns the run's folder, from which the summary of the death is absent."""
+    real = FakeTraining.update
+
+    def dies(self: FakeTraining, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        if self.optimizer.steps == update - 1:
+            until = time.monotonic() + 20
+            while update == DEADLY and (newest(tester) / "checkpoints/latest").read_text() != "step-4\n" and time.monotonic() < until:
+                time.sleep(0.01)  # the checkpoint of update 4 is hashed meanwhile
+            raise Died
+        return real(self, batch, objective)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FakeTraining, "update", dies)
+        with pytest.raises(Died):
+            tester.run(*argv)
+    return newest(tester)
+
+
+def newest(tester: RunTester) -> Path:
+    return max(tester.folder.glob("runs/rlcore/*"))
+
+
+def steps(run: Path) -> list[int]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row["step"] for row in rows if "reward/mean" in row]
+
+
+def policy(run: Path, step: int = 6) -> bytes:
+    made = FakePolicy.load(run / "checkpoints" / f"step-{step}" / "model")
+    return bytes(made.last.tobytes() + made.pair.tobytes())
+
+
+def saved(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def test_a_scheduler_repeats_one_command_until_the_run_is_finished(
+    tester: RunTester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = RunTester(tmp_path / "whole", in_process=True).with_fakes()
+    whole.run("train", config(whole)).assert_ok()
+    command = ("train", config(tester, trackers=["fake"]), "--resume", "auto")
+    run = die(tester, monkeypatch, *command)
+    assert saved(run) == ["latest", "step-2", "step-4"]
+    done = tester.run(*command, "--json").assert_ok()
+    assert (newest(tester), done.json["run"], done.json["steps"]) == (run, str(run.relative_to(tester.folder)), 6)
+    assert "goes on after update 4, from" in done.stderr
+    assert steps(run) == [1, 2, 3, 4, 5, 6]
+    assert policy(run) == policy(newest(whole))
+    assert saved(run) == ["latest", "step-2", "step-4", "step-6"]
+    tracked = FakeTracker.made[-1].run
+    assert tracked is not None
+    assert (tracked.folder.name, tracked.step) == (run.name, 4)
+    (again,) = json.loads((run / "manifest.json").read_text())["resumes"]
+    assert again["step"] == 4
+    told = tester.run(*command, "--json").assert_ok()
+    assert told.json == done.json
+    assert not told.written
+    assert "is finished, after 6 updates" in told.stderr
+    tester.run(*command, "--seed", "1").assert_ok()  # another run
+    assert len(list(run.parent.iterdir())) == 2
+
+
+def test_what_only_surrounds_a_run_does_not_make_it_another_one(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tester)
+    run = die(tester, monkeypatch, "train", file)
+    more = ("--save-interval", "3", "--reward-workers", "2", "--weights-deadline", "9", "--run-dir", str(run.parents[1]))
+    tester.run("train", file, *more, "--resume", "auto").assert_ok()
+    assert newest(tester) == run
+    assert steps(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_that_died_before_its_first_checkpoint_is_begun_anew_or_refused(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tester)
+    run = die(tester, monkeypatch, "train", file, update=2)
+    tester.run("resume", str(run)).assert_refused("ended before its first checkpoint")
+    assert "this one begins anew" in tester.run("train", file, "--resume", "auto").assert_ok().stdout
+    assert newest(tester) != run
+    tester.run("train", file, "--resume", str(run)).assert_refused("it takes auto alone", f"type rlcore resume {run}")
+
+
+def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = die(tester, monkeypatch, "train", config(tester))
+    for flag, value, path in (("-g", "16", "sampling.num_generations"), ("--seed", "3", "run.seed"), ("-d", "x.jsonl", "data.dataset")):
+        shutil.copy(tester.folder / "train.jsonl", tester.folder / "x.jsonl")
+        tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
+    tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
+    tester.run("resume", "nowhere").assert_refused("nowhere is no folder")
+    tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
+        f"is a checkpoint; type the folder of its run: rlcore resume {run}"
+    )
+    dry = tester.run("resume", str(run.parent), "--step", "2", "--max-steps", "8", "-i", "2", "--dry-run", "--json").assert_ok()
+    assert not dry.written
+    assert dry.json["resume"] == {"run": str(run), "checkpoint": str(run / "checkpoints/step-2"), "step": 2}
+    notes = "\n".join(dry.json["notes"])
+    assert "checkpoints of later updates are removed, for those are made again: 4" in notes
+    assert re.search("settings that the run did not have before: .*--max-steps 8.* -i 2", notes)
+    assert "its learning rate" in notes
+
+
+def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -> None:
+    done = tester.run("train", config(tester)).assert_ok()
+    run = newest(tester)
+    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps or -e")
+    tester.run("resume", str(run), "--max-steps", "5").assert_refused("is finished, after 6 updates")
+    (line,) = (line for line in done.lines if line.startswith("  rlcore resume "))
+    words = line.partition("    #")[0].split()[1:]
+    assert words[2:] == ["--max-steps", "12"]
+    tester.run(*words).assert_ok()
+    assert steps(run) == list(range(1, 13))
+    assert saved(run)[-3:] == ["step-12", "step-6", "step-8"] or saved(run) == ["latest", "step-10", "step-12", "step-8"]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = die(tester, monkeypatch, "train", config(tester))
+    weights = next((run / "checkpoints/step-4/model").glob("*.npz"))
+    data = bytearray(weights.read_bytes())
+    data[-40] ^= 1
+    weights.write_bytes(data)
+    tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} is not what was saved")
+    tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} is not what was saved")
+    done = tester.run("resume", str(run)).assert_ok()
+    assert "warning: the checkpoint of step 4 cannot be used" in done.stdout
+    assert "goes on after update 2" in done.stdout
+    assert steps(run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = die(tester, monkeypatch, "train", config(tester))
+    manifest = json.loads((run / "manifest.json").read_text())
+    for version in ("1.3", "7.1"):
+        items = [{**item, "version": version} if item["distribution"] == "rlcore-plugin-fakes" else item for item in manifest["plugins"]]
+        (run / "manifest.json").write_text(json.dumps({**manifest, "plugins": items}))
+        ended = tester.run("resume", str(run), "--dry-run", *(["--any-version"] if version == "7.1" else [])).assert_ok()
+        assert f"warning: plugins of other versions than the run began with: rlcore-plugin-fakes 1.0, which was {version}" in ended.stdout
+    tester.run("resume", str(run)).assert_refused("another major version", "--any-version")
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    tester.fake_data(letters="abcdee")
+    changed = tester.run("resume", str(run))
+    assert (changed.exit_code, saved(run)) == (2, ["latest", "step-2", "step-4"])
+    assert f"is not what the run {run} began with: restore it" in changed.stderr
+
+
+def test_old_checkpoints_go_and_the_best_one_stays(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    accuracies = {0: 0.0, 1: 0.9, 2: 0.5, 3: 0.5, 4: 0.2, 5: 0.2, 6: 0.1}
+    monkeypatch.setattr(training_run.TrainingRun, "_accuracy", lambda self, step: accuracies[step])
+    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2)).assert_ok()
+    assert saved(newest(tester)) == ["latest", "step-1", "step-5", "step-6"]
+    tester.run("train", config(tester, save_interval=1, keep_checkpoints=2, keep_best=False)).assert_ok()
+    assert saved(newest(tester)) == ["latest", "step-5", "step-6"]
+
+
+def test_a_default_run_saves_when_minutes_have_passed(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester.run("train", config(tester, save_interval="auto", keep_checkpoints=9)).assert_ok()
+    assert saved(newest(tester)) == ["latest", "step-6"]
+    monkeypatch.setattr(training_run, "_AUTO_SAVE_SECONDS", 0.0)
+    tester.run("train", config(tester, save_interval="auto", keep_checkpoints=9)).assert_ok()
+    assert saved(newest(tester)) == ["latest", *(f"step-{step}" for step in range(1, 7))]
+
+
+def test_a_run_goes_on_from_python(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = config(tester)
+    run = die(tester, monkeypatch, "train", file)
+    monkeypatch.chdir(tester.folder)
+    with tester.plugins:
+        again = rlcore.train(file, resume="auto")
+        assert (again.run.name, again.steps, steps(run)) == (run.name, 6, [1, 2, 3, 4, 5, 6])
+        assert rlcore.train(file, resume="auto").as_json() == again.as_json()
+        with pytest.raises(UsageError, match="is finished, after 6 updates"):
+            rlcore.train(resume=run)
+        assert rlcore.train(resume=run, max_steps=7).steps == 7
+    assert steps(run) == [1, 2, 3, 4, 5, 6, 7]
