@@ -7,8 +7,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import select
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
@@ -22,10 +22,16 @@ from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
 from tests.crash.events import Events
 
-__all__ = ["CrashMatrix", "Point", "digest"]
+__all__ = ["BESIDE", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "seconds", "latency", "memory")
-_HANGS = 120.0
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "run": {"num_episodes": 4, "max_steps": 8},
+    "inference": {"name": "fake", "num_inferencer": 2},
+    "schedule": {"max_staleness": 2, "reward_workers": 1},
+}
+"""Sections of a run whose producers are processes that work beside the trainer."""
+_HANGS = 300.0
 """Seconds after which a child that should have ended is taken to hang."""
 
 
@@ -107,15 +113,13 @@ class CrashMatrix:
             os.setsid()
             os._exit(self._live(place, fatal, writing))
         os.close(writing)
-        deadline = time.monotonic() + _HANGS
-        while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
-            if time.monotonic() > deadline:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                return 124, f"hangs for {_HANGS:.0f} s"
-            time.sleep(0.01)
         with os.fdopen(reading) as pipe:
-            return os.waitstatus_to_exitcode(ended[1]), pipe.read()
+            told, _, _ = select.select([pipe], [], [], _HANGS)  # its words, or its end
+            if not told:
+                os.kill(child, signal.SIGKILL)
+            text = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return (code, text) if told else (124, f"it hangs for {_HANGS:.0f} s")
 
     def _live(self, place: str, fatal: int, answer: int) -> int:
         runs = self._folder / place
@@ -132,7 +136,6 @@ class CrashMatrix:
             summary = rlcore.train(self._config, resume="auto", run_dir=str(runs))
             found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
             events_of_run = events.seen if not fatal else []
-            # Through a file if it is long: a pipe that nobody reads yet holds 64 KB.
             tell(json.dumps({"digest": found, "events": events_of_run if place == "whole" else []}))
         except Exception as error:  # noqa: BLE001: whatever it is, the parent tells
             tell(f"{type(error).__name__}: {error}")
