@@ -83,7 +83,9 @@ class CrashMatrix:
         found = json.loads(told)
         return found["digest"], found["events"]
 
-    def points(self, numbers: Sequence[int], expected: Mapping[str, str], twice: Callable[[int], int] = lambda number: 0) -> Iterator[Point]:
+    def points(
+        self, numbers: Sequence[int], expected: Mapping[str, str], twice: Callable[[int], int] = lambda number: 0
+    ) -> Iterator[Point]:
         """Kill before each of these events, go on, compare. ``twice``: before which event the second life of that number is killed as well,
         0 for none."""
         for number in numbers:
