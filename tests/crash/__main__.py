@@ -1,5 +1,7 @@
-"""``make crash-matrix``: kill a short run before every one of its events, go on, compare; and once more, with the second life killed as well.
-Then a run whose producers work beside the trainer (staleness 2), at some of its events. ``--write`` puts the table into docs/when_things_break.md.
+"""``make crash-matrix``: kill a short run before every one of its events, go on, compare; for some events the second life is killed as well.
+
+Then a run whose producers work beside the trainer (staleness 2), at some of its events. ``--write`` puts the table into
+docs/when_things_break.md.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Events:
     """
 
     def __init__(self, folder: Path, fatal: int, told: Callable[[str], None]) -> None:
-        self._folder = str(folder)
+        self._folder = folder
         self._fatal, self._told = fatal, told
         self._lock = threading.Lock()
         self.seen: list[str] = []
@@ -55,8 +55,8 @@ class Events:
             path = arguments[0]
         else:
             return
-        if isinstance(path, str | os.PathLike) and (place := os.path.abspath(os.fspath(path))).startswith(self._folder):
-            self._happened(f"{event.removeprefix('os.')} {Path(place).name}")
+        if isinstance(path, str | os.PathLike) and (place := Path.cwd() / path).is_relative_to(self._folder):
+            self._happened(f"{event.removeprefix('os.')} {place.name}")
 
     def _happened(self, name: str) -> None:
         with self._lock:

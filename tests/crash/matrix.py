@@ -1,5 +1,5 @@
-"""A short run is killed before each of its events, one after the other, and goes on by ``resume="auto"``: what it leaves must be what the run
-leaves that nobody killed. Children are forked from one process that has imported everything.
+"""A short run is killed before each of its events, one after the other, and goes on by ``resume="auto"``: what it leaves must be what the
+run leaves that nobody killed. Children are forked from one process that has imported everything.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class CrashMatrix:
             found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
             events_of_run = events.seen if not fatal else []
             tell(json.dumps({"digest": found, "events": events_of_run if place == "whole" else []}))
-        except Exception as error:  # noqa: BLE001: whatever it is, the parent tells
+        except Exception as error:  # whatever it is, the parent tells
             tell(f"{type(error).__name__}: {error}")
             return 1
         return 0

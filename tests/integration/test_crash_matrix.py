@@ -1,4 +1,4 @@
-"""A run that is killed before any of its events goes on to the same bits; with producers beside the trainer, each prompt is trained once."""
+"""A run that is killed before an event goes on to the same bits; with producers beside the trainer, each prompt is trained once."""
 
 from __future__ import annotations
 
