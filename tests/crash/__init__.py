@@ -1,0 +1,1 @@
+"""Runs that are killed at every event, and go on."""

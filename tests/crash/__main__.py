@@ -1,0 +1,78 @@
+"""``make crash-matrix``: kill a short run before every one of its events, go on, compare; for some events the second life is killed as well.
+
+Then a run whose producers work beside the trainer (staleness 2), at some of its events. ``--write`` puts the table into
+docs/when_things_break.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+from tests.crash.matrix import BESIDE, CrashMatrix, Point
+
+PAGE = Path(__file__).parents[2] / "docs" / "when_things_break.md"
+BEGIN, END = "<!-- crash-matrix: begin -->", "<!-- crash-matrix: end -->"
+_TWICE_EVERY = 4
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run it; the last line is one JSON object. Exit code 1 if a run that went on differs."""
+    arguments = _parser().parse_args(words)
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="rlcore-crash-") as name:
+        matrix = CrashMatrix(Path(name) / "in-turns")
+        with matrix.warmed():
+            expected, events = matrix.whole()
+            numbers = range(1, len(events) + 1, arguments.every)
+            some = random.Random(arguments.seed)
+            again = {number: some.randint(1, len(events)) for number in numbers[::_TWICE_EVERY]}
+            found = matrix.points(numbers, expected, twice=lambda number: again.get(number, 0))
+            points = list(track(found, "in turns", total=len(numbers), console=console))
+        beside = CrashMatrix(Path(name) / "beside", in_order=False, **BESIDE)
+        with beside.warmed():
+            expected, events = beside.whole()
+            numbers = range(1, len(events) + 1, max(1, len(events) // arguments.beside))
+            late = list(track(beside.points(numbers, expected), "staleness 2", total=len(numbers), console=console))
+    for point in (*points, *late):
+        if point.differs:
+            console.print(f"before event {point.number}, {point.event}: {point.differs}", highlight=False, markup=False)
+    table = _table(points, late)
+    if arguments.write:
+        page = PAGE.read_text(encoding="utf-8")
+        before, _, rest = page.partition(BEGIN)
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    print(table)
+    wrong = sum(bool(point.differs) for point in (*points, *late))
+    print(json.dumps({"cut_points": len(points), "killed_twice": len(again), "cut_points_staleness_2": len(late), "different": wrong}))
+    return int(wrong > 0)
+
+
+def _table(points: Sequence[Point], late: Sequence[Point]) -> str:
+    rows = ["| killed before | points | other bits after it went on |", "|---|---:|---:|"]
+    counted = Counter(point.kind for point in points)
+    for kind, count in sorted(counted.items()):
+        rows.append(f"| {kind} | {count} | {sum(bool(point.differs) for point in points if point.kind == kind)} |")
+    rows.append(f"| an event of a run with staleness 2, processes | {len(late)} | {sum(bool(point.differs) for point in late)} (prompts) |")
+    return "\n".join(rows)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="kill before every N-th event (1: all of them)")
+    parser.add_argument("--beside", type=int, default=24, metavar="N", help="about so many cut points with staleness 2 (24)")
+    parser.add_argument("--seed", type=int, default=0, help="of the events before which the second life is killed, too")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/when_things_break.md")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,66 @@
+"""What a run does, event by event, so that it can be killed before any of them: calls of the coordinator, and operations on files."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rlcore.schedule import Coordinator
+
+__all__ = ["Events"]
+
+_CALLS = ("lease", "deliver", "next_batch", "updated", "state")
+_CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.chmod", "os.truncate"}
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+class Events:
+    """Counts the events of this process from 1 on, and ends it by SIGKILL before event number ``fatal`` (0: never).
+
+    ``folder``: files below it count. ``told`` is called with the name of the event before the process ends. There is no way back:
+    a process that has these hooks is a child that runs once.
+    """
+
+    def __init__(self, folder: Path, fatal: int, told: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._fatal, self._told = fatal, told
+        self._lock = threading.Lock()
+        self.seen: list[str] = []
+
+    def watch(self) -> None:
+        """From here on every event counts."""
+        for name in _CALLS:
+            setattr(Coordinator, name, self._counted(getattr(Coordinator, name), f"coordinator {name}"))
+        os.fsync = self._counted(os.fsync, "fsync")
+        sys.addaudithook(self._audited)
+
+    def _counted(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def counted(*arguments: Any, **named: Any) -> Any:
+            self._happened(name)
+            return call(*arguments, **named)
+
+        return counted
+
+    def _audited(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, _, flags = arguments
+            if not isinstance(flags, int) or not flags & _WRITES:
+                return
+        elif event in _CHANGES:
+            path = arguments[0]
+        else:
+            return
+        if isinstance(path, str | os.PathLike) and (place := Path.cwd() / path).is_relative_to(self._folder):
+            self._happened(f"{event.removeprefix('os.')} {place.name}")
+
+    def _happened(self, name: str) -> None:
+        with self._lock:
+            self.seen.append(name)
+            if len(self.seen) == self._fatal:
+                self._told(name)
+                os.kill(os.getpid(), signal.SIGKILL)

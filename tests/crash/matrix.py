@@ -1,0 +1,183 @@
+"""A short run is killed before each of its events, one after the other, and goes on by ``resume="auto"``: what it leaves must be what the
+run leaves that nobody killed. Children are forked from one process that has imported everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import rlcore
+from rlcore.entry import make_plan
+from rlcore.host.registry import Registry
+from rlcore.testing import RunTester
+from tests.crash.events import Events
+
+__all__ = ["BESIDE", "CrashMatrix", "Point", "digest"]
+
+_MEASURED = ("time/", "seconds", "latency", "memory")
+BESIDE: Mapping[str, Mapping[str, Any]] = {
+    "run": {"num_episodes": 4, "max_steps": 8},
+    "inference": {"name": "fake", "num_inferencer": 2},
+    "schedule": {"max_staleness": 2, "reward_workers": 1},
+}
+"""Sections of a run whose producers are processes that work beside the trainer."""
+_HANGS = 300.0
+"""Seconds after which a child that should have ended is taken to hang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What came of one kill: before which event, and what the run that went on differs in, "" if in nothing."""
+
+    number: int
+    event: str
+    differs: str
+
+    @property
+    def kind(self) -> str:
+        """The event without the name of its file."""
+        words = self.event.split()
+        return self.event if words[0] == "coordinator" else words[0]
+
+
+class CrashMatrix:
+    """One configuration, killed again and again. ``in_order`` is False for a run whose producers work beside the trainer: then no figures
+    are compared, only that each prompt was trained exactly once."""
+
+    def __init__(self, folder: Path, *, in_order: bool = True, **sections: Mapping[str, Any]) -> None:
+        self._folder, self._in_order = folder, in_order
+        self._tester = RunTester(folder).with_fakes()
+        held_out = {"letters": str(self._tester.fake_data("held.jsonl", "abcd"))}
+        defaults: dict[str, Mapping[str, Any]] = {
+            "run": {"num_episodes": 2, "max_steps": 4},
+            "log": {"save_interval": 1, "rollout_interval": 1, "keep_checkpoints": 2},
+            "eval": {"eval_dataset": held_out, "eval_interval": 2},
+            "schedule": {"max_staleness": 0, "reward_workers": 1},
+            "algorithm": {"name": "fake"},
+        }
+        self._config = self._tester.fake_run(**{name: {**defaults.get(name, {}), **sections.get(name, {})} for name in defaults | sections})
+
+    @contextmanager
+    def warmed(self) -> Iterator[None]:
+        """Inside, children find plugins discovered and modules imported."""
+        with chdir(self._folder), self._tester.plugins:
+            registry = Registry.discover()
+            make_plan(self._config)
+            with mock.patch.object(Registry, "discover", return_value=registry):
+                yield
+
+    def whole(self) -> tuple[dict[str, str], list[str]]:
+        """The run that nobody kills: its digest, and its events."""
+        code, told = self._child("whole", 0)
+        assert code == 0, f"the run that nobody kills ended with {code}: {told}"
+        found = json.loads(told)
+        return found["digest"], found["events"]
+
+    def points(
+        self, numbers: Sequence[int], expected: Mapping[str, str], twice: Callable[[int], int] = lambda number: 0
+    ) -> Iterator[Point]:
+        """Kill before each of these events, go on, compare. ``twice``: before which event the second life of that number is killed as well,
+        0 for none."""
+        for number in numbers:
+            place = f"at-{number}"
+            code, event = self._child(place, number)
+            if code != -signal.SIGKILL:
+                yield Point(number=number, event=event or "none", differs=f"it was not killed, and ended with {code}")
+                continue
+            if again := twice(number):
+                self._child(place, again)
+            code, told = self._child(place, 0)
+            yield Point(number=number, event=event, differs=self._difference(code, told, expected))
+
+    def _difference(self, code: int, told: str, expected: Mapping[str, str]) -> str:
+        if code != 0:
+            return f"it did not go on (exit {code}): {told}"
+        found = json.loads(told)["digest"]
+        wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        return ", ".join(f"{name}: {found.get(name)} and not {expected.get(name)}" for name in wrong)
+
+    def _child(self, place: str, fatal: int) -> tuple[int, str]:
+        """A life of the run in ``place``, killed before its event number ``fatal``: its exit code, and what it told."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            os.setsid()
+            os._exit(self._live(place, fatal, writing))
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            told, _, _ = select.select([pipe], [], [], _HANGS)  # its words, or its end
+            if not told:
+                os.kill(child, signal.SIGKILL)
+            text = pipe.read()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return (code, text) if told else (124, f"it hangs for {_HANGS:.0f} s")
+
+    def _live(self, place: str, fatal: int, answer: int) -> int:
+        runs = self._folder / place
+
+        def tell(text: str) -> None:
+            os.write(answer, text.encode())
+
+        silence = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(silence, stream)
+        events = Events(runs, fatal, tell)
+        try:
+            events.watch()
+            summary = rlcore.train(self._config, resume="auto", run_dir=str(runs))
+            found = digest(summary.run) if self._in_order else prompts_trained(summary.run)
+            events_of_run = events.seen if not fatal else []
+            tell(json.dumps({"digest": found, "events": events_of_run if place == "whole" else []}))
+        except Exception as error:  # whatever it is, the parent tells
+            tell(f"{type(error).__name__}: {error}")
+            return 1
+        return 0
+
+
+def digest(run: Path) -> dict[str, str]:
+    """What a run left, file by file, without what was measured: SHA-256 of its bytes, of metrics and summary of their figures."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    figures = [{name: value for name, value in row.items() if not any(part in name for part in _MEASURED)} for row in rows]
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    kept = {name: summary[name] for name in ("steps", "accuracy_before", "accuracy_after", "reward_last", "ledger", "interrupted")}
+    found = {"metrics.jsonl": _sha(json.dumps(figures).encode()), "summary.json": json.dumps(kept)}
+    last = f"checkpoints/step-{summary['steps']}"
+    for pattern in ("rollouts/*", "eval/*/*", f"{last}/model/*", f"{last}/state.json", f"{last}/trainer/*.json"):
+        found |= {str(path.relative_to(run)): _sha(path.read_bytes()) for path in run.glob(pattern) if path.is_file()}
+    found["steps in times.jsonl"] = _steps(run / "times.jsonl")
+    found["checkpoints"] = " ".join(sorted(path.name for path in (run / "checkpoints").iterdir()))
+    found["left over"] = " ".join(sorted(path.name for path in run.rglob("*.partial")))
+    return found
+
+
+def prompts_trained(run: Path) -> dict[str, str]:
+    """How often each prompt of each episode stands in the rollouts of an update; each update stands once in metrics.jsonl."""
+    times: dict[str, int] = {}
+    for path in run.glob("rollouts/*.jsonl"):
+        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        for prompt in {(row["episode"], row["prompt_id"]) for row in rows}:
+            times[str(prompt)] = times.get(str(prompt), 0) + 1
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    found = {prompt: f"trained {count} times" for prompt, count in times.items()}
+    found["ledger"], found["steps"] = json.dumps(summary["ledger"]), str(summary["steps"])
+    found["steps in times.jsonl"] = _steps(run / "times.jsonl")
+    return found
+
+
+def _steps(log: Path) -> str:
+    return " ".join(str(json.loads(line).get("step", "total")) for line in log.read_text(encoding="utf-8").splitlines())
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
