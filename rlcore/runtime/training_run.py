@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from math import ceil
@@ -74,6 +74,8 @@ class TrainingRun:
                 self._progress.note(said)
             self._folder = self._open_folder(closing)
             self._recall()
+            if self._plan.resume is not None:  # a kill may have come between the last checkpoint and this
+                self._pruning(self._plan.resume.step)()
             closing.callback(self._log_reward_errors, last=True)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
@@ -299,14 +301,17 @@ class TrainingRun:
         parts = self._crew.state()
         self._log_failures()  # all that is counted there
         state = {"logs": sizes_of_logs(self._folder.root), **parts}
-        keep = partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(step))
         self._saved_at = time.monotonic()
-        self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, keep)
+        self._saving = Checkpoint(self._folder.checkpoints, step, fill, state, self._pruning(step))
         self._end_save(wait=False)
 
     def _save_due(self, step: int) -> bool:
         interval = self._config.log.save_interval
         return time.monotonic() - self._saved_at >= _AUTO_SAVE_SECONDS if interval == "auto" else _due(step, interval)
+
+    def _pruning(self, newest: int) -> Callable[[], None]:
+        """What removes old checkpoints; which is the best is decided now, whoever calls it."""
+        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(newest))
 
     def _best(self, newest: int) -> set[int]:
         """The step of the checkpoint with the best evaluation, if the best is kept and one was evaluated."""

@@ -1,4 +1,4 @@
-"""``make crash-matrix``: kill a short run before every one of its events, go on, compare; for some events the second life is killed as well.
+"""``make crash-matrix``: kill a short run before each of its events, go on, compare; for some events the second life is killed as well.
 
 Then a run whose producers work beside the trainer (staleness 2), at some of its events. ``--write`` puts the table into
 docs/when_things_break.md.
