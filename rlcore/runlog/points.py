@@ -50,7 +50,12 @@ def past_runs(folder: Path) -> list[PastRun]:
     """The runs of a project (a folder of run folders), the newest first; of a run folder the run itself."""
     if (folder / "run.toml").is_file():
         return [PastRun(folder)]
-    return [PastRun(path.parent) for path in sorted(folder.glob("*/run.toml"), reverse=True)]
+    return [PastRun(path.parent) for path in sorted(folder.glob("*/run.toml"), key=_age, reverse=True)]
+
+
+def _age(path: Path) -> tuple[str, int]:
+    """When a run began, to the second, from the name of its folder; of the same second, when its settings were written."""
+    return path.parent.name[: len("20260131-235959")], path.stat().st_mtime_ns
 
 
 def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = lambda text: None) -> ResumePoint:

@@ -17,6 +17,7 @@ import rlcore
 from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
+from rlcore.runlog.points import past_runs
 from rlcore.runlog.run_lock import locked
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
@@ -62,7 +63,7 @@ def die(tester: RunTester, monkeypatch: pytest.MonkeyPatch, *argv: str, update: 
 
 
 def newest(tester: RunTester) -> Path:
-    return max(tester.folder.glob("runs/rlcore/*"))
+    return past_runs(tester.folder / "runs" / "rlcore")[0].root
 
 
 def steps(run: Path) -> list[int]:

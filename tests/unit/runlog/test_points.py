@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -176,3 +177,11 @@ def test_what_fails_beside_the_training_is_raised_by_finish_and_leaves_nothing(t
     with pytest.raises(RunError, match=r"weights: cannot be written \(No space left on device\)"):
         saving.finish()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_runs_that_began_in_one_second_the_later_is_the_newest(tmp_path: Path) -> None:
+    for name, written in (("20260101-000000-ff", 1), ("20260101-000000-aa", 2), ("20251231-000000-bb", 3)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.toml").write_text("")
+        os.utime(tmp_path / name / "run.toml", ns=(written, written))
+    assert [run.root.name[-2:] for run in past_runs(tmp_path)] == ["aa", "ff", "bb"]
