@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from rlcore.api import ConfigError, RlcoreError, RunError
 from rlcore_plugin_torch.failure_watch import FailureWatch
@@ -76,10 +76,19 @@ class TorchRanks:
             backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
             # Arrays of numpy go by gloo also where gradients go by NCCL: gloo raises at the deadline, NCCL would abort the process.
             dist.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size, timeout=limit)
-            self._mesh = init_device_mesh(self.device.type, (self.layout.data, self.layout.tensor), mesh_dim_names=("data", "tensor"))
+            self._mesh = self._joined(limit)
             self.saving = dist.new_group(backend="gloo", timeout=limit)
             if self.layout.split:
                 self._watch = FailureWatch(self._store.clone(), self.rank, self.size, self._abort)
+
+    def _joined(self, limit: timedelta) -> DeviceMesh:
+        """[data, tensor], whose groups have the timeout of the world: those that ``init_device_mesh`` makes would wait for half an hour."""
+        places = torch.arange(self.size).view(self.layout.data, self.layout.tensor)
+        groups = []
+        for axis in (places.T, places):  # every rank makes all groups, in one order
+            made = [(dist.new_group(row, timeout=limit), row) for row in axis.tolist()]
+            groups += [group for group, row in made if self.rank in row]
+        return DeviceMesh.from_group(groups, self.device.type, mesh=places, mesh_dim_names=("data", "tensor"))
 
     @property
     def size(self) -> int:
