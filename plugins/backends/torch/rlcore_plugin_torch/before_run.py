@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from rlcore.api import ConfigError, LoraSettings
 from rlcore_plugin_torch.activation_memory import store_activations
 from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.layout import Layout
+from rlcore_plugin_torch.loading import read_outline
 from rlcore_plugin_torch.tensor_plan import check_heads, planned
 
 __all__ = ["model_problem"]
@@ -22,29 +22,23 @@ __all__ = ["model_problem"]
 
 def model_problem(config: Any) -> str:
     """The sentence of ``setup`` on the first thing that the run of this configuration asks of its model in vain; "" if there is none, or if
-    the model is not here."""
-    model = _outline(config)
-    if model is None:
+    the model is not here, or would have to run code of its own."""
+    if not _known(config.model):
         return ""
     try:
-        _try(model, config)
+        _try(read_outline(config.model.model, config.training.options["attention"]), config)
     except ConfigError as error:
         return str(error)
     return ""
 
 
-def _outline(config: Any) -> PreTrainedModel | None:
-    """The model on torch's device ``meta``, where a tensor has a shape and no memory; None if its files are not on this machine, or if they
-    make no model: ``setup`` says why."""
+def _known(model: Any) -> bool:
+    """Whether the files of the model are on this machine and say what it is, and its user has not allowed code that they bring along."""
     try:
-        shape = AutoConfig.from_pretrained(config.model.model, local_files_only=True)
-        if config.model.trust_remote_code and hasattr(shape, "auto_map"):
-            return None
-        with torch.device("meta"):
-            model: PreTrainedModel = AutoModelForCausalLM.from_config(shape, attn_implementation=config.training.options["attention"])
-            return model
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError):
-        return None
+        fields, _ = PretrainedConfig.get_config_dict(model.model, local_files_only=True)
+    except (OSError, AttributeError):  # the latter for JSON that is no table; rlcore itself refuses the file in both cases
+        return False
+    return "model_type" in fields and not (model.trust_remote_code and "auto_map" in fields)
 
 
 def _try(model: PreTrainedModel, config: Any) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from rlcore.api import ConfigError, TrainingContext
 from rlcore_plugin_torch import CAPABILITIES
 
-__all__ = ["check_context", "load_model", "pick_device"]
+__all__ = ["check_context", "load_model", "pick_device", "read_outline"]
 
 _ALIGNMENT = 64
 """Bytes; where torch puts a tensor of its own on a CPU."""
+_LONGEST_REASON = 300
+"""Characters of what transformers says."""
 
 
 def check_context(context: TrainingContext) -> None:
@@ -64,18 +68,11 @@ def load_model(
             ignore_mismatched_sizes=True,  # refused below, with the tensor's name
             trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-        if not trust_remote_code and "trust_remote_code" in str(error):
-            raise ConfigError(
-                f"model {path!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
-                "read the code and type --trust-remote-code, or name another model"
-            ) from error
-        if attention == "sdpa" and "scaled_dot_product_attention" in str(error):
-            raise ConfigError(
-                f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
-            ) from error
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ConfigError(f"model {path!r} cannot be loaded: {reason}") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
+        read_outline(path, attention, trust_remote_code=trust_remote_code)
+        raise _unreadable(path, error) from error
     absent = sorted(report["missing_keys"]) + sorted(str(key[0]) for key in report["mismatched_keys"])
     if absent:
         what = f"tensor {absent[0]!r} is absent or of another shape ({len(absent)} such)"
@@ -85,6 +82,51 @@ def load_model(
     _align(model)
     _check_finite(model, path)
     return model
+
+
+def read_outline(path: str, attention: str, *, trust_remote_code: bool = False) -> PreTrainedModel:
+    """The model that a ``config.json`` on this machine describes, on torch's device ``meta``, where a tensor has a shape and no memory.
+
+    ConfigError, with the file and the reason, if transformers builds no such model, or if that needs code which ``trust_remote_code``
+    does not allow: it is not run, and nobody is asked."""
+    try:
+        shape = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=trust_remote_code)
+        with torch.device("meta"):
+            model: PreTrainedModel = AutoModelForCausalLM.from_config(
+                shape, attn_implementation=attention, trust_remote_code=trust_remote_code
+            )
+            return model
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    except Exception as error:  # of every kind: a number that is text, 0 heads, a name that no table has
+        raise _unbuildable(path, attention, error, trust_remote_code=trust_remote_code) from error
+
+
+def _unreadable(path: str, error: Exception) -> ConfigError:
+    return ConfigError(f"model {path!r} cannot be loaded: {_reason(error)}")
+
+
+def _unbuildable(path: str, attention: str, error: Exception, *, trust_remote_code: bool) -> ConfigError:
+    if not trust_remote_code and "trust_remote_code" in str(error):
+        return ConfigError(
+            f"model {path!r} brings code of its own (auto_map in its config.json), which rlcore does not run unasked; "
+            "read the code and type --trust-remote-code, or name another model"
+        )
+    if attention == "sdpa" and "scaled_dot_product_attention" in str(error):
+        return ConfigError(
+            f'model {path!r} has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another'
+        )
+    return ConfigError(
+        f"transformers builds no model from {Path(path) / 'config.json'}: {_reason(error)}; correct that file, or copy or download the "
+        "checkpoint again"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """In one line. A KeyError says a name and nothing else."""
+    if isinstance(error, KeyError):
+        return f"nothing has the name {error}"
+    return " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 
 def _align(model: PreTrainedModel) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,7 @@ from rlcore_plugin_torch.adapters import attach
 from rlcore_plugin_torch.decoder import decoder_layers
 from rlcore_plugin_torch.loading import load_model
 from rlcore_plugin_torch.tensor_plan import slice_layers
-from transformers import AutoModelForCausalLM, GPT2Config, PretrainedConfig, PreTrainedModel, Qwen2Config
+from transformers import AutoModelForCausalLM, Gemma2Config, GPT2Config, PretrainedConfig, PreTrainedModel, Qwen2Config
 
 from rlcore.api import ConfigError, LoraSettings
 
@@ -49,9 +50,23 @@ def adapted(rank: int, *targets: str) -> tuple[dict[str, Any], Callable[[PreTrai
     return {"lora_rank": rank, "lora_targets": targets}, lambda model: attach(model, settings, "")
 
 
-def refused_before(folder: Path, config: PretrainedConfig, asked: dict[str, Any], at_setup: Callable[[PreTrainedModel], object]) -> str:
+def write(folder: Path, config: PretrainedConfig, changes: Mapping[str, Any]) -> None:
+    """The model, and then ``changes`` in its ``config.json``."""
+    AutoModelForCausalLM.from_config(config, attn_implementation="eager").save_pretrained(folder)
+    if changes:
+        file = folder / "config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), **changes}), encoding="utf-8")
+
+
+def refused_before(
+    folder: Path,
+    config: PretrainedConfig,
+    asked: dict[str, Any],
+    at_setup: Callable[[PreTrainedModel], object] = lambda model: None,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """The sentence, which is that of setup."""
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    write(folder, config, changes)
     with pytest.raises(ConfigError) as refused:
         at_setup(load_model(str(folder), "sdpa", torch.device("cpu")))
     assert rlcore_check_run(run_of(str(folder), **asked)) == [str(refused.value)]
@@ -110,6 +125,46 @@ def test_layers_that_nobody_can_divide_or_run_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("rlcore_plugin_torch.activation_memory.GradientCheckpointingLayer", torch.nn.Conv1d)
     again = {"options": {"attention": "sdpa", "activations": "recompute"}}
     assert "to run again" in refused_before(tmp_path, Qwen2Config(**SIZES), again, lambda model: store_activations(model, "recompute"))
+
+
+NO_MODELS: dict[str, tuple[dict[str, Any], str]] = {
+    "text": ({"num_attention_heads": "three"}, r"Field 'num_attention_heads' expected int, got str \(value: 'three'\)"),
+    "null": ({"hidden_size": None}, "Field 'hidden_size' expected int"),
+    "zero": ({"num_attention_heads": 0}, "division or modulo by zero"),
+    "negative": ({"hidden_size": -5}, "negative dimension -5"),
+    "layers": ({"layer_types": ["none", "such"]}, "`layer_types` entries must be in"),
+    "function": ({"hidden_act": "nosuch"}, "nothing has the name 'nosuch'"),
+    "kind": ({"model_type": "nosuch"}, "model type `nosuch`"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_a_config_of_which_nothing_can_be_built(name: str, tmp_path: Path) -> None:
+    changes, words = NO_MODELS[name]
+    said = refused_before(tmp_path, Qwen2Config(**SIZES), TP2, changes=changes)
+    assert re.match(rf"transformers builds no model from {tmp_path}/config.json: .*{words}.*; correct that file", said)
+    assert "\n" not in said
+
+
+def test_a_model_without_the_attention_that_was_asked_for(tmp_path: Path) -> None:
+    said = refused_before(tmp_path, Gemma2Config(**SIZES, head_dim=8), TP2)
+    assert said.endswith('has no sdpa attention in transformers; set attention = "eager" in [training.options], or name another')
+
+
+@pytest.mark.parametrize("kind", ["own", "qwen2"])
+def test_a_models_own_code_is_neither_run_nor_asked_about(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers asks at the terminal if it is not told."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked at the terminal"))
+    (tmp_path / "own_code.py").write_text("raise SystemExit('ran')", encoding="utf-8")
+    own = {"model_type": kind, "auto_map": {"AutoConfig": "own_code.OwnConfig", "AutoModelForCausalLM": "own_code.OwnModel"}}
+    if kind == "own":
+        said = refused_before(tmp_path, Qwen2Config(**SIZES), TP2, changes=own)
+        assert "brings code of its own (auto_map in its config.json), which rlcore does not run unasked" in said
+    else:  # transformers has a class for it, and setup takes that
+        write(tmp_path, Qwen2Config(**SIZES), own)
+        load_model(str(tmp_path), "sdpa", torch.device("cpu"))
+        assert rlcore_check_run(run_of(str(tmp_path), **TP2)) == []
+    assert rlcore_check_run(run_of(str(tmp_path), trusted=True, **TP2)) == [], "what the code makes is not known before it runs"
 
 
 def test_what_can_be_trained_or_is_not_known_here_is_left_alone(tmp_path: Path) -> None:
