@@ -105,7 +105,7 @@ class OptimizerRules(TrainerSuite):
     def test_the_rate_follows_the_schedule(self) -> None:
         """Warm-up, cosine, floor: in the metric, and in the weights. With one gradient at every step AdamW moves each weight by the rate,
         whatever the betas."""
-        for lora in self._trained():
+        for lora in self._subjects():
             rate = self._slow_rate(lora)
             due = rate * np.array(SHARES)
             walk = self._walked(lora, [1.0] * len(SHARES), rate, warmup_steps=WARMUP, total_steps=TOTAL, min_lr_ratio=FLOOR)
@@ -116,7 +116,7 @@ class OptimizerRules(TrainerSuite):
 
     def test_moments_follow_the_betas(self) -> None:
         """Gradients of 1, 4, 1/4 and 2 times the first one: each step is as long as that of a reference with these betas."""
-        for lora in self._trained():
+        for lora in self._subjects():
             rate, sizes, betas = self._slow_rate(lora), (1.0, 4.0, 0.25, 2.0), (0.6, 0.8)
             walk = self._walked(lora, sizes, rate, betas=betas)
             _check(walk, rate * adamw_moves(sizes, betas), f"with betas {betas}")
@@ -124,7 +124,7 @@ class OptimizerRules(TrainerSuite):
     def test_grad_norm_is_the_length_of_the_whole_gradient(self) -> None:
         """A gradient of 0.01 epsilon moves the weights by rate / epsilon times itself: the length of that move gives its norm, which is the
         root of the sum of squares over all tensors, and ``grad_norm``. Another epsilon than 1e-8 fails this rule too."""
-        for lora in self._trained():
+        for lora in self._subjects():
             norm = self._walked(lora, [1.0], self._slow_rate(lora)).metrics[0]["grad_norm"]
             assert norm > 0.0, "an update that moves the weights has grad_norm 0"
             walk = self._walked(lora, [0.01 * _EPSILON / norm], 1.0)
@@ -137,7 +137,7 @@ class OptimizerRules(TrainerSuite):
     def test_gradients_are_clipped_by_their_global_norm(self) -> None:
         """A gradient below ``max_grad_norm`` is taken as it is; one of ten times that norm counts for three times, in every tensor, if
         three times is the limit. The norm is ``grad_norm``, which the rule above checks."""
-        for lora in self._trained():
+        for lora in self._subjects():
             rate = self._slow_rate(lora)
             norm = self._walked(lora, [1.0], rate).metrics[0]["grad_norm"]
             walk = self._walked(lora, (1.0, 10.0, 1.0), rate, max_grad_norm=3.0 * norm)
@@ -151,7 +151,7 @@ class OptimizerRules(TrainerSuite):
         """``weight_decay`` takes rate * weight_decay * W from each W of two or more axes, beside what the gradient takes, and nothing from
         biases and norms. The rate is that of the step, as it is told, in warm-up too."""
         decay, warmup = 1.0, {"warmup_steps": 2, "total_steps": 8}
-        for lora in self._trained():
+        for lora in self._subjects():
             model = self._without_zeros() if lora is None else self.context().model
             plain, other = (self._walked(lora, [1.0], self.learning_rate, model, weight_decay=each, **warmup) for each in (0.0, decay))
             for name in plain.weights[0]:
@@ -159,7 +159,7 @@ class OptimizerRules(TrainerSuite):
                 if lora is not None or plain.step(0, name).any():
                     _check_decay(name, plain, other, decay)
 
-    def _trained(self) -> list[LoraSettings | None]:
+    def _subjects(self) -> list[LoraSettings | None]:
         """What is walked: None for the whole model, and adapters. Nothing if there is nothing to see: another optimizer, adapters that are
         handed out merged alone, no precision that shows a step."""
         capabilities, own = self.make(self.context()).capabilities, self.context().lora
