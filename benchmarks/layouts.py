@@ -54,7 +54,7 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
 
 def said(rows: Sequence[Row]) -> str:
     """What the figures are not."""
-    busy = ", ".join(CELLS[row["cell"]][0] for row in rows if row["load"] > OTHER_WORK)
+    busy = "; ".join(CELLS[row["cell"]][0] for row in rows if row["load"] > OTHER_WORK)
     beside = f" Other work ran on the machine beside: {busy}; their times are too long." if busy else ""
     return f"ranks share these cores with the producer, so that none of the times is a gain.{beside}"
 

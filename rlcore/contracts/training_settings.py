@@ -10,7 +10,8 @@ __all__ = ["LoraSettings", "OptimizerSettings"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerSettings:
     """AdamW (Loshchilov and Hutter, arXiv 1711.05101, algorithm 2): a step multiplies matrices by 1 - rate * ``weight_decay``; biases and
-    norms do not decay. Linear warm-up, then cosine to ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
+    norms do not decay. Epsilon is 1e-8. ``max_grad_norm`` bounds the L2 norm over all trained tensors. Linear warm-up, then cosine to
+    ``min_lr_ratio * learning_rate`` at ``total_steps`` steps."""
 
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.95)
@@ -23,7 +24,8 @@ class OptimizerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoraSettings:
-    """Train adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank], B zero at the start.
+    """Train adapters over frozen weights: ``W + alpha / rank * B A`` with A [rank, columns] and B [rows, rank], B zero at the start; the
+    rank does not change the scale of A's entries.
 
     ``targets``: ends of names of linear layers, none: all but the output head. ``travels``: the engines take versions of kind ADAPTER over
     the weights of ``TrainingContext.model``; else, and if the weights below the adapters are others, whole merged weights are handed out.

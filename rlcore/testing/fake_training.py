@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from zipfile import BadZipFile
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -170,9 +171,12 @@ class FakeTraining(TrainingBackend):
         return writing
 
     def load(self, folder: Path) -> None:
-        """Read the optimizer's state; the policy comes from ``context.model``."""
-        with np.load(folder / STATE) as stored:
-            self.optimizer.restore(stored)
+        """Read the optimizer's state; the policy comes from ``context.model``. RunError if the file is not whole."""
+        try:
+            with (folder / STATE).open("rb") as file, np.load(file) as stored:
+                self.optimizer.restore(stored)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise RunError(f"the fake trainer's state in {folder} cannot be read: {error}; resume from another checkpoint") from error
 
     def close(self) -> None:
         """Hang up to the other ranks; what is not written yet is given up."""

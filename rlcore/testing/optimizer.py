@@ -16,6 +16,8 @@ __all__ = ["NumpyOptimizer"]
 class NumpyOptimizer:
     """Decoupled weight decay, global norm clipping; ``adaptive=False`` is SGD. State in float64, weights float32."""
 
+    epsilon = 1e-8
+
     def __init__(self, settings: OptimizerSettings, weights: Mapping[str, np.ndarray], adaptive: bool = True) -> None:
         self.settings = settings
         self.adaptive = adaptive
@@ -30,7 +32,7 @@ class NumpyOptimizer:
 
     def step(self, weights: Mapping[str, np.ndarray], gradient: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """New weights, and ``grad_norm`` (before clipping), ``learning_rate``, and ``skipped_steps`` if the gradient was not finite."""
-        norm = math.sqrt(sum(float((array**2).sum()) for array in gradient.values()))
+        norm = self.norm(gradient)
         limit = self.settings.max_grad_norm
         scale = limit / norm if 0.0 < limit < norm else 1.0
         rate = self.rate
@@ -39,6 +41,10 @@ class NumpyOptimizer:
         self.steps += 1
         new = {name: self._moved(name, array, gradient[name] * scale, rate) for name, array in weights.items()}
         return new, {"grad_norm": norm, "learning_rate": rate}
+
+    def norm(self, gradient: Mapping[str, np.ndarray]) -> float:
+        """The root of the sum of squares, over all arrays."""
+        return math.sqrt(sum(float((array**2).sum()) for array in gradient.values()))
 
     def _moved(self, name: str, weight: np.ndarray, gradient: np.ndarray, rate: float) -> np.ndarray:
         direction = self._adam(name, gradient) if self.adaptive else gradient
@@ -52,7 +58,7 @@ class NumpyOptimizer:
         self.second[name] = high * self.second[name] + (1.0 - high) * gradient**2
         mean = self.first[name] / (1.0 - low**self.steps)
         square = self.second[name] / (1.0 - high**self.steps)
-        return np.asarray(mean / (np.sqrt(square) + 1e-8))
+        return np.asarray(mean / (np.sqrt(square) + self.epsilon))
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything that an exact continuation needs."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 
 import numpy as np
 import torch
@@ -193,8 +194,11 @@ class FakePipeline(TrainingBackend):
         torch.save(state, folder / STATE)
 
     def load(self, folder: Path) -> None:
-        """Read what ``save`` wrote."""
-        state = torch.load(folder / STATE, weights_only=True)
+        """Read what ``save`` wrote; RunError if the file is not whole."""
+        try:
+            state = torch.load(folder / STATE, weights_only=True)
+        except (OSError, RuntimeError, EOFError, UnpicklingError) as error:
+            raise RunError(f"the fake trainer's state in {folder} cannot be read: {error}; resume from another checkpoint") from error
         with torch.no_grad():
             for parameter, stored in zip(self.parameters, state["parameters"], strict=True):
                 parameter.copy_(stored)

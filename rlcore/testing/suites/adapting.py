@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -53,6 +54,19 @@ class AdapterRules(TrainerSuite):
         for name, change in changes.items():
             times = float((doubled[name] * change).sum() / (change**2).sum()) if name in doubled else 0.0
             assert abs(times - 2.0) <= 0.01, f"twice the alpha changed {name!r} {times:.3g} times as far in the first step, 2 is due"
+
+    def test_the_rank_divides_alpha(self) -> None:
+        """One ``alpha`` at four times the rank: the first step changes the weights about half as far. It moves B alone, by the rate in each
+        entry, so B A grows like the root of the rank if A's entries have one scale, and alpha / rank is a quarter."""
+        low, high = (self._changes(LoraSettings(rank=rank, alpha=ALPHA), steps=1) for rank in (RANK, 4 * RANK))
+        if low is None or high is None:
+            return
+        lengths = [math.sqrt(sum(float((change**2).sum()) for change in changes.values())) for changes in (low, high)]
+        times = lengths[1] / lengths[0]
+        assert 0.35 <= times <= 0.71, (
+            f"rank {4 * RANK} changed the weights {times:.3g} times as far as rank {RANK} in the first step: about 0.5 is due, with "
+            "alpha / rank; 1 is alpha / sqrt(rank), and 2 is alpha alone"
+        )
 
     def _changes(self, lora: LoraSettings, steps: int) -> Changes | None:
         """Name -> by how much the steps changed it, float64, of what changed. None for a backend without adapters."""

@@ -2,7 +2,8 @@
 
 The suite cannot see a gradient, but it can set its size. At a rate that hardly changes the model, a batch whose loss is c times as large
 has a gradient c times as large, for every weight. AdamW divides by the size of the gradients so far, so each weight must move like one
-number whose gradients are the factors c themselves. The reference below moves that number.
+number whose gradients are the factors c themselves. The reference below moves that number. A gradient far below AdamW's epsilon is not
+divided by its own size: the first step is then the gradient itself, times rate / epsilon, which gives its norm.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from rlcore.contracts.interfaces import TrainingBackend
 from rlcore.contracts.snapshots import WeightsKind
-from rlcore.contracts.training_settings import OptimizerSettings
+from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import handed_out
 
@@ -28,6 +29,12 @@ _SLOWER = 0.01
 """Of ``learning_rate``: a rate that hardly changes the model."""
 _FEWEST = 8
 """Weights of a tensor that a median is taken of."""
+_EPSILON = 1e-8
+"""AdamW's, as ``OptimizerSettings`` describes it."""
+_LENGTH_ALLOWED = 0.03
+"""Of a gradient's norm: a gradient of 0.01 epsilon counts for up to 1 % too little in a step."""
+_ADAPTERS = LoraSettings(rank=2, alpha=8.0, travels=True)
+"""Of a suite whose own context has none."""
 
 WARMUP, TOTAL, FLOOR = 2, 6, 0.2
 SHARES = (0.5, 1.0, 1.0, 0.8828427, 0.6, 0.3171573, 0.2, 0.2)
@@ -68,6 +75,12 @@ class Walk:
         moved = np.concatenate([np.abs(self.step(0, name)).reshape(-1) for name in self.weights[0]])
         return float(np.median(moved[moved > 0])) if moved.any() else 0.0
 
+    @property
+    def length(self) -> float:
+        """Of what the first step took from all weights; a matrix that is handed out under two names counts once."""
+        steps = {step.tobytes(): step for step in (self.step(0, name) for name in self.weights[0])}
+        return math.sqrt(sum(float((step**2).sum()) for step in steps.values()))
+
     def moves(self) -> dict[str, np.ndarray]:
         """Tensor -> float64[K]: how far each step went on in the direction of the first one, the median over the weights that the first one
         moved by the whole pace. The others have a gradient as small as AdamW's epsilon, which may be rounding alone."""
@@ -87,76 +100,100 @@ def rounding(array: np.ndarray) -> float:
 
 
 class OptimizerRules(TrainerSuite):
-    """Schedule, betas, clipping and decay, with ``adamw``."""
+    """Schedule, betas, clipping and decay, with ``adamw``; of a backend that hands adapters out, with them too."""
 
     def test_the_rate_follows_the_schedule(self) -> None:
         """Warm-up, cosine, floor: in the metric, and in the weights. With one gradient at every step AdamW moves each weight by the rate,
         whatever the betas."""
-        rate = self.learning_rate * _SLOWER
-        due = rate * np.array(SHARES)
-        walk = self._walked([1.0] * len(SHARES), rate, warmup_steps=WARMUP, total_steps=TOTAL, min_lr_ratio=FLOOR)
-        if walk is None:
-            return
-        told = [metrics["learning_rate"] for metrics in walk.metrics]
-        for step, (one, other) in enumerate(zip(told, due, strict=True), start=1):
-            assert math.isclose(one, other, rel_tol=1e-6), f"step {step} says that its learning rate is {one:.4g}, {other:.4g} is due"
-        _check(walk, due, "with the same gradient at every step")
+        for lora in self._subjects():
+            rate = self._slow_rate(lora)
+            due = rate * np.array(SHARES)
+            walk = self._walked(lora, [1.0] * len(SHARES), rate, warmup_steps=WARMUP, total_steps=TOTAL, min_lr_ratio=FLOOR)
+            told = [metrics["learning_rate"] for metrics in walk.metrics]
+            for step, (one, other) in enumerate(zip(told, due, strict=True), start=1):
+                assert math.isclose(one, other, rel_tol=1e-6), f"step {step} says that its learning rate is {one:.4g}, {other:.4g} is due"
+            _check(walk, due, "with the same gradient at every step")
 
     def test_moments_follow_the_betas(self) -> None:
         """Gradients of 1, 4, 1/4 and 2 times the first one: each step is as long as that of a reference with these betas."""
-        rate, sizes, betas = self.learning_rate * _SLOWER, (1.0, 4.0, 0.25, 2.0), (0.6, 0.8)
-        walk = self._walked(sizes, rate, betas=betas)
-        if walk is not None:
+        for lora in self._subjects():
+            rate, sizes, betas = self._slow_rate(lora), (1.0, 4.0, 0.25, 2.0), (0.6, 0.8)
+            walk = self._walked(lora, sizes, rate, betas=betas)
             _check(walk, rate * adamw_moves(sizes, betas), f"with betas {betas}")
 
+    def test_grad_norm_is_the_length_of_the_whole_gradient(self) -> None:
+        """A gradient of 0.01 epsilon moves the weights by rate / epsilon times itself: the length of that move gives its norm, which is the
+        root of the sum of squares over all tensors, and ``grad_norm``. Another epsilon than 1e-8 fails this rule too."""
+        for lora in self._subjects():
+            norm = self._walked(lora, [1.0], self._slow_rate(lora)).metrics[0]["grad_norm"]
+            assert norm > 0.0, "an update that moves the weights has grad_norm 0"
+            walk = self._walked(lora, [0.01 * _EPSILON / norm], 1.0)
+            told, length = walk.metrics[0]["grad_norm"], walk.length * _EPSILON
+            assert math.isclose(told, length, rel_tol=_LENGTH_ALLOWED), (
+                f"a gradient with grad_norm {told:.3g} moved the weights as one of norm {length:.3g} does ({told / max(length, 1e-30):.3g} "
+                f"times): grad_norm is the root of the sum of squares over all tensors, and AdamW's epsilon is {_EPSILON:g}"
+            )
+
     def test_gradients_are_clipped_by_their_global_norm(self) -> None:
-        """A gradient below ``max_grad_norm`` is taken as it is; one of ten times that norm counts for three times, in every tensor, where
-        three times is the limit."""
-        rate = self.learning_rate * _SLOWER
-        free = self._walked([1.0], rate)
-        if free is None:
-            return
-        norm = free.metrics[0]["grad_norm"]
-        walk = self._walked((1.0, 10.0, 1.0), rate, max_grad_norm=3.0 * norm)
-        assert walk is not None
-        told = [metrics["grad_norm"] / norm for metrics in walk.metrics]
-        assert np.allclose(told, (1.0, 10.0, 1.0), rtol=0.1), f"gradients of 1, 10 and 1 times a norm have grad_norm {told} times it"
-        _check(walk, rate * adamw_moves((1.0, 3.0, 1.0), OptimizerSettings(learning_rate=rate).betas), "with the second gradient clipped")
+        """A gradient below ``max_grad_norm`` is taken as it is; one of ten times that norm counts for three times, in every tensor, if
+        three times is the limit. The norm is ``grad_norm``, which the rule above checks."""
+        for lora in self._subjects():
+            rate = self._slow_rate(lora)
+            norm = self._walked(lora, [1.0], rate).metrics[0]["grad_norm"]
+            walk = self._walked(lora, (1.0, 10.0, 1.0), rate, max_grad_norm=3.0 * norm)
+            told = [metrics["grad_norm"] / norm for metrics in walk.metrics]
+            assert np.allclose(told, (1.0, 10.0, 1.0), rtol=0.1), f"gradients of 1, 10 and 1 times a norm have grad_norm {told} times it"
+            _check(
+                walk, rate * adamw_moves((1.0, 3.0, 1.0), OptimizerSettings(learning_rate=rate).betas), "with the second gradient clipped"
+            )
 
     def test_matrices_decay_and_vectors_do_not(self) -> None:
         """``weight_decay`` takes rate * weight_decay * W from each W of two or more axes, beside what the gradient takes, and nothing from
         biases and norms. The rate is that of the step, as it is told, in warm-up too."""
         decay, warmup = 1.0, {"warmup_steps": 2, "total_steps": 8}
-        walks = [self._walked([1.0], self.learning_rate, weight_decay=each, **warmup) for each in (0.0, decay)]
-        plain, other = walks
-        if plain is None or other is None:
-            return
-        rate = plain.metrics[0]["learning_rate"]
-        for name, before in plain.weights[0].items():
-            if self.context().lora is None and not plain.step(0, name).any():
-                continue  # frozen, or without a gradient; of adapters one matrix has a gradient of zeros, and decays
-            share = rate * decay if before.ndim > 1 else 0.0
-            taken = other.step(0, name) - plain.step(0, name)
-            # Some take the decay before the step, and some after it.
-            allowed = _ALLOWED * share * np.abs(before) + share * rate + 4 * rounding(before)
-            found = float((taken * before).sum() / (before**2).sum()) if before.any() else float("nan")
-            assert (np.abs(taken - share * before) <= allowed).all(), (
-                f"weight_decay {decay} took {found:.3g} of tensor {name!r}, of shape {before.shape}, and {share:.3g} is due: matrices lose "
-                "rate * weight_decay of themselves, biases and norms nothing"
-            )
+        for lora in self._subjects():
+            model = self._without_zeros() if lora is None else self.context().model
+            plain, other = (self._walked(lora, [1.0], self.learning_rate, model, weight_decay=each, **warmup) for each in (0.0, decay))
+            for name in plain.weights[0]:
+                # A tensor that no gradient reaches need not decay; of adapters one matrix has a gradient of zeros, and decays.
+                if lora is not None or plain.step(0, name).any():
+                    _check_decay(name, plain, other, decay)
 
-    def _walked(self, sizes: Sequence[float], rate: float, **settings: Any) -> Walk | None:
+    def _subjects(self) -> list[LoraSettings | None]:
+        """What is walked: None for the whole model, and adapters. Nothing if there is nothing to see: another optimizer, adapters that are
+        handed out merged alone, no precision that shows a step."""
+        capabilities, own = self.make(self.context()).capabilities, self.context().lora
+        if not self.adamw or not self.full_precision():
+            return []
+        travels = capabilities.lora and WeightsKind.ADAPTER in capabilities.kinds
+        if own is not None:
+            return [replace(own, travels=True)] if travels else []
+        return [None, _ADAPTERS] if travels else [None]
+
+    def _slow_rate(self, lora: LoraSettings | None) -> float:
+        """A rate that hardly changes the model; adapters count ``alpha / rank`` times in it."""
+        return self.learning_rate * _SLOWER / max(1.0, lora.alpha / lora.rank if lora else 1.0)
+
+    def _without_zeros(self) -> str:
+        """The model after two steps, in a folder: biases that begin at zero would not show that they decay."""
+        folder = self.scratch / "stepped"
+        if not folder.is_dir():
+            folder.mkdir()
+            backend = self.ready(dtype=self.full_precision())
+            for seed in range(2):
+                backend.update(self.batch(seed=seed), self.objective())
+            if (saving := backend.save_model(folder)) is not None:
+                saving.result()
+            backend.close()
+        return str(folder)
+
+    def _walked(self, lora: LoraSettings | None, sizes: Sequence[float], rate: float, model: str = "", **settings: Any) -> Walk:
         """A step with a gradient of each size, at a constant rate, without clipping and decay unless ``settings`` of ``OptimizerSettings``
-        say otherwise. Of a suite with adapters, the weights are their matrices. None if there is nothing to see: another optimizer, merged
-        adapters, no precision that shows a step."""
-        context = self.context()
-        capabilities, lora = self.make(context).capabilities, context.lora and replace(context.lora, travels=True)
-        dtype = next((each for each in ("float32", "float64") if each in capabilities.dtypes), "")
-        if not self.adamw or not dtype or (lora and WeightsKind.ADAPTER not in capabilities.kinds):
-            return None
+        say otherwise. With adapters, the weights are their matrices."""
         defaults = {"weight_decay": 0.0, "max_grad_norm": 1e9, "min_lr_ratio": 1.0, "total_steps": 100}
         optimizer = OptimizerSettings(learning_rate=rate, **{**defaults, **settings})
-        context = replace(context, dtype=dtype, optimizer=optimizer, lora=lora)
+        context = replace(self.context(), dtype=self.full_precision(), optimizer=optimizer, lora=lora)
+        context = replace(context, model=model or context.model)
         backend, batch = self.make(context), self.batch()
         backend.setup(context)
         walk = Walk([_exact(backend)], [])
@@ -184,3 +221,17 @@ def _check(walk: Walk, due: np.ndarray, what: str) -> None:
                 f"{what}, step {step + 1} moved tensor {name!r} by {moves[step]:.3g}, and AdamW moves it by {due[step]:.3g} "
                 f"({moves[step] / due[step]:.3g} times what is due)"
             )
+
+
+def _check_decay(name: str, plain: Walk, other: Walk, decay: float) -> None:
+    """The first step of ``other``, beside that of ``plain`` without decay."""
+    before, rate = plain.weights[0][name], plain.metrics[0]["learning_rate"]
+    share = rate * decay if before.ndim > 1 else 0.0
+    taken = other.step(0, name) - plain.step(0, name)
+    # Some take the decay before the step, and some after it.
+    allowed = _ALLOWED * share * np.abs(before) + share * rate + 4 * rounding(before)
+    found = float((taken * before).sum() / (before**2).sum()) if before.any() else float("nan")
+    assert (np.abs(taken - share * before) <= allowed).all(), (
+        f"weight_decay {decay} took {found:.3g} of tensor {name!r}, of shape {before.shape}, and {share:.3g} is due: matrices lose "
+        "rate * weight_decay of themselves, biases and norms nothing"
+    )

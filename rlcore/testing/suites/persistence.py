@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from rlcore.contracts.errors import WeightsError
-from rlcore.contracts.interfaces import Saving, Which
+from rlcore.contracts.errors import RlcoreError, WeightsError
+from rlcore.contracts.interfaces import Saving, TrainingBackend, Which
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import snapshot_of, weights_of
 
@@ -88,6 +90,25 @@ class PersistenceRules(TrainerSuite):
             for name, tensor in mine.items():
                 assert tensor.checksum == theirs[name].checksum, f"update {number} after loading: tensor {name!r} differs"
 
+    def test_a_damaged_state_is_refused(self) -> None:
+        """``load`` raises an RlcoreError if one file of the state is absent, or cut in half, whichever it is; a whole state loads."""
+        backend = self.ready()
+        backend.update(self.batch(), self.objective())
+        model, state = self.scratch / "whole-model", self.scratch / "whole-state"
+        for folder in (model, state):
+            folder.mkdir()
+        for saving in (backend.save_model(model), backend.save(state)):
+            _written(saving)
+        resumed = self.ready(model=str(model))
+        resumed.load(state)
+        for path in sorted(path for path in state.rglob("*") if path.is_file()):
+            whole, name = path.read_bytes(), path.relative_to(state)
+            path.unlink()
+            _refused(resumed, state, f"lacks {name}")
+            path.write_bytes(whole[: len(whole) // 2])
+            _refused(resumed, state, f"has half of {name}")
+            path.write_bytes(whole)
+
     def test_a_save_is_of_the_moment_that_it_began(self) -> None:
         """A backend that returns a ``Saving`` may be updated before it is done; what is written is what was there before."""
         backend = self.ready()
@@ -153,3 +174,13 @@ class PersistenceRules(TrainerSuite):
 def _written(saving: Saving | None) -> None:
     if saving is not None:
         saving.result()
+
+
+def _refused(backend: TrainingBackend, state: Path, what: str) -> None:
+    try:
+        backend.load(state)
+    except RlcoreError:
+        return
+    except Exception as error:
+        raise AssertionError(f"load of a state that {what} raised a {type(error).__name__}, no RlcoreError that says so") from error
+    raise AssertionError(f"load took a state that {what}")

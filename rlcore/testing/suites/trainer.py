@@ -38,6 +38,8 @@ class TrainerSuite(ABC):
     """A rate at which the objective falls in five steps."""
     adamw: ClassVar[bool] = True
     """Steps are AdamW's, as ``OptimizerSettings`` describes them; False for a backend with another optimizer, whose steps are unchecked."""
+    untrained: ClassVar[frozenset[str]] = frozenset()
+    """Tensors that are handed out and that no gradient of ``batch()`` reaches, by name: a buffer, an expert that no token goes to."""
     dtype: ClassVar[str] = "float32"
     device: ClassVar[str] = "auto"
     """``TrainingContext.device`` of every backend that the suite makes."""
@@ -106,6 +108,11 @@ class TrainerSuite(ABC):
         backend = self.make(context)
         backend.setup(context)
         return backend
+
+    def full_precision(self) -> str:
+        """The dtype in which a small step shows; "" if the backend has none."""
+        dtypes = self.make(self.context()).capabilities.dtypes
+        return next((each for each in ("float32", "float64") if each in dtypes), "")
 
     def batch(self, temperature: float | Sequence[float] = 1.0, seed: int = 0) -> TrainBatch:
         """Six rollouts of two prompts, 1 to 7 tokens, one out of the loss, one with a forced token; no old log probabilities.

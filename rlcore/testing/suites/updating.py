@@ -156,6 +156,19 @@ class UpdateRules(TrainerSuite):
             after = self.loss(backend, start)
             assert after < before, f"the objective rose from {before:.6g} to {after:.6g} in five updates"
 
+    def test_every_weight_is_trained(self) -> None:
+        """Two updates move each tensor, except those in ``untrained``. With adapters, their own rules say what moves."""
+        if self.context().lora is not None or not (dtype := self.full_precision()):
+            return
+        backend = self.ready(dtype=dtype)
+        before = self.checksums(backend)
+        for seed in range(2):
+            backend.update(self.batch(seed=seed), self.objective())
+        still = sorted(
+            name for name, checksum in self.checksums(backend).items() if checksum == before[name] and name not in self.untrained
+        )
+        assert not still, f"two updates did not move {still}: a tensor that no gradient reaches belongs into the suite's `untrained`"
+
     def test_metrics(self) -> None:
         """Finite floats, with ``grad_norm`` before clipping and the ``learning_rate`` of the step."""
         metrics = self.ready().update(self.batch(), self.objective())
@@ -209,11 +222,16 @@ class UpdateRules(TrainerSuite):
         assert not np.array_equal(backend.logprobs(batch, Which.POLICY), start), "two updates did not move the policy"
         if self.context().lora is None:  # with adapters the model of both is the same
             (folder := self.scratch / "gone-on").mkdir()
-            if (saving := backend.save_model(folder)) is not None:
-                saving.result()
+            (state := self.scratch / "gone-on-state").mkdir()
+            for saving in (backend.save_model(folder), backend.save(state)):
+                if saving is not None:
+                    saving.result()
             resumed = self.ready(model=str(folder), reference=self.model(), needs=frozenset({Need.REFERENCE}))
             reference = resumed.logprobs(batch, Which.REFERENCE)
             assert np.allclose(reference, start, atol=self.tolerance), "context.reference is not what the reference was loaded from"
+            resumed.load(state)
+            reference = resumed.logprobs(batch, Which.REFERENCE)
+            assert np.allclose(reference, start, atol=self.tolerance), "after load the reference is no longer that of context.reference"
 
     def checksums(self, backend: TrainingBackend) -> dict[str, int]:
         """Of every weight."""

@@ -84,7 +84,7 @@ def test_several_ranks_learn_the_same_and_every_second_is_accounted_for(tester: 
 
 @pytest.mark.parametrize(
     "transport",
-    [pytest.param("shared", marks=pytest.mark.nightly), "object_store", "collective"],  # test_ray_quickstart: shared
+    [pytest.param("shared", marks=pytest.mark.nightly), "object_store", "collective"],  # shared: test_ray_producers
 )
 def test_stale_runs_keep_their_bound_over_every_transport(tester: RunTester, cluster: SmallCluster, transport: str) -> None:
     config = tester.fake_run(run={"num_episodes": 6, "max_steps": 12}, schedule={"max_staleness": 2}, eval=EVALUATED)

@@ -20,7 +20,8 @@ ALSO = {
     "a_gradient_that_is_not_finite_is_skipped order_of_rollouts_does_not_matter gradient_does_not_depend_on_the_cut "
     "the_rate_follows_the_schedule moments_follow_the_betas gradients_are_clipped_by_their_global_norm",
     "TellsTheScheduleAlone": "matrices_decay_and_vectors_do_not",
-    "CorrectsNoBias": "moments_follow_the_betas gradients_are_clipped_by_their_global_norm",
+    "CorrectsNoBias": "moments_follow_the_betas gradients_are_clipped_by_their_global_norm grad_norm_is_the_length_of_the_whole_gradient",
+    "FreezesATable": "grad_norm_is_the_length_of_the_whole_gradient",
     "KeepsItsShare": "skip_alike load_elsewhere continue_exactly report_the_whole_step",
     "EmptyShareStepsOnNothing": "skip_alike continue_exactly",
     "ClipsEachShare": "skip_alike load_elsewhere report_the_whole_step",

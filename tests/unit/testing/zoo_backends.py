@@ -267,6 +267,14 @@ class ReferenceOfTheCheckpoint(FakeTraining):
         super().setup(replace(context, reference=""))
 
 
+class LoadsTheReference(FakeTraining):
+    """What it goes on from is its reference."""
+
+    def load(self, folder: Path) -> None:
+        super().load(folder)
+        self.reference = self.policy
+
+
 class ReferenceMoves(FakeTraining):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         metrics = super().update(batch, objective)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -205,6 +207,64 @@ class ClipsEachTensor(OwnOptimizer):
     kind = ClippingEach
 
 
+class Halving(NumpyOptimizer):
+    """Its norm is half the norm."""
+
+    def norm(self, gradient: Arrays) -> float:
+        return super().norm(gradient) / 2
+
+
+class HalvesTheNorm(OwnOptimizer):
+    kind = Halving
+
+
+class Largest(NumpyOptimizer):
+    """Its norm is the largest entry."""
+
+    def norm(self, gradient: Arrays) -> float:
+        return max(float(np.abs(array).max()) for array in gradient.values())
+
+
+class TakesTheLargestEntry(OwnOptimizer):
+    kind = Largest
+
+
+class Partial(NumpyOptimizer):
+    """One tensor is not in its norm."""
+
+    def norm(self, gradient: Arrays) -> float:
+        return super().norm(dict(list(gradient.items())[1:]))
+
+
+class ForgetsATensorInTheNorm(OwnOptimizer):
+    kind = Partial
+
+
+class Rough(NumpyOptimizer):
+    epsilon = 1e-6
+
+
+class HasAnotherEpsilon(OwnOptimizer):
+    kind = Rough
+
+
+class FreezesATable(FakeTraining):
+    """Nobody gave this one to the optimizer."""
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        last, metrics = self.policy.last, super().update(batch, objective)
+        self.policy = FakePolicy(last, self.policy.pair)
+        return metrics
+
+
+class LoadsWhatItCan(FakeTraining):
+    """A state that it cannot read is none."""
+
+    def load(self, folder: Path) -> None:
+        with suppress(Exception):
+            super().load(folder)
+
+
 class Coupled(NumpyOptimizer):
     """Decay is added to the gradient, as Adam had it before AdamW."""
 
@@ -235,6 +295,12 @@ STEP_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),
     NeverClips: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
     ClipsEachTensor: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
+    HalvesTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.50\d* times"),
+    TakesTheLargestEntry: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.\d+ times"),
+    ForgetsATensorInTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.\d+ times"),
+    HasAnotherEpsilon: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \((99|100|1e\+02)"),
+    FreezesATable: ("test_every_weight_is_trained", r"did not move \['last.weight'\]"),
+    LoadsWhatItCan: ("test_a_damaged_state_is_refused", "load took a state that lacks fake_trainer.npz"),
     NeverDecays: ("test_matrices_decay_and_vectors_do_not", "took 0 of tensor 'last.weight'"),
     CouplesDecay: ("test_matrices_decay_and_vectors_do_not", "of tensor 'last.weight'"),
 }

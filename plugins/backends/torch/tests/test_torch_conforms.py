@@ -24,7 +24,10 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
+from rlcore.testing.suites.persistence import PersistenceRules
+from rlcore.testing.suites.skipping import SkipRules
 from rlcore.testing.suites.trainer import TrainerSuite
+from rlcore.testing.suites.updating import UpdateRules
 
 VOCABULARY = 40
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
@@ -87,6 +90,14 @@ class TinyQwen2(TrainerSuite):
 class TestTorch(TinyQwen2, TrainingBackendSuite):
     layout_marks = (pytest.mark.full,)
     left_out = frozenset({"zero 1, data 2"})  # FSDP2 does the same for 2
+
+
+@pytest.mark.full
+class TestTorchInBfloat16(TinyQwen2, UpdateRules, SkipRules, PersistenceRules):
+    """The rules whose numbers depend on the dtype; settings and adapters are checked in float32 whatever it is."""
+
+    dtype = "bfloat16"
+    tolerance = 0.05
 
 
 class TestTorchLora(TinyQwen2, TrainingBackendSuite):

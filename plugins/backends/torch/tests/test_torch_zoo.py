@@ -147,13 +147,69 @@ class IgnoresBetas(IgnoresSettings):
     optimizer_instead: ClassVar = {"betas": (0.9, 0.999)}
 
 
-class DecaysAll(TorchBackend):
-    """Biases and norms decay like matrices."""
+class IgnoresSettingsWithAdapters(IgnoresSettings):
+    """Its settings are kept, but for adapters."""
 
+    def setup(self, context: TrainingContext) -> None:
+        if context.lora is None:
+            TorchBackend.setup(self, context)
+        else:
+            super().setup(context)
+
+
+class NeverClipsAdapters(IgnoresSettingsWithAdapters, NeverClips):
+    pass
+
+
+class NeverWarmsAdaptersUp(IgnoresSettingsWithAdapters, NeverWarmsUp):
+    pass
+
+
+class NeverDecaysAdapters(IgnoresSettingsWithAdapters, NeverDecays):
+    pass
+
+
+class IgnoresBetasOfAdapters(IgnoresSettingsWithAdapters):
+    optimizer_instead: ClassVar = {"betas": (0.9, 0.999)}
+
+
+class HalvesTheNorm(TorchBackend):
+    """Tells half the norm of a gradient."""
+
+    def update(self, batch: Any, objective: Any) -> dict[str, float]:
+        metrics = dict(super().update(batch, objective))
+        return {**metrics, "grad_norm": metrics["grad_norm"] / 2}
+
+
+class HasAnotherEpsilon(TorchBackend):
     def setup(self, context: TrainingContext) -> None:
         super().setup(context)
         for group in self.optimizer._adam.param_groups:
-            group["weight_decay"] = context.optimizer.weight_decay
+            group["eps"] = 1e-6
+
+
+class DecaysVectors(TorchBackend):
+    """Some vectors decay like matrices."""
+
+    ends: ClassVar[str]
+
+    def setup(self, context: TrainingContext) -> None:
+        super().setup(context)
+        if context.lora is None:
+            matrices, vectors = self.optimizer._adam.param_groups
+            chosen = {id(item) for name, item in self.policy.model.named_parameters() if name.endswith(self.ends)}
+            matrices["params"] += [item for item in vectors["params"] if id(item) in chosen]
+            vectors["params"] = [item for item in vectors["params"] if id(item) not in chosen]
+
+
+class DecaysBiases(DecaysVectors):
+    """Zero at the start in this model, so that the first step shows nothing."""
+
+    ends = "bias"
+
+
+class DecaysNorms(DecaysVectors):
+    ends = "norm.weight"
 
 
 class TrainsEverything(TorchBackend):
@@ -185,6 +241,27 @@ class IgnoresAlpha(IgnoresSettings):
     lora_instead: ClassVar = {"alpha": 16.0}
 
 
+class OtherScale(TorchBackend):
+    """Adapters count otherwise than by alpha / rank."""
+
+    def times(self, rank: int) -> float:
+        raise NotImplementedError
+
+    def setup(self, context: TrainingContext) -> None:
+        lora = context.lora and replace(context.lora, alpha=context.lora.alpha * self.times(context.lora.rank))
+        super().setup(replace(context, lora=lora))
+
+
+class ForgetsTheRank(OtherScale):
+    def times(self, rank: int) -> float:
+        return rank / 2  # as it is due at the rank that other rules try
+
+
+class DividesByTheRootOfTheRank(OtherScale):
+    def times(self, rank: int) -> float:
+        return (rank / 2) ** 0.5
+
+
 class IgnoresTargets(IgnoresSettings):
     lora_instead: ClassVar = {"targets": ()}
 
@@ -196,15 +273,24 @@ ZOO: dict[type[TorchBackend], tuple[str, str]] = {
     LeavesAdaptersUnmerged: ("test_an_update_shows_in_the_next_source", "an update did not change the weights"),
     ForgetsTheTiedHead: ("test_logprobs_are_those_of_the_model", "after two updates a log probability is off by"),
     NeverClips: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
+    NeverClipsAdapters: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor .*lora_B"),
+    NeverWarmsAdaptersUp: ("test_the_rate_follows_the_schedule", "step 1 says that its learning rate is"),
+    NeverDecaysAdapters: ("test_matrices_decay_and_vectors_do_not", "took 0 of tensor .*lora_A"),
+    IgnoresBetasOfAdapters: ("test_moments_follow_the_betas", "step 2 moved tensor .*lora_B"),
+    HalvesTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.50?\d* times"),
+    HasAnotherEpsilon: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \((99|100|1e\+02)"),
+    DecaysBiases: ("test_matrices_decay_and_vectors_do_not", r"_proj.bias', of shape .*, and 0 is due"),
     NeverWarmsUp: ("test_the_rate_follows_the_schedule", "step 1 says that its learning rate is"),
     NeverDecays: ("test_matrices_decay_and_vectors_do_not", "took 0 of tensor 'model.embed_tokens.weight'"),
-    DecaysAll: ("test_matrices_decay_and_vectors_do_not", r"norm.weight', of shape \(64,\), and 0 is due"),
+    DecaysNorms: ("test_matrices_decay_and_vectors_do_not", r"norm.weight', of shape \(64,\), and 0 is due"),
     IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),
     TrainsEverything: ("test_adapters_alone_are_trained", r"\(vectors, embedding, head\): {'model.embed_tokens.weight': \(40, 64\)"),
     TrainsBiasesToo: ("test_adapters_alone_are_trained", r"q_proj.bias': \(64,\)"),
     HalvesTheRank: ("test_adapters_alone_are_trained", "by a matrix of rank 1"),
     DoublesTheRank: ("test_adapters_alone_are_trained", "by a matrix of rank 4"),
     IgnoresAlpha: ("test_adapters_have_their_targets_and_scale", "twice the alpha changed .* 1 times as far"),
+    ForgetsTheRank: ("test_the_rank_divides_alpha", "rank 8 changed the weights 2.* times as far as rank 2"),
+    DividesByTheRootOfTheRank: ("test_the_rank_divides_alpha", "rank 8 changed the weights (0.9|1.).* times as far as rank 2"),
     IgnoresTargets: ("test_adapters_have_their_targets_and_scale", "with targets 'q_proj' these changed"),
 }
 """Bug -> the rule that is there for it, and what it says."""
