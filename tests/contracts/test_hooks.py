@@ -160,7 +160,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         assert registry.check_run("config") == ["rlcore-plugin-every: no"]
         assert registry.check_run("config", "rlcore_note_run") == ["rlcore-plugin-every: note"]
         config = RunConfig()
-        plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry)
+        plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry, resume=None)
         run = RunInfo(folder=tmp_path, config=config.plain())
         with Listeners(plan, tmp_path, [].append) as listeners:
             listeners.groups_scored([], 3)
