@@ -243,8 +243,8 @@ class TorchBackend(TrainingBackend):
         }
 
     def _checksums(self) -> dict[str, int] | None:
-        """Of the policy's weights; None if they are frozen below adapters, whose files ``check_base`` compares."""
-        return None if self.adapters is not None else self.ranks.checksums(named_weights(self.policy.model))
+        """Of the policy's weights; None if they are frozen below adapters, whose files ``check_base`` compares, and with several ranks."""
+        return None if self.adapters is not None or self.ranks.size > 1 else self.ranks.checksums(named_weights(self.policy.model))
 
     def _check_weights(self, saved: Mapping[str, int] | None, folder: Path) -> None:
         found = self._checksums()
