@@ -213,7 +213,9 @@ class TrainingSection(Section):
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
     context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
     expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
-    zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(0, "-zero", help="ZeRO stage")
+    zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(
+        0, "-zero", help="what data-parallel trainers divide: 0 nothing, 1 moments, 2 gradients too, 3 weights too"
+    )
     learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
     weight_decay: NonNegative = setting(0.01, help="decoupled weight decay")

@@ -52,7 +52,8 @@ def refusal(error: ValidationError, draft: Draft, model: type[BaseModel], *, pre
         rule = f"must be a table, written [{path}]"
     if path.endswith("options") or path.startswith("log.options."):
         rule += f", written [{path}{'.NAME' if path == 'log.options' else ''}]"
-    return ConfigError(_sentence(path, get_path(draft.data, path), rule, draft, owner))
+    most = first["ctx"]["le"] if first["type"] == "less_than_equal" else None
+    return ConfigError(_sentence(path, get_path(draft.data, path), rule, draft, owner, most))
 
 
 def _lacking(path: str, annotation: Any, draft: Draft, owner: str) -> str:
@@ -67,10 +68,10 @@ def _message(error: Any) -> str:
     return " ".join(text.replace("Input should be", "must be").split())
 
 
-def _sentence(path: str, value: Any, rule: str, draft: Draft, owner: str) -> str:
+def _sentence(path: str, value: Any, rule: str, draft: Draft, owner: str, most: float | None) -> str:
     layer = draft.owner(path)
     setting = core_settings().get(path)
-    hint = _example(setting) if setting else ""
+    hint = "" if setting is None else _example(setting) if most is None else f"{most} or less"
     if layer is not None and layer.name == "flag":
         typed = layer.place(path)
         return f"{layer.said(path, value)}: {path} ({owner}) {rule}" + (f"; type {typed} {hint}" if hint else "; see --help")

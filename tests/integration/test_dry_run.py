@@ -47,7 +47,7 @@ REFUSED = {
     "heads": ("-t 2 -tp 2", "rlcore-plugin-torch: training.tensor_parallel_size 2: the model has num_attention_heads 3, and every rank"),
     "targets": (
         "--lora-rank 4 --lora-targets c_attn",
-        "rlcore-plugin-torch: training.lora_targets 'c_attn' is no linear layer of it; the linear layers of model 'base'",
+        "rlcore-plugin-torch: training.lora_targets 'c_attn': in model 'base' (Qwen2ForCausalLM) this is no linear layer; its",
     ),
     "pipeline": ("-t 2 -pp 2 --trainer torch", "-pp 2: training backend torch does not offer the layout pipeline"),
     "producers": ("-ptp 2", "-ptp 2: inference backend transformers does not offer the layout tensor (it offers single); type -ptp 1"),
@@ -55,7 +55,10 @@ REFUSED = {
         "--training-dtype float16",
         "--training-dtype float16: training.dtype (core) must be float32, bfloat16 or float64; type --training-dtype float32",
     ),
-    "adapters": ("--lora-rank 16385", "--lora-rank 16385: training.lora_rank (core) must be a whole number from 0 to 16384; type"),
+    "adapters": (
+        "--lora-rank 16385",
+        "--lora-rank 16385: training.lora_rank (core) must be a whole number from 0 to 16384; type --lora-rank 16384 or less",
+    ),
     "float16-engine": ("--inference-dtype float16", "type --inference-dtype bfloat16 or float32"),
     "no-device": (
         "--training-device gpu",

@@ -1,7 +1,8 @@
 """The lower bounds of transformers that the backends declare are true: their fast tests pass with them.
 
-Run with torch 2.13 only; that older ones work down to 2.6 is by reading, and what transformers itself asks for. Each
-version of transformers goes into a folder of its own, with what it needs (huggingface_hub below 2), first on the path of a new interpreter.
+Run with torch 2.13 only; that older ones work down to 2.6 (the backend ``torch``: 2.9) is by reading, and what transformers itself asks
+for. Each version of transformers goes into a folder of its own, with what it needs (huggingface_hub below 2), first on the path of a new
+interpreter.
 Needs a package index; some minutes a version.
 """
 

@@ -195,6 +195,6 @@ def _targets(model: PreTrainedModel, asked: tuple[str, ...]) -> list[str]:
         )
     for target in asked:
         if not any(_ends_with(name, target) for name in linear):
-            why = "is its output head or its embedding, which get none" if target in outside else "is no linear layer of it"
-            raise ConfigError(f"training.lora_targets {target!r} {why}; the linear layers of {what} end with {', '.join(ends)}")
+            why = "is the output head or the embedding, which get none" if target in outside else "is no linear layer"
+            raise ConfigError(f"training.lora_targets {target!r}: in {what} this {why}; its linear layers end with {', '.join(ends)}")
     return sorted(set(asked)) or ends

@@ -21,7 +21,7 @@ from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
-from rlcore_plugin_torch.policy_loading import PolicyLoader
+from rlcore_plugin_torch.policy_loading import HUB_COMMIT, PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
 from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
@@ -40,6 +40,7 @@ from rlcore_plugin_torch.weights import (
 __all__ = ["TorchBackend"]
 
 _log = logging.getLogger(__name__)
+_BELONG = "the adapters of this checkpoint belong on the model that their run began with"
 
 
 class TorchBackend(TrainingBackend):
@@ -191,20 +192,25 @@ class TorchBackend(TrainingBackend):
     def save(self, folder: Path) -> Saving:
         """Optimizer, step count, random states, where the reference model is, and in full precision what ``save_model`` rounds or merges.
         What every rank holds is copied when this returns, and written in the background."""
-        self.ranks.write(lambda: write_progress(folder, self._progress()))
+        progress = self._progress()
+        self.ranks.write(lambda: write_progress(folder, progress))
         return begin_saving(self._tensors(), folder / SHARDS, self.ranks.saving)
 
     def load(self, folder: Path) -> None:
-        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if the state is of another model, or if
-        a byte of it has changed since it was written."""
+        """After ``setup`` on the model that ``save_model`` wrote beside it, in any layout. RunError if that is another model or has other
+        weights, if the state is of another ``training.dtype``, or if a byte of it has changed since it was written."""
         state = read_progress(folder)
+        if (saved := state["dtype"]) != (own := self.context.dtype):
+            raise RunError(
+                f"the trainer's state in {folder} was saved under training.dtype {saved}, and this run has {own}; "
+                f"type --training-dtype {saved}"
+            )
         self.ranks.agree(lambda: check_shards(folder / SHARDS, self.ranks.rank, self.ranks.size), "checking the files of the state")
         begun_with = self.context.reference or state["reference"]
         self._resume_adapters(state["adapters"], begun_with)
         self.optimizer.restore(state["optimizer"])
-        if state["rounded"] != self._loader.rounds:
-            raise RunError(f"the trainer's state in {folder} was saved under another training.dtype; type that one")
         read_tensors(self._tensors(), folder / SHARDS, self.ranks.saving)
+        self._check_weights(state["weights"], folder)
         restore_random(state["random"], self.device)
         # The checkpoint is the policy; the reference stays the model that the run began with.
         self._reference_path, self._reference = begun_with, None
@@ -219,10 +225,11 @@ class TorchBackend(TrainingBackend):
             return
         self.adapters.check_saved(saved)
         if self.adapters.base != base:
+            _check_there(base, saved["base_files"])
             try:
                 self._begin_from(base)
             except ConfigError as error:
-                raise RunError(f"the adapters of this checkpoint belong on the model that their run began with: {error}") from error
+                raise RunError(f"{_BELONG}: {error}") from error
         self.ranks.agree(partial(self.adapters.check_base, saved), "comparing the model below the adapters")
 
     def _progress(self) -> dict[str, Any]:
@@ -230,9 +237,24 @@ class TorchBackend(TrainingBackend):
             "optimizer": self.optimizer.progress(),
             "random": random_state(self.device),
             "reference": self._reference_path,
-            "rounded": self._loader.rounds,
+            "dtype": self.context.dtype,
+            "weights": self._checksums(),
             "adapters": None if self.adapters is None else self.adapters.saved(),
         }
+
+    def _checksums(self) -> dict[str, int] | None:
+        """Of the policy's weights; None if they are frozen below adapters, whose files ``check_base`` compares, and with several ranks."""
+        return None if self.adapters is not None or self.ranks.size > 1 else self.ranks.checksums(named_weights(self.policy.model))
+
+    def _check_weights(self, saved: Mapping[str, int] | None, folder: Path) -> None:
+        found = self._checksums()
+        if found is None or saved is None or found == saved:
+            return
+        name = next(name for name in sorted(found.keys() | saved.keys()) if found.get(name) != saved.get(name))
+        raise RunError(
+            f"the model that this trainer began from is not the one that was saved with the state in {folder}: its tensor {name!r} holds "
+            "other numbers; name the model of the same checkpoint"
+        )
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Those that ``save`` writes and ``load`` fills, as they stand."""
@@ -300,3 +322,11 @@ class TorchBackend(TrainingBackend):
             raise RunError(f"training.options.packing 'on': {model} cannot be packed ({reason}); use 'auto' or 'off'")
         _log.info("forwards are padded, for %s cannot be packed: %s", model, reason)
         return False
+
+
+def _check_there(base: str, files: Mapping[str, str]) -> None:
+    """RunError if the model below adapters was read from a folder, and the folder is gone."""
+    if HUB_COMMIT not in files and not Path(base).is_dir():
+        raise RunError(
+            f"{_BELONG}, and its folder {base} is gone; put it back there, or start a new run from the checkpoint's merged model"
+        )

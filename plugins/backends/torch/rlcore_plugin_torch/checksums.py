@@ -21,6 +21,9 @@ _THREADS = 8
 """Files that are read side by side; hashing lets other threads run."""
 _BLOCK, _BLOCKS = 1 << 16, 64
 """Bytes of a block of a fingerprint, and blocks of a file."""
+_CONFIG = "config.json"
+_NOT_COMPUTING = frozenset({"_name_or_path", "dtype", "torch_dtype", "transformers_version", "use_cache"})
+"""Fields that a trainer does not go by: it chooses the precision itself, and keeps no cache."""
 
 
 def write_checksum(file: Path) -> None:
@@ -60,12 +63,20 @@ def _sha256(file: Path) -> str:
 
 def fingerprint(folder: Path) -> dict[str, str]:
     """Name of each file of weights in a model's folder -> its size and a sha256: of the whole file up to 4 MiB, else of its beginning and
-    of 64 blocks of 64 KiB from one end to the other. {} if ``folder`` is none or holds no such files.
+    of 64 blocks of 64 KiB from one end to the other; and ``config.json`` -> a sha256 of the fields that a forward computes with.
+    {} if ``folder`` is none or holds no weights.
 
     It is quick, milliseconds for a file of any size, and does not depend on when a file was copied. Training changes nearly every
-    number, and another precision or another model the size or the header, so it finds these; one flipped bit of a large file it may miss.
+    number, and another precision or another model the size or the header, so it finds these; what changes between two blocks of a large
+    file (a flipped bit, one small layer) it misses.
     """
-    return {file.name: _sampled(file) for file in _weight_files(folder)}
+    weights = {file.name: _sampled(file) for file in _weight_files(folder)}
+    return {**weights, _CONFIG: _computing(folder / _CONFIG)} if weights else {}
+
+
+def _computing(file: Path) -> str:
+    fields = {name: value for name, value in json.loads(file.read_text(encoding="utf-8")).items() if name not in _NOT_COMPUTING}
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 def _weight_files(folder: Path) -> list[Path]:

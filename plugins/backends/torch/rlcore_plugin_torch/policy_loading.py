@@ -20,7 +20,10 @@ from rlcore_plugin_torch.tensor_plan import slice_layers
 if TYPE_CHECKING:
     from rlcore_plugin_torch.adapters import Adapters
 
-__all__ = ["PolicyLoader"]
+__all__ = ["HUB_COMMIT", "PolicyLoader"]
+
+HUB_COMMIT = "commit on the hub"
+"""In place of a file's name: what tells a model that has no folder of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +69,7 @@ class PolicyLoader:
             return None
         from rlcore_plugin_torch.adapters import attach  # PEFT is imported by runs that use it
 
-        # A model of the hub has no folder of its own; the commit that was read tells it.
-        files = fingerprint(Path(path)) or {"commit on the hub": str(getattr(policy.model.config, "_commit_hash", None))}
+        files = fingerprint(Path(path)) or {HUB_COMMIT: str(getattr(policy.model.config, "_commit_hash", None))}
         return attach(policy.model, self.context.lora, path, files)
 
     def divide(self, policy: CausalPolicy) -> list[torch.nn.Parameter]:

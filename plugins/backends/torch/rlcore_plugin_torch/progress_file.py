@@ -8,13 +8,14 @@ from typing import Any
 import torch
 
 from rlcore.api import RunError
-from rlcore_plugin_torch.checksums import check_files, write_checksum
+from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 
 __all__ = ["read_progress", "write_progress"]
 
 _FILE = "trainer.pt"
-_FORMAT = 3
-"""1 had moments and weights of one process in the file itself, 2 no checksums and no fingerprint of the model below adapters."""
+_FORMAT = 4
+"""1 had moments and weights of one process in the file itself, 2 no checksums and no fingerprint of the model below adapters, 3 neither
+the precision nor checksums of the weights."""
 
 
 def write_progress(folder: Path, progress: dict[str, Any]) -> None:
@@ -26,6 +27,9 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 
 def read_progress(folder: Path) -> dict[str, Any]:
     """What ``write_progress`` was given; RunError for a file that cannot be read, was changed, or is of another version of this backend."""
+    sealed = (folder / f"{_FILE}{SUFFIX}").is_file()
+    if sealed:  # before anything in it is believed; formats 1 and 2 have no checksum and are to be called by their names
+        check_files([folder / _FILE])
     try:
         state = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever damaged bytes lead it to: IndexError, KeyError, UnpicklingError …
@@ -39,5 +43,6 @@ def read_progress(folder: Path) -> dict[str, Any]:
             f"the trainer's state in {folder} has format {found}, this version of the torch backend reads {_FORMAT}; read it with "
             "the version that wrote it, or start a new run from the checkpoint's model"
         )
-    check_files([folder / _FILE])
+    if not sealed:
+        check_files([folder / _FILE])
     return state

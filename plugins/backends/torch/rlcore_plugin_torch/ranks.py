@@ -165,6 +165,11 @@ class TorchRanks:
                         "compare the model's folder on their machines"
                     )
 
+    def checksums(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
+        """Name -> checksum of the bits of the whole tensor, also if this rank holds a part of it: the same in every layout."""
+        own = [_bits(local(tensor)) if self.counts(tensor) else 0 for tensor in tensors.values()]
+        return dict(zip(tensors, self.add(np.array(own, np.int64)).tolist(), strict=True))
+
     def _twin(self, rank: int, tensor: torch.Tensor) -> int:
         """The first rank that holds the same part of ``tensor``."""
         data, slices = self.layout.place(rank)
@@ -335,7 +340,8 @@ def _of_torch_distributed(error: Exception) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> int:
-    """The sum of a tensor's bytes as integers of its own width: exact, whatever the order of summation."""
+    """The sum of a tensor's bytes as integers of its own width, modulo 2**64: exact, whatever the order of summation, and however the
+    tensor is cut into parts."""
     whole = tensor.detach().contiguous().reshape(-1)
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[whole.element_size()]
     return int(whole.view(integers).sum(dtype=torch.int64)) + whole.numel()

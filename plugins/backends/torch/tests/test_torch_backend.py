@@ -15,6 +15,7 @@ import pytest
 import torch
 from rlcore_plugin_torch import rlcore_register_training_backends
 from rlcore_plugin_torch.backend import TorchBackend
+from rlcore_plugin_torch.checksums import write_checksum
 from rlcore_plugin_torch.decoder import decoder_of
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.progress_file import write_progress
@@ -216,7 +217,25 @@ def test_the_state_of_another_model_is_refused(folder: Path, tmp_path: Path) -> 
         backend.load(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["absent", "cut", "text", "a list"])
+def test_the_state_of_other_weights_or_another_precision_is_refused(tmp_path: Path) -> None:
+    """Which would train on without a word: the shapes are the same."""
+    base = Path(tmp_path / "base")
+    Qwen2ForCausalLM(Qwen2Config(**SIZES)).save_pretrained(base)
+    backend = started(base)
+    backend.update(batch(), OBJECTIVE)
+    (tmp_path / "model").mkdir()
+    backend.save_model(tmp_path / "model")
+    backend.save(tmp_path / "state").result()
+    started(tmp_path / "model").load(tmp_path / "state")
+    with pytest.raises(RunError, match=r"not the one that was saved with the state in .*: its tensor '.*' holds other numbers; name the"):
+        started(base).load(tmp_path / "state")
+    for dtype in ("float64", "bfloat16"):
+        said = rf"saved under training.dtype float32, and this run has {dtype}; type --training-dtype float32"
+        with pytest.raises(RunError, match=said):
+            started(tmp_path / "model", dtype=dtype).load(tmp_path / "state")
+
+
+@pytest.mark.parametrize("damage", ["absent", "cut", "text", "a list", "an older one", "another format"])
 def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str) -> None:
     backend, file = started(folder), tmp_path / "trainer.pt"
     backend.save(tmp_path).result()
@@ -226,9 +245,17 @@ def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str
         file.write_bytes(file.read_bytes()[:50])
     elif damage == "text":
         file.write_text("edited")
-    else:
+        write_checksum(file)
+    elif damage == "a list":
         torch.save([1], file)
-    with pytest.raises(RunError, match=r"trainer\.pt (cannot be read|is no state of a trainer).*copy the checkpoint again"):
+        write_checksum(file)
+    else:  # a flipped bit in the format is damage, if there is a checksum to tell
+        torch.save({"format": 2}, file)
+    words = r"trainer\.pt (cannot be read|is no state of a trainer|is damaged).*copy the checkpoint again"
+    if damage == "an older one":
+        file.with_name("trainer.pt.sha256").unlink()
+        words = "has format 2, this version of the torch backend reads 4"
+    with pytest.raises(RunError, match=words):
         backend.load(tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_a_model_that_tensor_ranks_cannot_divide(
         (
             Qwen2Config(**SIZES),
             adapted(2, "q_proj", "c_attn"),
-            r"training.lora_targets 'c_attn'.* is no linear layer of it; .* end with d",
+            r"training.lora_targets 'c_attn': in model '.*' \(Qwen2ForCausalLM\) this is no linear layer; its linear layers end with d",
         ),
         (GPT2, adapted(2), r"'.*' \(GPT2LMHeadModel\) has no linear layers \(torch.nn.Linear\) that adapters could be put on"),
         (

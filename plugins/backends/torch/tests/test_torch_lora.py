@@ -3,7 +3,9 @@ trainer and come back whole."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,12 +206,26 @@ def test_another_model_below_the_adapters_is_refused_and_a_copy_is_not(tmp_path:
     for folder in (base, tmp_path / "model"):
         with pytest.raises(RunError, match=r"below the adapters .* is not what they were trained on: its model.safetensors is another"):
             trainer(str(folder), lora=LORA).load(tmp_path / "state")
+    shutil.rmtree(base)
+    shutil.copytree(copied, base)
+    config = json.loads((base / "config.json").read_text())
+    for changes, refused in (({"transformers_version": "5.0.0", "dtype": "float16"}, False), ({"rms_norm_eps": 1e-3}, True)):
+        (base / "config.json").write_text(json.dumps({**config, **changes}))
+        with pytest.raises(RunError, match=r"its config\.json is another") if refused else nullcontext():
+            trainer(str(base), lora=LORA).load(tmp_path / "state")
+    shutil.rmtree(base)
+    with pytest.raises(
+        RunError, match=rf"and its folder {base} is gone; put it back there, or start .* from the checkpoint's merged model"
+    ):
+        trainer(str(tmp_path / "model"), lora=LORA).load(tmp_path / "state")
 
 
 def test_what_does_not_fit_is_refused_by_name(model: str, tmp_path: Path) -> None:
     ends = "down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj"
-    for target, why in (("c_attn", "is no linear layer of it"), ("lm_head", "is its output head or its embedding, which get none")):
-        with pytest.raises(ConfigError, match=rf"training.lora_targets '{target}' {why}; the linear layers of .* end with {ends}"):
+    for target, why in (("c_attn", "is no linear layer"), ("lm_head", "is the output head or the embedding, which get none")):
+        with pytest.raises(
+            ConfigError, match=rf"training.lora_targets '{target}': in model .* this {why}; its linear layers end with {ends}"
+        ):
             trainer(model, lora=replace(LORA, targets=("q_proj", target)))
     narrow = trainer(model, lora=replace(LORA, targets=("layers.1.self_attn.q_proj", "v_proj")))
     assert len(narrow.adapters.pairs()) == 3
