@@ -295,7 +295,7 @@ STEP_ZOO: dict[type[FakeTraining], tuple[str, str]] = {
     IgnoresBetas: ("test_moments_follow_the_betas", "step 2 moved tensor"),
     NeverClips: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
     ClipsEachTensor: ("test_gradients_are_clipped_by_their_global_norm", "step 2 moved tensor"),
-    HalvesTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.50\d* times"),
+    HalvesTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.5 times"),
     TakesTheLargestEntry: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.\d+ times"),
     ForgetsATensorInTheNorm: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \(0\.\d+ times"),
     HasAnotherEpsilon: ("test_grad_norm_is_the_length_of_the_whole_gradient", r"does \((99|100|1e\+02)"),
