@@ -18,7 +18,7 @@ __all__ = ["NoPointError", "PastRun", "find_point", "past_runs"]
 
 
 class NoPointError(UsageError):
-    """A run has no checkpoint that it could go on from."""
+    """A run ended before its first checkpoint: the folder for them is there and has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,13 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
     """The newest checkpoint of a run that is whole; ``say`` is told of each newer one that is damaged, and why. Reads all of its bytes.
 
     With ``step`` that one: raises ConfigError if it is damaged, and if it is not there, with the steps that are. Raises NoPointError if
-    the run has no checkpoint at all, ConfigError if it has none that is whole."""
+    the folder of its checkpoints has none, ConfigError if that folder is absent (a disk that is not mounted) or has none that is whole."""
     folder = PastRun(run).checkpoints
+    if not folder.is_dir():  # a run makes it before anything else
+        raise ConfigError(
+            f"{run} cannot go on, for the folder of its checkpoints, {folder}, is absent: mount or restore it, or begin a new run: "
+            f"rlcore train {run / 'run.toml'}"
+        )
     steps = checkpoint_steps(folder)
     if step is not None and step in steps:
         verify(folder / f"step-{step}")
@@ -72,7 +77,10 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
         there = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none at all"
         raise ConfigError(f"{run} has no checkpoint of step {step}: {there}")
     if not steps:
-        raise NoPointError(f"{run} ended before its first checkpoint, so it cannot go on; begin a new run: rlcore train {run / 'run.toml'}")
+        raise NoPointError(
+            f"{run} ended before its first checkpoint ({folder} has none), so it cannot go on; begin a new run: "
+            f"rlcore train {run / 'run.toml'}"
+        )
     for known in reversed(steps):
         try:
             verify(folder / f"step-{known}")

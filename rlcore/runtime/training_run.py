@@ -276,11 +276,11 @@ class TrainingRun:
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
             self._held_out[step] = figures
+            for report in reports:  # before the line that says that the evaluation is there
+                self._folder.write_evaluation(report.task, step, report.rows)
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
-            for report in reports:
-                self._folder.write_evaluation(report.task, step, report.rows)
 
     def _save(self, step: int) -> None:
         """Begin a checkpoint; a backend that writes while it trains ends it later."""

@@ -84,6 +84,10 @@ def test_a_run_without_a_whole_checkpoint_says_which_of_the_two_it_is(run: Path)
     with pytest.raises(ConfigError, match=r"none of its 3 checkpoints is whole; the checkpoint of step 2 .*weights is not what"):
         find_point(run)
     (run / "run.toml").write_text("")
+    with pytest.raises(ConfigError, match=rf"the folder of its checkpoints, {run}/checkpoints, is absent") as absent:
+        find_point(run)
+    assert not isinstance(absent.value, NoPointError)
+    (run / "checkpoints").mkdir()
     with pytest.raises(NoPointError, match="ended before its first checkpoint"):
         find_point(run)
 
