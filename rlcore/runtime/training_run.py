@@ -11,6 +11,7 @@ from math import ceil
 from pathlib import Path
 
 from rlcore.config import Plan
+from rlcore.config.resume_rules import changed_settings, settings_of
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
 from rlcore.contracts.interfaces import Saving
@@ -216,7 +217,8 @@ class TrainingRun:
         else:
             folder = RunFolder.at(point.run, **moved)
             closing.enter_context(locked(folder.root))
-            manifest = resumed_manifest(folder.root, point.step, manifest)
+            changed = changed_settings(self._plan, settings_of(folder.root))
+            manifest = resumed_manifest(folder.root, point.step, manifest, changed)
             rewind(folder, point.step, point.state.get("logs", {}))
         sign(folder.root)
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again

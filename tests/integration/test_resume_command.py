@@ -18,7 +18,7 @@ from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
 from rlcore.runlog.points import past_runs
-from rlcore.runlog.run_lock import locked
+from rlcore.runlog.run_lock import locked, sign
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
 
@@ -103,7 +103,8 @@ def test_a_scheduler_repeats_one_command_until_the_run_is_finished(
     assert told.json == done.json
     assert not told.written
     assert "is finished, after 6 updates" in told.stderr
-    tester.run(*command, "--seed", "1").assert_ok()  # another run
+    other = tester.run(*command, "--seed", "1").assert_ok()
+    assert f"the newest, {run.name}, differs in --seed 1; a new one begins" in other.stdout
     assert len(list(run.parent.iterdir())) == 2
 
 
@@ -131,6 +132,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
         shutil.copy(tester.folder / "train.jsonl", tester.folder / "x.jsonl")
         tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
+    tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
     tester.run("resume", "nowhere").assert_refused("nowhere is no folder")
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
@@ -139,6 +141,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
 
     def hold() -> None:
         with locked(run):
+            sign(run)
             holding.set()
             done.wait(60)
 
@@ -147,7 +150,11 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     assert holding.wait(20)
     try:
         tester.run("resume", str(run)).assert_refused(f"{run} is being written by process")
-        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by a living process")
+        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by process")
+        for command in (("resume", str(run)), ("train", "run.toml", "--resume", "auto")):
+            dry = tester.run(*command, "--dry-run").assert_ok()
+            assert re.search(r"process \d+ on \S+ writes the run, or died while it did; the run is refused", dry.stdout)
+            assert not dry.written
     finally:
         done.set()
         holder.join()
@@ -170,6 +177,9 @@ def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -
     assert words[2:] == ["--max-steps", "12"]
     tester.run(*words).assert_ok()
     assert steps(run) == list(range(1, 13))
+    (again,) = json.loads((run / "manifest.json").read_text())["resumes"]
+    assert again["settings"] == {"run.max_steps": ["6", "12"]}
+    assert "is finished, after 12 updates" in tester.run("train", "run.toml", "--resume", "auto").assert_ok().stdout  # as it began
     whole = tester.run("train", config(tester), "-e", "1", "--max-steps", "100", "-p", "short").assert_ok()
     assert "training            2 updates" in whole.stdout  # all prompts of its one episode
     project = str(tester.folder / "runs/short")
