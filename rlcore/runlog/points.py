@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,14 @@ class PastRun:
 
 def past_runs(folder: Path) -> list[PastRun]:
     """The runs of a project (a folder of run folders), the newest first; of a run folder the run itself."""
-    if (folder / "run.toml").is_file():
+    if _is_run(folder / "run.toml"):
         return [PastRun(folder)]
-    return [PastRun(path.parent) for path in sorted(folder.glob("*/run.toml"), key=_age, reverse=True)]
+    return [PastRun(path.parent) for path in sorted(filter(_is_run, folder.glob("*/run.toml")), key=_age, reverse=True)]
+
+
+def _is_run(settings: Path) -> bool:
+    """A file of settings that a user wrote may be called ``run.toml`` too."""
+    return settings.is_file() and any((settings.parent / beside).exists() for beside in ("manifest.json", "checkpoints"))
 
 
 def _age(path: Path) -> tuple[str, int]:
@@ -93,8 +98,22 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
 
 def _point(run: Path, folder: Path, step: int) -> ResumePoint:
     checkpoint = folder / f"step-{step}"
-    try:
-        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{checkpoint / 'state.json'} cannot be read ({error}), so no run can go on from there") from None
+    state = _values(checkpoint / "state.json", {"coordinator": dict, "watch": dict})
+    _values(checkpoint / "trainer" / "consumer.json", {"backend": str, "skipped_steps": int})
     return ResumePoint(run=run, checkpoint=checkpoint, step=step, state=state)
+
+
+def _values(path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON object that has these values of these kinds."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lacking = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
+    except FileNotFoundError:
+        problem = "it is absent"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if not lacking:
+            return found
+        problem = f"its {' and '.join(lacking)} cannot be understood"
+    raise ConfigError(f"{path} is damaged, or another version of rlcore wrote it ({problem}); no run can go on from there")

@@ -41,8 +41,11 @@ def newest_run(folder: Path) -> PastRun:
     if (folder / "checkpoint.json").is_file():
         step = folder.name.removeprefix("step-")
         raise UsageError(f"{folder} is a checkpoint; type the folder of its run: rlcore resume {folder.parent.parent} --step {step}")
-    what = "holds no run (no run.toml in it, nor one folder below)" if folder.is_dir() else "is no folder"
-    raise UsageError(f"{folder} {what}; type the folder of a run, which the run printed when it began")
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder; type the folder of a run, which the run printed when it began")
+    below = [str(path) for depth in ("*", "*/*") for path in sorted(folder.glob(depth)) if path.is_dir() and past_runs(path)]
+    where = f"runs lie in {', '.join(below[-3:])}" if below else "type the folder of a run, which the run printed when it began"
+    raise UsageError(f"{folder} holds no run (a run.toml, and beside it manifest.json or checkpoints), nor does a folder in it; {where}")
 
 
 @contextmanager
