@@ -102,6 +102,12 @@ def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: b
     that is damaged or not there; NoPointError if there is no checkpoint."""
     settings = settings_of(run.root)
     check_resumable(plan, settings)
+    changed = changed_settings(plan, settings)
+    place = Path(plan.config.run.run_dir, plan.config.run.project)
+    if "run.run_dir" in changed and place.resolve() != run.root.resolve().parent:
+        raise ConfigError(
+            f"{plan.cite('run.run_dir')}: a run that goes on stays in its folder, {run.root}; leave it out, or move that folder"
+        )
     notes: list[str] = []
     _check_versions(plan, run.root, any_version, notes.append)
     point = find_point(run.root, step, notes.append)
@@ -113,8 +119,7 @@ def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: b
         )
     if holder := last_writer(run.root):  # nobody holds the lock here: a dry run
         notes.append(f"{holder} writes the run, or died while it did; the run is refused as long as that process lives")
-    changed = [path for path in changed_settings(plan, settings) if path in plan.origins]
-    notes += _remarks(plan, changed, point)
+    notes += _remarks(plan, [path for path in changed if path in plan.origins], point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 

@@ -104,13 +104,18 @@ class TrainingRun:
 
     def _recall(self) -> None:
         """What metrics.jsonl of a run that goes on has already."""
-        log = self._folder.root / "metrics.jsonl"
+        log, point = self._folder.root / "metrics.jsonl", self._plan.resume
+        absent = set(range(1, point.step + 1 if point is not None else 1))
         for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
             row = json.loads(line)
+            if "seconds" in row:  # of an update, not of an evaluation
+                absent.discard(row["step"])
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
                 self._held_out[row["step"]] = figures
             self._reward_last = row.get("reward/mean", self._reward_last)
         self._asked.update(self._held_out)
+        if absent:
+            self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not made again")
 
     def _dropped(self) -> list[str]:
         """A sentence for each data set of which prompts are left out."""

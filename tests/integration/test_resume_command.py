@@ -133,6 +133,9 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
         tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
     tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
+    tester.run("resume", str(run), "--run-dir", "zz").assert_refused("--run-dir zz", f"stays in its folder, {run}")
+    for folder in (".", "", "runs"):  # the first holds a run.toml of a user's
+        tester.run("resume", folder).assert_refused("holds no run", f"runs lie in runs/{run.parent.name}")
     tester.run("resume", "nowhere").assert_refused("nowhere is no folder")
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
@@ -194,12 +197,17 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTes
     data = bytearray(weights.read_bytes())
     data[-40] ^= 1
     weights.write_bytes(data)
+    log = run / "metrics.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if not line.startswith('{"step": 2,')))
+    (run / "eval/heldout/.step-3.jsonl.partial").write_text("half")
     tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} is not what was saved")
     tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} is not what was saved")
     done = tester.run("resume", str(run)).assert_ok()
     assert "warning: the checkpoint of step 4 cannot be used" in done.stdout
     assert "goes on after update 2" in done.stdout
-    assert steps(run) == [1, 2, 3, 4, 5, 6]
+    assert "metrics.jsonl lacks the updates 2, and" in done.stdout
+    assert steps(run) == [1, 3, 4, 5, 6]
+    assert not list(run.rglob("*.partial"))
 
 
 def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,6 +219,9 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
         ended = tester.run("resume", str(run), "--dry-run", *(["--any-version"] if version == "7.1" else [])).assert_ok()
         assert f"warning: plugins of other versions than the run began with: rlcore-plugin-fakes 1.0, which was {version}" in ended.stdout
     tester.run("resume", str(run)).assert_refused("another major version", "--any-version")
+    for damaged in ([], {**manifest, "origins": None}, {name: value for name, value in manifest.items() if name != "data"}):
+        (run / "manifest.json").write_text(json.dumps(damaged))
+        tester.run("resume", str(run)).assert_refused(f"{run}/manifest.json cannot be read (", "restore or remove it")
     (run / "manifest.json").write_text(json.dumps(manifest))
     tester.fake_data(letters="abcdee")
     changed = tester.run("resume", str(run))

@@ -220,7 +220,7 @@ def test_what_fails_beside_the_training_is_raised_by_finish_and_leaves_nothing(t
 
     monkeypatch.setattr("rlcore.runlog.checkpoint._inventory", full)
     saving = Checkpoint(tmp_path, 1, write_model, {})
-    with pytest.raises(RunError, match=r"weights: cannot be written \(No space left on device\)"):
+    with pytest.raises(RunError, match=r"weights: cannot be written \(disk full\)"):
         saving.finish()
     assert list(tmp_path.iterdir()) == []
 
