@@ -133,6 +133,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
         tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
     tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
+    tester.run("resume", str(run), "-e", "1").assert_refused("-e 1 is less than the 2 episodes that the run has begun")
     tester.run("resume", str(run), "--run-dir", "zz").assert_refused("--run-dir zz", f"stays in its folder, {run}")
     for folder in (".", "", "runs"):  # the first holds a run.toml of a user's
         tester.run("resume", folder).assert_refused("holds no run", f"runs lie in runs/{run.parent.name}")
