@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -56,11 +55,9 @@ def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
     }
 
 
-def other_settings(plan: Plan, run: RunConfig, began_with: Mapping[str, str]) -> list[str]:
-    """The paths in which a plan is that of another run: what surrounds a run does not count, nor what it ``began_with`` (path -> value as
-    typed) and has otherwise now."""
-    changed = changed_settings(plan, run)
-    return [path for path, (_, new) in changed.items() if path not in _SURROUNDINGS and began_with.get(path) != new]
+def other_settings(plan: Plan, run: RunConfig) -> dict[str, str]:
+    """The paths in which a plan is that of another run, with its values as typed after a flag: what surrounds a run does not count."""
+    return {path: new for path, (_, new) in changed_settings(plan, run).items() if path not in _SURROUNDINGS}
 
 
 def check_resumable(plan: Plan, run: RunConfig) -> None:

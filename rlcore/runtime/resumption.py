@@ -68,12 +68,13 @@ def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
     note: list[str] = []
     for run in past_runs(place):
         try:
-            other = other_settings(plan, settings_of(run.root), began_with(run.root))
+            other = other_settings(plan, settings_of(run.root))
+            began = began_with(run.root) if other else {}
         except ConfigError:
             continue
-        if not other:
+        differs = ", ".join(plan.cite(path) for path, value in other.items() if began.get(path) != value)
+        if not differs:
             return run, []
-        differs = ", ".join(map(plan.cite, other))
         note = note or [f"no run of these settings is in {place}; the newest, {run.root.name}, differs in {differs}; a new one begins"]
     return None, note
 
@@ -92,7 +93,8 @@ def refuse_if_finished(plan: Plan, run: PastRun) -> None:
     before, now = settings_of(run.root).run, plan.config.run
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
-        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater --max-steps or -e to train on")
+        flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
+        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater {flag} to train on")
 
 
 def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
@@ -138,7 +140,7 @@ def summary_of(run: PastRun) -> Summary:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         known = {field.name: found[field.name] for field in fields(Summary) if field.name in found}
-        saved = Path(found["checkpoint"]) if found["checkpoint"] else None
+        saved = run.checkpoints / Path(found["checkpoint"]).name if found["checkpoint"] else None  # the run may have been moved
         samples = tuple(Sample(**sample) for sample in found["samples"])
         return Summary(**{**known, "run": run.root, "checkpoint": saved, "samples": samples, "remarks": tuple(found["remarks"])})
     except (OSError, ValueError, KeyError, TypeError) as error:

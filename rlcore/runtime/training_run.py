@@ -224,10 +224,12 @@ class TrainingRun:
             closing.enter_context(locked(folder.root))
             changed = changed_settings(self._plan, settings_of(folder.root))
             manifest = resumed_manifest(folder.root, point.step, manifest, changed)
+            if "data" in manifest["resumes"][-1]:
+                self._progress.note("warning: the held-out data are not those that the run began with: its accuracies do not compare")
             rewind(folder, point.step, point.state.get("logs", {}))
         sign(folder.root)
+        folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
-        folder.write_document("manifest", manifest)
         self._saved_at = time.monotonic()
         return folder
 

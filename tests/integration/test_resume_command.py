@@ -174,7 +174,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
 def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -> None:
     done = tester.run("train", config(tester)).assert_ok()
     run = newest(tester)
-    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps or -e")
+    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps to")
     tester.run("resume", str(run), "--max-steps", "5").assert_refused("is finished, after 6 updates")
     (line,) = (line for line in done.lines if line.startswith("  rlcore resume "))
     words = line.partition("    #")[0].split()[1:]
@@ -187,7 +187,7 @@ def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -
     whole = tester.run("train", config(tester), "-e", "1", "--max-steps", "100", "-p", "short").assert_ok()
     assert "training            2 updates" in whole.stdout  # all prompts of its one episode
     project = str(tester.folder / "runs/short")
-    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater --max-steps or -e")
+    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater -e to train on")
     assert "training            4 updates" in tester.run("resume", project, "-e", "2").assert_ok().stdout
     assert set(saved(run)) - {"step-6"} == {"latest", "step-8", "step-10", "step-12"}  # the best one may be that of step 6
 
@@ -200,6 +200,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTes
     weights.write_bytes(data)
     log = run / "metrics.jsonl"
     log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if not line.startswith('{"step": 2,')))
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "data": {**manifest["data"], "eval/heldout": "other"}}))
     (run / "eval/heldout/.step-3.jsonl.partial").write_text("half")
     tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} is not what was saved")
     tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} is not what was saved")
@@ -207,6 +209,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTes
     assert "warning: the checkpoint of step 4 cannot be used" in done.stdout
     assert "goes on after update 2" in done.stdout
     assert "metrics.jsonl lacks the updates 2, and" in done.stdout
+    assert "the held-out data are not those that the run began with" in done.stdout
     assert steps(run) == [1, 3, 4, 5, 6]
     assert not list(run.rglob("*.partial"))
 
@@ -222,7 +225,8 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
     tester.run("resume", str(run)).assert_refused("another major version", "--any-version")
     for damaged in ([], {**manifest, "origins": None}, {name: value for name, value in manifest.items() if name != "data"}):
         (run / "manifest.json").write_text(json.dumps(damaged))
-        tester.run("resume", str(run)).assert_refused(f"{run}/manifest.json cannot be read (", "restore or remove it")
+        for command in (("resume", str(run)), ("train", "run.toml", "--resume", "auto")):
+            tester.run(*command).assert_refused(f"{run.name}/manifest.json cannot be read (", "restore or remove it")
     (run / "manifest.json").write_text(json.dumps(manifest))
     tester.fake_data(letters="abcdee")
     changed = tester.run("resume", str(run))
