@@ -58,26 +58,20 @@ def train(
 
     Raises UsageError (and its children) before anything is written, RunError once the run has started.
     """
+    from rlcore.runlog.run_lock import locked
     from rlcore.runtime import resumption
 
     past = None if resume in (None, "auto") else resumption.newest_run(Path(str(resume)))
     objects = {"loss": loss, "estimator": estimator, "reward": reward, "runtime": runtime, "trackers": trackers}
     plan = _made(past, config, objects, overrides)
-    if past is not None:
-        return _go_on(plan, past, progress)
-    same = resumption.latest_like(plan) if resume == "auto" else None
-    if same is None:
+    if resume == "auto":
+        with resumption.auto(plan) as (again, finished):
+            return _run(again, progress) if finished is None else resumption.summary_of(finished)
+    if past is None:
         return _run(plan, progress)
-    return resumption.summary_of(same) if same.finished is not None else _go_on(plan, same, progress, anew=True)
-
-
-def _go_on(plan: Plan, past: PastRun, progress: Progress | None, *, anew: bool = False) -> Summary:
-    from rlcore.runlog.run_lock import locked
-    from rlcore.runtime import resumption
-
     with locked(past.root):
         resumption.refuse_if_finished(plan, past)
-        return _run(resumption.goes_on_or_anew(plan, past) if anew else resumption.goes_on(plan, past), progress)
+        return _run(resumption.goes_on(plan, past), progress)
 
 
 def _run(plan: Plan, progress: Progress | None) -> Summary:

@@ -84,22 +84,16 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
 
 def _resume(plan: Plan, args: argparse.Namespace) -> int:
     """``--resume auto``: the same command, typed again and again, makes one run."""
-    from rlcore.runlog.run_lock import locked
-    from rlcore.runtime.resumption import goes_on_or_anew, latest_like, summary_of
+    from rlcore.runtime.resumption import auto, summary_of
 
-    run = latest_like(plan)
-    if run is None:
-        return run_plan(plan, args)
-    if run.finished is not None:
-        text = (
-            f"{run.root} is finished, after {run.finished} updates; to train on: rlcore resume {run.root} and a greater --max-steps or -e"
-        )
-        print(text, file=sys.stderr if args.json else sys.stdout)
+    with auto(plan, dry=args.dry_run) as (plan, run):
+        if run is None:
+            return run_plan(plan, args)
+        text = f"{run.root} is finished, after {run.finished} updates; to train on: rlcore resume {run.root}"
+        print(f"{text} and a greater --max-steps or -e", file=sys.stderr if args.json else sys.stdout)
         if args.json:
             print(json.dumps(summary_of(run).as_json(), ensure_ascii=False, allow_nan=False))
         return 0
-    with nullcontext() if args.dry_run else locked(run.root):
-        return run_plan(goes_on_or_anew(plan, run), args)
 
 
 def _train(plan: Plan, *, as_json: bool) -> int:

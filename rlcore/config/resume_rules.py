@@ -13,12 +13,12 @@ from rlcore.config.model import RunConfig
 from rlcore.config.plan import Plan
 from rlcore.contracts.errors import ConfigError
 
-__all__ = ["changed_settings", "check_resumable", "is_same_run", "settings_of"]
+__all__ = ["changed_settings", "check_resumable", "other_settings", "settings_of"]
 
 _FIXED = (
     *("run.seed", "data.dataset", "data.system_prompt", "data.max_prompt_tokens", "data.overlong", "data.shuffle"),
     *("training.train_batch_size", "sampling.num_generations", "model.model", "model.tokenizer_path"),
-    *("training.lora_rank", "training.lora_targets"),
+    *("training.lora_rank", "training.lora_alpha", "training.lora_targets"),
     *("run.project", "log.save_dir", "log.rollout_save_dir", "eval.eval_save_dir"),
 )
 """Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
@@ -43,20 +43,21 @@ def settings_of(run: Path) -> RunConfig:
         raise ConfigError(f"{path} cannot be read ({first}), so the run cannot go on") from None
 
 
-def changed_settings(plan: Plan, run: RunConfig) -> list[str]:
-    """The paths ``section.key`` of the settings that a plan has otherwise than the run did; paths of files are seen from anywhere."""
+def changed_settings(plan: Plan, run: RunConfig) -> dict[str, tuple[str, str]]:
+    """The paths ``section.key`` of the settings that a plan has otherwise than the run did: each with what it was and what it is, as
+    typed after a flag. Paths of files are seen from anywhere."""
     now = _read(plan.to_toml())
-    return [
-        f"{section}.{key}" if key else section
+    return {
+        path: (spoken(get_path(run, path)), spoken(get_path(now, path)))
         for section in RunConfig.model_fields
         for key in ([""] if section == "rewards" else type(getattr(run, section)).model_fields)
         if get_path(now, path := f"{section}.{key}".rstrip(".")) != get_path(run, path)
-    ]
+    }
 
 
-def is_same_run(plan: Plan, run: RunConfig) -> bool:
-    """True if the plan is that of the run, but for what surrounds it."""
-    return set(changed_settings(plan, run)) <= set(_SURROUNDINGS)
+def other_settings(plan: Plan, run: RunConfig) -> dict[str, str]:
+    """The paths in which a plan is that of another run, with its values as typed after a flag: what surrounds a run does not count."""
+    return {path: new for path, (_, new) in changed_settings(plan, run).items() if path not in _SURROUNDINGS}
 
 
 def check_resumable(plan: Plan, run: RunConfig) -> None:

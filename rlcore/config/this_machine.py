@@ -28,7 +28,9 @@ def checked_here(plan: Plan) -> Plan:
     """
     run = plan.config.run
     for path, flag in _FOLDERS:
-        if folder := get_path(plan.config, path):
+        if path == "run.run_dir" and plan.resume is not None:
+            _check_folder(plan, path, flag, plan.resume.run)  # it may have been moved
+        elif folder := get_path(plan.config, path):
             _check_folder(plan, path, flag, Path(folder, run.project if path == "run.run_dir" else ""))
     runtime = plan.registry.spec("runtime", run.runtime) if plan.registry.has("runtime", run.runtime) else None
     if not isinstance(runtime, RuntimeSpec):

@@ -122,8 +122,8 @@ class Checkpoint:
 
 def checkpoint_steps(folder: Path) -> list[int]:
     """The steps whose checkpoints have their names in a folder, ascending; nothing is verified."""
-    names = [path.name.removeprefix("step-") for path in folder.glob("step-*")]
-    return sorted(int(name) for name in names if name.isdecimal())
+    names = [path.name.removeprefix("step-") for path in folder.glob("step-*") if path.is_dir()]
+    return sorted(int(name) for name in names if name.isdecimal() and name == str(int(name)))
 
 
 def verify(checkpoint: Path, below: str = "") -> None:
@@ -132,8 +132,10 @@ def verify(checkpoint: Path, below: str = "") -> None:
     Raises ConfigError, one sentence that names the first file that is damaged or absent."""
     again = "it is damaged; use another checkpoint, or copy it again"
     try:
-        files = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))["files"]
-        for name, known in files.items():
+        marker = json.loads((checkpoint / _MARKER).read_text(encoding="utf-8"))
+        if checkpoint.name.startswith("step-") and checkpoint.name != f"step-{marker['step']}":
+            raise ConfigError(f"{checkpoint} is the checkpoint of step {marker['step']}, by its {_MARKER}: give it its name back")
+        for name, known in marker["files"].items():
             path = checkpoint / name
             if not name.startswith(below):
                 continue

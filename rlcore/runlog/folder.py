@@ -5,6 +5,7 @@ A file is written so that a crash leaves the old one or the new one, never half 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -98,7 +99,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(f"{error.filename or path}: cannot be written ({error.strerror or error})") from None
+        problem = "disk full" if error.errno == errno.ENOSPC else error.strerror or error
+        raise RunError(f"{error.filename or path}: cannot be written ({problem})") from None
 
 
 def write_text(path: Path, text: str) -> None:

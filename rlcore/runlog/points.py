@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["NoPointError", "PastRun", "find_point", "past_runs"]
 
 
 class NoPointError(UsageError):
-    """A run has no checkpoint that it could go on from."""
+    """A run ended before its first checkpoint: the folder for them is there and has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,14 @@ class PastRun:
 
 def past_runs(folder: Path) -> list[PastRun]:
     """The runs of a project (a folder of run folders), the newest first; of a run folder the run itself."""
-    if (folder / "run.toml").is_file():
+    if _is_run(folder / "run.toml"):
         return [PastRun(folder)]
-    return [PastRun(path.parent) for path in sorted(folder.glob("*/run.toml"), key=_age, reverse=True)]
+    return [PastRun(path.parent) for path in sorted(filter(_is_run, folder.glob("*/run.toml")), key=_age, reverse=True)]
+
+
+def _is_run(settings: Path) -> bool:
+    """A file of settings that a user wrote may be called ``run.toml`` too."""
+    return settings.is_file() and any((settings.parent / beside).exists() for beside in ("manifest.json", "checkpoints"))
 
 
 def _age(path: Path) -> tuple[str, int]:
@@ -62,8 +67,13 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
     """The newest checkpoint of a run that is whole; ``say`` is told of each newer one that is damaged, and why. Reads all of its bytes.
 
     With ``step`` that one: raises ConfigError if it is damaged, and if it is not there, with the steps that are. Raises NoPointError if
-    the run has no checkpoint at all, ConfigError if it has none that is whole."""
+    the folder of its checkpoints has none, ConfigError if that folder is absent (a disk that is not mounted) or has none that is whole."""
     folder = PastRun(run).checkpoints
+    if not folder.is_dir():  # a run makes it before anything else
+        raise ConfigError(
+            f"{run} cannot go on, for the folder of its checkpoints, {folder}, is absent: mount or restore it, or begin a new run: "
+            f"rlcore train {run / 'run.toml'}"
+        )
     steps = checkpoint_steps(folder)
     if step is not None and step in steps:
         verify(folder / f"step-{step}")
@@ -72,7 +82,10 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
         there = f"there are steps {', '.join(map(str, steps))}" if steps else "there is none at all"
         raise ConfigError(f"{run} has no checkpoint of step {step}: {there}")
     if not steps:
-        raise NoPointError(f"{run} ended before its first checkpoint, so it cannot go on; begin a new run: rlcore train {run / 'run.toml'}")
+        raise NoPointError(
+            f"{run} ended before its first checkpoint ({folder} has none), so it cannot go on; begin a new run: "
+            f"rlcore train {run / 'run.toml'}"
+        )
     for known in reversed(steps):
         try:
             verify(folder / f"step-{known}")
@@ -85,8 +98,22 @@ def find_point(run: Path, step: int | None = None, say: Callable[[str], None] = 
 
 def _point(run: Path, folder: Path, step: int) -> ResumePoint:
     checkpoint = folder / f"step-{step}"
-    try:
-        state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{checkpoint / 'state.json'} cannot be read ({error}), so no run can go on from there") from None
+    state = _values(checkpoint / "state.json", {"coordinator": dict, "watch": dict})
+    _values(checkpoint / "trainer" / "consumer.json", {"backend": str, "skipped_steps": int})
     return ResumePoint(run=run, checkpoint=checkpoint, step=step, state=state)
+
+
+def _values(path: Path, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """A JSON object that has these values of these kinds."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        lacking = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
+    except FileNotFoundError:
+        problem = "it is absent"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if not lacking:
+            return found
+        problem = f"its {' and '.join(lacking)} cannot be understood"
+    raise ConfigError(f"{path} is damaged, or another version of rlcore wrote it ({problem}); no run can go on from there")

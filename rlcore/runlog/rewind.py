@@ -15,15 +15,20 @@ from typing import Any
 from rlcore.runlog.checkpoint import checkpoint_steps, drop_checkpoint
 from rlcore.runlog.folder import RunFolder, sync_entry, write_text, writing
 
-__all__ = ["BY_STEP", "rewind", "sizes_of_logs"]
+__all__ = ["rewind", "sizes_of_logs"]
 
-BY_STEP = ("metrics", "times", "failures")
+_BY_STEP = ("metrics", "times", "failures")
 """Logs whose lines say their step; what they hold of later steps goes. The others are cut where the checkpoint says."""
 _BY_SIZE = ("reward_errors",)
 
 
 def sizes_of_logs(root: Path) -> dict[str, int]:
-    """Bytes of each log that is cut by its size; to be kept in the checkpoint."""
+    """Bytes of each log that is cut by its size; to be kept in the checkpoint. What the logs hold is flushed to disk, so that no checkpoint
+    outlives the lines of its steps."""
+    for name in (*_BY_STEP, *_BY_SIZE):
+        if (path := root / f"{name}.jsonl").exists():
+            with writing(path):
+                sync_entry(path)
     return {name: _size(root / f"{name}.jsonl") for name in _BY_SIZE}
 
 
@@ -37,13 +42,13 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
     with writing(folder.root):
         (folder.root / "summary.json").unlink(missing_ok=True)
         for place in {folder.root, folder.checkpoints, folder.evaluations, folder.rollouts}:
-            for aside in place.glob(".*.partial"):
+            for aside in (*place.glob(".*.partial"), *place.glob("*/.*.partial")):
                 shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
         for path in (*folder.rollouts.glob("step-*.jsonl"), *folder.evaluations.glob("*/step-*.jsonl")):
             number = path.stem.removeprefix("step-")
             if number.isdecimal() and int(number) > step:
                 path.unlink()
-        for name in BY_STEP:
+        for name in _BY_STEP:
             _keep_lines(folder.root / f"{name}.jsonl", step)
         for name in _BY_SIZE:
             _cut(folder.root / f"{name}.jsonl", sizes.get(name))

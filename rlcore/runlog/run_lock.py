@@ -14,7 +14,7 @@ from pathlib import Path
 from rlcore.contracts.errors import UsageError
 from rlcore.runlog.folder import writing
 
-__all__ = ["is_locked", "locked", "sign"]
+__all__ = ["last_writer", "locked", "sign"]
 
 _held: dict[Path, tuple[int, int]] = {}
 """Run -> (thread of this process that holds its lock, the open file)."""
@@ -38,8 +38,10 @@ def locked(run: Path) -> Iterator[None]:
             raise UsageError(f"{run} is being written by {holder or 'another process'}: wait for it, or end it, then type this again")
         _held[run] = threading.get_ident(), handle
         try:
+            _clear(handle)  # of one that was killed
             yield
         finally:
+            _clear(handle)
             del _held[run]
     finally:
         os.close(handle)  # which frees the lock
@@ -53,18 +55,19 @@ def sign(run: Path) -> None:
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
 
-def is_locked(run: Path) -> bool:
-    """True if a living process, perhaps this one, writes the run."""
-    if run.resolve() in _held:
-        return True
+def last_writer(run: Path) -> str:
+    """Who signed the lock and has not given it back: it writes the run, or was killed; "" if that is nobody. A look takes no lock, so
+    that it keeps no writer away."""
     try:
-        handle = os.open(run / ".lock", os.O_RDWR)
-    except OSError:  # no lock: nobody has written this run, or nobody here may
-        return False
-    try:
-        return not _taken(handle)
-    finally:
-        os.close(handle)
+        return (run / ".lock").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _clear(handle: int) -> None:
+    if os.fstat(handle).st_size:  # else nothing is written
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
 
 
 def _taken(handle: int) -> bool:

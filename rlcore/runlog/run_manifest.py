@@ -13,13 +13,15 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ValidationError
+
 import rlcore
 from rlcore.contracts.errors import ConfigError
 
 if TYPE_CHECKING:
     from rlcore.host.registry import Attestation
 
-__all__ = ["build_manifest", "resumed_manifest"]
+__all__ = ["began_with", "build_manifest", "read_manifest", "resumed_manifest"]
 
 _REQUIREMENT = re.compile(r"[\w.-]+")
 _OF_AN_EXTRA = re.compile(r";.*\bextra\b")
@@ -43,19 +45,58 @@ def build_manifest(
     }
 
 
-def resumed_manifest(root: Path, step: int, now: Mapping[str, Any]) -> dict[str, Any]:
-    """The manifest of a run that goes on after ``step``: the first one, with what is other ``now`` as one more item of ``resumes``.
+class _Plugin(BaseModel):
+    distribution: str
+    version: str
+
+
+class _Resume(BaseModel):
+    settings: dict[str, tuple[str, str]] = {}
+
+
+class _Manifest(BaseModel):
+    """The shape of what is read of a manifest."""
+
+    rlcore: str
+    data: dict[str, str]
+    plugins: list[_Plugin]
+    origins: dict[str, str]
+    resumes: list[_Resume] = []
+
+
+def read_manifest(root: Path) -> dict[str, Any] | None:
+    """The manifest of a run; None if the run was killed before it was written. ConfigError if it cannot be read."""
+    path = root / "manifest.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        _Manifest.model_validate(found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:  # a ValidationError is a ValueError
+        problem = f"{list(error.errors()[0]['loc'])}: {error.errors()[0]['msg']}" if isinstance(error, ValidationError) else error
+        raise ConfigError(f"{path} cannot be read ({problem}); restore or remove it") from None
+    return found
+
+
+def began_with(root: Path) -> dict[str, str]:
+    """Path -> value, as typed after a flag, of each setting that the run has changed since it began: what it was then."""
+    resumes = (read_manifest(root) or {}).get("resumes", ())
+    return {path: old for item in reversed(resumes) for path, (old, _) in item.get("settings", {}).items()}
+
+
+def resumed_manifest(root: Path, step: int, now: Mapping[str, Any], settings: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    """The manifest of a run that goes on after ``step``: the first one, with what is other ``now`` and the changed ``settings`` (path ->
+    what it was, what it is) as one more item of ``resumes``.
 
     Raises ConfigError if the data or the tokenizer are not those that the run began with."""
-    path = root / "manifest.json"
-    if not path.exists():  # killed before it was written
-        return {**now, "resumes": [{"time": _time(), "step": step}]}
-    first: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    first, again = read_manifest(root), {"time": _time(), "step": step, "settings": dict(settings)}
+    if first is None:
+        return {**now, "resumes": [again]}
     for name, mark in first["data"].items():
         if not name.startswith("eval/") and now["data"].get(name, mark) != mark:
             raise ConfigError(f"{name} is not what the run {root} began with: restore it, or begin a new run with rlcore train")
     other = {key: value for key, value in now.items() if key != "origins" and json.loads(json.dumps(value)) != first.get(key)}
-    return {**first, "resumes": [*first.get("resumes", ()), {"time": _time(), "step": step, **other}]}
+    return {**first, "resumes": [*first.get("resumes", ()), {**again, **other}]}
 
 
 def _time() -> str:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from rlcore.config import Plan
-from rlcore.config.resume_rules import changed_settings, check_resumable, is_same_run, settings_of
+from rlcore.config.resume_rules import changed_settings, check_resumable, other_settings, settings_of
 from rlcore.contracts.errors import ConfigError, UsageError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.runlog.checkpoint import checkpoint_steps, verify
 from rlcore.runlog.points import NoPointError, PastRun, find_point, past_runs
-from rlcore.runlog.run_lock import is_locked
+from rlcore.runlog.run_lock import last_writer, locked
+from rlcore.runlog.run_manifest import began_with, read_manifest
 from rlcore.runtime.parts import used_plugins
 from rlcore.runtime.progress import Sample, Summary
 
 __all__ = [
+    "auto",
     "check_model_files",
     "goes_on",
-    "goes_on_or_anew",
     "laid_out_anew",
-    "latest_like",
     "newest_run",
     "refuse_if_finished",
     "summary_of",
@@ -41,31 +41,47 @@ def newest_run(folder: Path) -> PastRun:
     if (folder / "checkpoint.json").is_file():
         step = folder.name.removeprefix("step-")
         raise UsageError(f"{folder} is a checkpoint; type the folder of its run: rlcore resume {folder.parent.parent} --step {step}")
-    what = "holds no run (no run.toml in it, nor one folder below)" if folder.is_dir() else "is no folder"
-    raise UsageError(f"{folder} {what}; type the folder of a run, which the run printed when it began")
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder; type the folder of a run, which the run printed when it began")
+    below = [str(path) for depth in ("*", "*/*") for path in sorted(folder.glob(depth)) if path.is_dir() and past_runs(path)]
+    where = f"runs lie in {', '.join(below[-3:])}" if below else "type the folder of a run, which the run printed when it began"
+    raise UsageError(f"{folder} holds no run (a run.toml, and beside it manifest.json or checkpoints), nor does a folder in it; {where}")
 
 
-def latest_like(plan: Plan) -> PastRun | None:
-    """The newest run of the plan's project in ``run_dir`` with equal resolved settings; None if there is none. UsageError if a living
-    process writes it. One whose settings cannot be read is another run."""
-    for run in past_runs(Path(plan.config.run.run_dir, plan.config.run.project)):
+@contextmanager
+def auto(plan: Plan, *, dry: bool = False) -> Iterator[tuple[Plan, PastRun | None]]:
+    """What ``--resume auto`` does: the plan that goes on with the newest run of its settings, or begins anew, and that run if it is
+    finished. Inside, the run is locked (``dry``: it is not)."""
+    run, note = _latest_like(plan)
+    if run is None:
+        yield replace(plan, notes=(*plan.notes, *note)), None
+        return
+    with nullcontext() if dry else locked(run.root):
+        finished = run.finished is not None
+        yield (plan, run) if finished else (_goes_on_or_anew(plan, run), None)
+
+
+def _latest_like(plan: Plan) -> tuple[PastRun | None, list[str]]:
+    """The newest run of the plan's project in ``run_dir`` with equal resolved settings, now or when it began. If there is none, a note on
+    how the newest one differs. One whose settings cannot be read is another run."""
+    place = Path(plan.config.run.run_dir, plan.config.run.project)
+    note: list[str] = []
+    for run in past_runs(place):
         try:
-            same = is_same_run(plan, settings_of(run.root))
+            other = other_settings(plan, settings_of(run.root))
+            began = began_with(run.root) if other else {}
         except ConfigError:
             continue
-        if same:
-            if is_locked(run.root):
-                raise UsageError(f"{run.root}, a run with the same settings, is being written by a living process; wait for it, or end it")
-            return run
-    return None
+        differs = ", ".join(plan.cite(path) for path, value in other.items() if began.get(path) != value)
+        if not differs:
+            return run, []
+        note = note or [f"no run of these settings is in {place}; the newest, {run.root.name}, differs in {differs}; a new one begins"]
+    return None, note
 
 
 def laid_out_anew(run: PastRun) -> dict[str, str]:
     """The settings of a run that are "auto" again if it goes on: nobody set them, and they follow from how many workers there are."""
-    try:
-        origins = json.loads((run.root / "manifest.json").read_text(encoding="utf-8"))["origins"]
-    except (OSError, ValueError, KeyError):  # ``goes_on`` says what is wrong with it
-        return {}
+    origins = (read_manifest(run.root) or {"origins": {}})["origins"]
     return {path: "auto" for path in _LAYOUT if str(origins.get(path)).startswith("auto: ")}
 
 
@@ -77,7 +93,8 @@ def refuse_if_finished(plan: Plan, run: PastRun) -> None:
     before, now = settings_of(run.root).run, plan.config.run
     farther = now.num_episodes > before.num_episodes or (now.max_steps or steps) > (before.max_steps or steps)
     if not farther or (now.max_steps is not None and now.max_steps <= steps):
-        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater --max-steps or -e to train on")
+        flag = "-e" if now.max_steps is None or now.max_steps > steps else "--max-steps"
+        raise UsageError(f"{run.root} is finished, after {steps} updates; type a greater {flag} to train on")
 
 
 def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: bool = False) -> Plan:
@@ -87,15 +104,28 @@ def goes_on(plan: Plan, run: PastRun, *, step: int | None = None, any_version: b
     that is damaged or not there; NoPointError if there is no checkpoint."""
     settings = settings_of(run.root)
     check_resumable(plan, settings)
+    changed = changed_settings(plan, settings)
+    place = Path(plan.config.run.run_dir, plan.config.run.project)
+    if "run.run_dir" in changed and place.resolve() != run.root.resolve().parent:
+        raise ConfigError(
+            f"{plan.cite('run.run_dir')}: a run that goes on stays in its folder, {run.root}; leave it out, or move that folder"
+        )
     notes: list[str] = []
     _check_versions(plan, run.root, any_version, notes.append)
     point = find_point(run.root, step, notes.append)
-    changed = [path for path in changed_settings(plan, settings) if path in plan.origins]
-    notes += _remarks(plan, changed, point)
+    most = plan.config.run.max_steps
+    if most is not None and most < point.step:
+        raise UsageError(
+            f"{plan.cite('run.max_steps')} is less than the {point.step} updates that {run.root} has made; type --step N with an earlier "
+            "checkpoint, or a greater --max-steps"
+        )
+    if holder := last_writer(run.root):  # nobody holds the lock here: a dry run
+        notes.append(f"{holder} writes the run, or died while it did; the run is refused as long as that process lives")
+    notes += _remarks(plan, [path for path in changed if path in plan.origins], point)
     return replace(plan, resume=point, notes=(*plan.notes, *notes))
 
 
-def goes_on_or_anew(plan: Plan, run: PastRun) -> Plan:
+def _goes_on_or_anew(plan: Plan, run: PastRun) -> Plan:
     """``goes_on``, but a run without any checkpoint is begun anew."""
     try:
         return goes_on(plan, run)
@@ -110,7 +140,7 @@ def summary_of(run: PastRun) -> Summary:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         known = {field.name: found[field.name] for field in fields(Summary) if field.name in found}
-        saved = Path(found["checkpoint"]) if found["checkpoint"] else None
+        saved = run.checkpoints / Path(found["checkpoint"]).name if found["checkpoint"] else None  # the run may have been moved
         samples = tuple(Sample(**sample) for sample in found["samples"])
         return Summary(**{**known, "run": run.root, "checkpoint": saved, "samples": samples, "remarks": tuple(found["remarks"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -139,13 +169,10 @@ def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator
 
 def _check_versions(plan: Plan, run: Path, any_version: bool, say: Callable[[str], None]) -> None:
     """Hold the plugins against those of the run's manifest."""
-    try:
-        manifest: Mapping[str, Any] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-        before = {"rlcore": manifest["rlcore"], **{item["distribution"]: item["version"] for item in manifest["plugins"]}}
-    except FileNotFoundError:  # killed before it was written
+    manifest = read_manifest(run)
+    if manifest is None:
         return
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{run / 'manifest.json'} cannot be read ({error}); restore or remove it") from None
+    before = {"rlcore": manifest["rlcore"], **{item["distribution"]: item["version"] for item in manifest["plugins"]}}
     items = [plan.registry.attest(kind, name) for kind, name in used_plugins(plan)]
     now = {item.distribution: item.version for item in items}
     other = [(name, old, now[name]) for name, old in before.items() if now.get(name, old) != old]

@@ -11,6 +11,7 @@ from math import ceil
 from pathlib import Path
 
 from rlcore.config import Plan
+from rlcore.config.resume_rules import changed_settings, settings_of
 from rlcore.contracts.crew import Crew, Update
 from rlcore.contracts.errors import RunError, StarvationError
 from rlcore.contracts.interfaces import Saving
@@ -103,13 +104,18 @@ class TrainingRun:
 
     def _recall(self) -> None:
         """What metrics.jsonl of a run that goes on has already."""
-        log = self._folder.root / "metrics.jsonl"
+        log, point = self._folder.root / "metrics.jsonl", self._plan.resume
+        absent = set(range(1, point.step + 1 if point is not None else 1))
         for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
             row = json.loads(line)
+            if "seconds" in row:  # of an update, not of an evaluation
+                absent.discard(row["step"])
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
                 self._held_out[row["step"]] = figures
             self._reward_last = row.get("reward/mean", self._reward_last)
         self._asked.update(self._held_out)
+        if absent:
+            self._progress.note(f"warning: {log} lacks the updates {', '.join(map(str, sorted(absent)))}, and they are not made again")
 
     def _dropped(self) -> list[str]:
         """A sentence for each data set of which prompts are left out."""
@@ -216,11 +222,14 @@ class TrainingRun:
         else:
             folder = RunFolder.at(point.run, **moved)
             closing.enter_context(locked(folder.root))
-            manifest = resumed_manifest(folder.root, point.step, manifest)
+            changed = changed_settings(self._plan, settings_of(folder.root))
+            manifest = resumed_manifest(folder.root, point.step, manifest, changed)
+            if "data" in manifest["resumes"][-1]:
+                self._progress.note("warning: the held-out data are not those that the run began with: its accuracies do not compare")
             rewind(folder, point.step, point.state.get("logs", {}))
         sign(folder.root)
+        folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
-        folder.write_document("manifest", manifest)
         self._saved_at = time.monotonic()
         return folder
 
@@ -276,11 +285,11 @@ class TrainingRun:
             figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
             self._held_out[step] = figures
+            for report in reports:  # before the line that says that the evaluation is there
+                self._folder.write_evaluation(report.task, step, report.rows)
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
-            for report in reports:
-                self._folder.write_evaluation(report.task, step, report.rows)
 
     def _save(self, step: int) -> None:
         """Begin a checkpoint; a backend that writes while it trains ends it later."""

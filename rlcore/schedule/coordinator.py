@@ -88,6 +88,8 @@ class Coordinator:
                     f"{name} was {was} when this run was begun and is {now} now, which would change the order of its prompts: resume it "
                     "with the data and settings that it was begun with, or start a new run from the checkpoint's model"
                 )
+        if (begun := state["cursor"][0] + (state["cursor"][1] > 0)) > settings.episodes:
+            raise ConfigError(f"-e {settings.episodes} is less than the {begun} episodes that the run has begun; type a greater -e")
         coordinator = cls(settings)
         coordinator.version, coordinator._next_lease = state["version"], state["next_lease"]
         coordinator.ledger = Ledger.restored(settings.prompts, state["ledger"])

@@ -18,7 +18,7 @@ from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
 from rlcore.runlog.points import past_runs
-from rlcore.runlog.run_lock import locked
+from rlcore.runlog.run_lock import locked, sign
 from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
 
@@ -103,7 +103,8 @@ def test_a_scheduler_repeats_one_command_until_the_run_is_finished(
     assert told.json == done.json
     assert not told.written
     assert "is finished, after 6 updates" in told.stderr
-    tester.run(*command, "--seed", "1").assert_ok()  # another run
+    other = tester.run(*command, "--seed", "1").assert_ok()
+    assert f"the newest, {run.name}, differs in --seed 1; a new one begins" in other.stdout
     assert len(list(run.parent.iterdir())) == 2
 
 
@@ -131,6 +132,11 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
         shutil.copy(tester.folder / "train.jsonl", tester.folder / "x.jsonl")
         tester.run("resume", str(run), flag, value).assert_refused(flag, f"a run that goes on keeps its {path}")
     tester.run("resume", str(run), "--step", "3").assert_refused("has no checkpoint of step 3: there are steps 2, 4")
+    tester.run("resume", str(run), "--max-steps", "3").assert_refused("--max-steps 3 is less than the 4 updates that", "--step N")
+    tester.run("resume", str(run), "-e", "1").assert_refused("-e 1 is less than the 2 episodes that the run has begun")
+    tester.run("resume", str(run), "--run-dir", "zz").assert_refused("--run-dir zz", f"stays in its folder, {run}")
+    for folder in (".", "", "runs"):  # the first holds a run.toml of a user's
+        tester.run("resume", folder).assert_refused("holds no run", f"runs lie in runs/{run.parent.name}")
     tester.run("resume", "nowhere").assert_refused("nowhere is no folder")
     tester.run("resume", str(run / "checkpoints/step-4")).assert_refused(
         f"is a checkpoint; type the folder of its run: rlcore resume {run}"
@@ -139,6 +145,7 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
 
     def hold() -> None:
         with locked(run):
+            sign(run)
             holding.set()
             done.wait(60)
 
@@ -147,7 +154,11 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
     assert holding.wait(20)
     try:
         tester.run("resume", str(run)).assert_refused(f"{run} is being written by process")
-        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by a living process")
+        tester.run("train", "run.toml", "--resume", "auto").assert_refused("is being written by process")
+        for command in (("resume", str(run)), ("train", "run.toml", "--resume", "auto")):
+            dry = tester.run(*command, "--dry-run").assert_ok()
+            assert re.search(r"process \d+ on \S+ writes the run, or died while it did; the run is refused", dry.stdout)
+            assert not dry.written
     finally:
         done.set()
         holder.join()
@@ -163,17 +174,20 @@ def test_resume_refuses_what_a_run_must_keep_and_says_what_it_would_do(tester: R
 def test_a_finished_run_is_trained_on_if_it_is_told_how_far(tester: RunTester) -> None:
     done = tester.run("train", config(tester)).assert_ok()
     run = newest(tester)
-    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps or -e")
+    tester.run("resume", str(run)).assert_refused("is finished, after 6 updates; type a greater --max-steps to")
     tester.run("resume", str(run), "--max-steps", "5").assert_refused("is finished, after 6 updates")
     (line,) = (line for line in done.lines if line.startswith("  rlcore resume "))
     words = line.partition("    #")[0].split()[1:]
     assert words[2:] == ["--max-steps", "12"]
     tester.run(*words).assert_ok()
     assert steps(run) == list(range(1, 13))
+    (again,) = json.loads((run / "manifest.json").read_text())["resumes"]
+    assert again["settings"] == {"run.max_steps": ["6", "12"]}
+    assert "is finished, after 12 updates" in tester.run("train", "run.toml", "--resume", "auto").assert_ok().stdout  # as it began
     whole = tester.run("train", config(tester), "-e", "1", "--max-steps", "100", "-p", "short").assert_ok()
     assert "training            2 updates" in whole.stdout  # all prompts of its one episode
     project = str(tester.folder / "runs/short")
-    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater --max-steps or -e")
+    tester.run("resume", project).assert_refused("is finished, after 2 updates; type a greater -e to train on")
     assert "training            4 updates" in tester.run("resume", project, "-e", "2").assert_ok().stdout
     assert set(saved(run)) - {"step-6"} == {"latest", "step-8", "step-10", "step-12"}  # the best one may be that of step 6
 
@@ -184,12 +198,20 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(tester: RunTes
     data = bytearray(weights.read_bytes())
     data[-40] ^= 1
     weights.write_bytes(data)
+    log = run / "metrics.jsonl"
+    log.write_text("".join(line for line in log.read_text().splitlines(keepends=True) if not line.startswith('{"step": 2,')))
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, "data": {**manifest["data"], "eval/heldout": "other"}}))
+    (run / "eval/heldout/.step-3.jsonl.partial").write_text("half")
     tester.run("resume", str(run), "--step", "4").assert_refused(f"step-4/model/{weights.name} is not what was saved")
     tester.run("train", config(tester), "-m", str(weights.parent)).assert_refused(f"{weights.name} is not what was saved")
     done = tester.run("resume", str(run)).assert_ok()
     assert "warning: the checkpoint of step 4 cannot be used" in done.stdout
     assert "goes on after update 2" in done.stdout
-    assert steps(run) == [1, 2, 3, 4, 5, 6]
+    assert "metrics.jsonl lacks the updates 2, and" in done.stdout
+    assert "the held-out data are not those that the run began with" in done.stdout
+    assert steps(run) == [1, 3, 4, 5, 6]
+    assert not list(run.rglob("*.partial"))
 
 
 def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,6 +223,10 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
         ended = tester.run("resume", str(run), "--dry-run", *(["--any-version"] if version == "7.1" else [])).assert_ok()
         assert f"warning: plugins of other versions than the run began with: rlcore-plugin-fakes 1.0, which was {version}" in ended.stdout
     tester.run("resume", str(run)).assert_refused("another major version", "--any-version")
+    for damaged in ([], {**manifest, "origins": None}, {name: value for name, value in manifest.items() if name != "data"}):
+        (run / "manifest.json").write_text(json.dumps(damaged))
+        for command in (("resume", str(run)), ("train", "run.toml", "--resume", "auto")):
+            tester.run(*command).assert_refused(f"{run.name}/manifest.json cannot be read (", "restore or remove it")
     (run / "manifest.json").write_text(json.dumps(manifest))
     tester.fake_data(letters="abcdee")
     changed = tester.run("resume", str(run))

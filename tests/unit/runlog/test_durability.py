@@ -11,6 +11,7 @@ import pytest
 
 from rlcore.runlog.checkpoint import Checkpoint
 from rlcore.runlog.folder import sync_folder, write_text
+from rlcore.runlog.rewind import sizes_of_logs
 
 Event = tuple[str, Path, int]
 """("fsync", path, bytes in the file) or ("rename", the new name, 0), in the order in which they happened."""
@@ -43,6 +44,14 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 def test_a_file_is_flushed_whole_then_renamed_then_its_name_is_flushed(tmp_path: Path, events: list[Event]) -> None:
     write_text(tmp_path / "a.txt", "x" * 100)
     assert events == [("fsync", tmp_path / ".a.txt.partial", 100), ("rename", tmp_path / "a.txt", 0), ("fsync", tmp_path, 0)]
+
+
+def test_logs_are_flushed_when_their_sizes_are_noted_for_a_checkpoint(tmp_path: Path, events: list[Event]) -> None:
+    names = ("metrics", "times", "failures", "reward_errors")
+    for name in names:
+        (tmp_path / f"{name}.jsonl").write_text("{}\n")
+    assert sizes_of_logs(tmp_path) == {"reward_errors": 3}
+    assert events == [("fsync", tmp_path / f"{name}.jsonl", 3) for name in names]
 
 
 def tree(folder: Path) -> set[Path]:
