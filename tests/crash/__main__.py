@@ -32,16 +32,12 @@ def main(words: Sequence[str] | None = None) -> int:
         matrix = CrashMatrix(Path(name) / "in-turns")
         with matrix.warmed():
             expected, events = matrix.whole()
-            numbers = range(1, len(events) + 1, arguments.every)
+            numbers = range(arguments.first, len(events) + 1, arguments.every)
             some = random.Random(arguments.seed)
             again = {number: some.randint(1, len(events)) for number in numbers[::_TWICE_EVERY]}
             found = matrix.points(numbers, expected, twice=lambda number: again.get(number, 0))
             points = list(track(found, "in turns", total=len(numbers), console=console))
-        beside = CrashMatrix(Path(name) / "beside", in_order=False, **BESIDE)
-        with beside.warmed():
-            expected, events = beside.whole()
-            numbers = range(1, len(events) + 1, max(1, len(events) // arguments.beside))
-            late = list(track(beside.points(numbers, expected), "staleness 2", total=len(numbers), console=console))
+        late = _beside(Path(name) / "beside", arguments.beside, console) if arguments.beside else []
     for point in (*points, *late):
         if point.differs:
             console.print(f"before event {point.number}, {point.event}: {point.differs}", highlight=False, markup=False)
@@ -56,6 +52,15 @@ def main(words: Sequence[str] | None = None) -> int:
     return int(wrong > 0)
 
 
+def _beside(folder: Path, wanted: int, console: Console) -> list[Point]:
+    matrix = CrashMatrix(folder, in_order=False, **BESIDE)
+    with matrix.warmed():
+        expected, events = matrix.whole()
+        between = len(events) // (wanted + 1)
+        numbers = [between * (number + 1) for number in range(wanted)]
+        return list(track(matrix.points(numbers, expected), "staleness 2", total=wanted, console=console))
+
+
 def _table(points: Sequence[Point], late: Sequence[Point]) -> str:
     rows = ["| killed before | points | other bits after it went on |", "|---|---:|---:|"]
     counted = Counter(point.kind for point in points)
@@ -68,7 +73,8 @@ def _table(points: Sequence[Point], late: Sequence[Point]) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="kill before every N-th event (1: all of them)")
-    parser.add_argument("--beside", type=int, default=24, metavar="N", help="about so many cut points with staleness 2 (24)")
+    parser.add_argument("--first", type=int, default=1, metavar="N", help="of them, the first (1)")
+    parser.add_argument("--beside", type=int, default=24, metavar="N", help="cut points with staleness 2 (24)")
     parser.add_argument("--seed", type=int, default=0, help="of the events before which the second life is killed, too")
     parser.add_argument("--write", action="store_true", help="put the table into docs/when_things_break.md")
     return parser
