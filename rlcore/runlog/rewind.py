@@ -41,8 +41,8 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
         drop_checkpoint(folder.checkpoints, known)
     with writing(folder.root):
         (folder.root / "summary.json").unlink(missing_ok=True)
-        for place in {folder.root, folder.checkpoints, folder.evaluations, folder.rollouts}:
-            for aside in (*place.glob(".*.partial"), *place.glob("*/.*.partial")):
+        for place in (folder.checkpoints, folder.evaluations, folder.rollouts, folder.root):
+            for aside in (*place.glob(".*.partial"), *place.glob("[!.]*/.*.partial")):  # what lies in one goes with it
                 shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
         for path in (*folder.rollouts.glob("step-*.jsonl"), *folder.evaluations.glob("*/step-*.jsonl")):
             number = path.stem.removeprefix("step-")

@@ -39,6 +39,7 @@ def test_what_was_written_after_the_checkpoint_goes_and_the_rest_stays(tmp_path:
     with (folder.root / "metrics.jsonl").open("a") as file:
         file.write('{"step": 1, "rew')  # killed in the middle of a write
     (folder.checkpoints / ".step-4.partial" / "model").mkdir(parents=True)
+    (folder.checkpoints / ".step-4.partial" / ".state.json.partial").write_text("half")
     (folder.rollouts / ".step-4.jsonl.partial").write_text("half")
     removed = rewind(folder, 2, sizes[2])
     for _ in range(2):  # the second time there is nothing to do

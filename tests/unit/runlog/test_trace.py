@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlcore.runlog import trace
@@ -69,6 +69,7 @@ def test_slices_count_in_microseconds_from_the_first_one(tmp_path: Path) -> None
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.floats(0.0, 0.5), st.floats(1e-7, 100.0)), max_size=30))
 def test_no_slices_of_a_track_overlap_and_their_sums_are_the_accounts(
     tmp_path_factory: pytest.TempPathFactory, spans: list[tuple[str, float, float]]
