@@ -95,7 +95,7 @@ class RunSection(Section):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = setting(0, help="seed of everything random")
     runtime: PluginName = setting("auto", help="where the roles run; auto: one process, several for more producers or trainers")
     num_episodes: Count = setting(1, "-e", help="passes over the data set")
-    max_steps: Count | None = setting(None, help="stop after this many updates, whatever the episodes say")
+    max_steps: Count | None = setting(None, help="stop after this many updates")
     run_dir: Folder = setting("runs", help="folder of all runs")
     placement: Literal["split", "colocated"] = setting(
         "split", help="split: producers and trainers have devices of their own; colocated: they take turns on the same ones"
@@ -214,7 +214,7 @@ class TrainingSection(Section):
     context_parallel_size: Count = setting(1, help="trainers that one sequence is split over")
     expert_parallel_size: Count = setting(1, help="trainers that the experts of a layer are spread over")
     zero_stage: Annotated[int, Field(ge=0, le=3)] = setting(
-        0, "-zero", help="what data-parallel trainers divide: 0 nothing, 1 moments, 2 gradients too, 3 weights too"
+        0, "-zero", help="trainers divide: 0 nothing, 1 the moments, 2 gradients too, 3 weights too"
     )
     learning_rate: Positive = setting(1e-6, "-lr", help="peak learning rate of AdamW")
     betas: Annotated[tuple[Decay, Decay], Lax] = setting((0.9, 0.95), help="decay of the first and second moment")
