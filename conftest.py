@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("rlcore", deadline=None)  # no test asserts wall-clock time
+settings.load_profile("rlcore")
 
 CLUSTER = "tests/integration/ray/"
 """Whole runs on a Ray cluster: one after the other, for each takes both cores by itself."""
