@@ -29,7 +29,7 @@ class TestRayOnACluster(RuntimeSuite):
 
     @pytest.fixture(autouse=True)
     def folder(self) -> Iterator[None]:
-        with tempfile.TemporaryDirectory(prefix="r") as short:
+        with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as short:  # Ray writes a little longer than it lives
             type(self).settings = {"inference": {"num_inferencer": 2}, "run": {"ray_dir": str(Path(short) / "r")}}
             yield
 
