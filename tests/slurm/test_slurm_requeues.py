@@ -45,7 +45,8 @@ class BatchRun:
     @property
     def steps(self) -> list[int]:
         """The updates in its metrics."""
-        return [json.loads(line)["step"] for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (self.folder / "metrics.jsonl").read_text().splitlines()]
+        return [row["step"] for row in rows if "reward/mean" in row]
 
     def reach(self, step: int) -> None:
         """Wait until it has reported this update."""

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,12 @@ STUBS = {
     "scontrol": r"""
 case "$2" in
   hostnames) printf '%s\n' $STUB_HOSTS ;;
-  job) echo "JobId=$3 JobState=${STUB_STATE:-RUNNING} Reason=None" ;;
+  job) echo "JobId=$3 JobState=${STUB_STATE:-RUNNING} Reason=None PreemptTime=${STUB_PREEMPTED:-None}" ;;
+  node) echo "NodeName=$3 NodeAddr=${STUB_ADDRESS:-} NodeHostName=vm" ;;
 esac
 """,
-    # Runs the command once a task, and passes SIGTERM on to every process of it, as Slurm does.
+    "getent": r"""[ -z "${STUB_ADDRESS+x}" ]""",
+    # Runs the command once a task. At SIGTERM it kills every process of it by SIGKILL, as Slurm's own does ("forcing job termination").
     "srun": r"""
 tasks=1
 while [ "${1#--}" != "$1" ]; do
@@ -31,7 +34,7 @@ while [ "${1#--}" != "$1" ]; do
 done
 everyone() { echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; }
 pids=()
-trap 'kill $(for pid in "${pids[@]}"; do everyone "$pid"; done) 2>/dev/null; wait; exit 143' TERM
+trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) 2>/dev/null; wait; exit 137' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
 status=0
 for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
@@ -61,6 +64,7 @@ sleep 600 & echo "training" >>"$STUB_LOG"; wait
 """,
     "python3": r"""
 case "$*" in
+  *pthread_sigmask*) exec "$STUB_DEAF" "$@" ;;
   *grpc*) [ -n "$STUB_GRPC" ] || exit 1 ;;
   "-m pip --version") [ -z "$STUB_NO_PIP" ] || exit 1 ;;
   "-m pip"*) [ -z "$STUB_PIP_FAILS" ] || exit 1 ;;
@@ -88,7 +92,7 @@ case "$bound" in *":${4%/*}:"*) ;; *) echo "bash: $4: no such file or directory"
 }
 SAID = r"""#!/bin/bash
 line=$(basename "$0"); for word in "$@"; do line+=" $(printf '%q' "$word")"; done
-case "$line" in "ray status"*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
+case "$line" in "ray status"* | getent* | python3*pthread_sigmask*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
 """
 
 
@@ -107,12 +111,18 @@ class StubCluster:
 
     @property
     def said(self) -> list[str]:
-        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH, the bash that
-        stands before Ray on a node ON-NODE and its two folders."""
+        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH; what stands
+        before Ray on a node, bash and Python, reads ON-NODE, the process that it tells of SIGTERM ("" for none) and its two folders."""
         text = self.log.read_text() if self.log.exists() else ""
         text = re.sub(r"-c \$'\\nimport socket(?:\\.|[^'\\])+'", "-c LOOK", text)
-        text = re.sub(r"bash -c (?:\\.|[^\\\s])+ (\S+ \S+) (?=ray|apptainer)", r"ON-NODE \1 ", text)
+        text = re.sub(r"python3 -c (?:\\.|[^\\\s])*pthread_sigmask(?:\\.|[^\\\s])* ", "", text)
+        text = re.sub(r"bash -c \$'(?:\\.|[^\\'])*' (\S+) (\d+|'') (\S+) (?=ray|apptainer)", self._on_node, text)
         return re.sub(SCRATCH, "SCRATCH", text).splitlines()
+
+    @staticmethod
+    def _on_node(found: re.Match[str]) -> str:
+        scratch, told, ray_dir = found.groups()
+        return f"ON-NODE {scratch} {'JOB' if told.isdecimal() else told} {ray_dir} "
 
     @property
     def scratch(self) -> set[Path]:
@@ -131,6 +141,7 @@ class StubCluster:
             "SLURM_JOB_NODELIST": "n[1-3]",
             "STUB_HOSTS": hosts,
             "STUB_LOG": str(self.log),
+            "STUB_DEAF": sys.executable,
             **env,
         }
         # Files, not pipes: a stub that outlives the script must not keep the test.

@@ -35,18 +35,18 @@ def test_versions_then_the_head_then_the_others_then_the_run(cluster: StubCluste
     size = "--num-cpus=16 --num-gpus=2 --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats"
     head = f"ray start --head --block --port=29422 --dashboard-port=0 --temp-dir=SCRATCH {size}"
     other = f"ray start --address=n1:29422 --block {size}"
-    node = "ON-NODE SCRATCH SCRATCH "
+    head_node, node = (f"ON-NODE SCRATCH {told} SCRATCH " for told in ("JOB", "''"))
     n1, n2, n3, both = (SRUN.format(count=count, hosts=hosts) for count, hosts in ((1, "n1"), (1, "n2"), (1, "n3"), (2, r"n2\,n3")))
     said = cluster.said
     assert said[:8] == [
         r"scontrol show hostnames n\[1-3\]",
         *everywhere(LOOK + "rlcore==0.1.0 rlcore-plugin-x==1.0", both),
         r"python3 -c import\ grpc",
-        n1 + node + head,
+        n1 + head_node + head,
         head,
     ]
-    assert sorted(said[8:-1]) == sorted([n2 + node + other, n3 + node + other, other, other])
-    assert said[-1] == RUN
+    assert sorted(said[8:-2]) == sorted([n2 + node + other, n3 + node + other, other, other])
+    assert said[-2:] == [RUN, both + "rm -rf -- SCRATCH"]
 
 
 def test_wheels_come_from_their_folder_and_what_was_typed_beside_the_rlcore_that_is_there(cluster: StubCluster, job: Make) -> None:
@@ -115,7 +115,7 @@ def test_the_exit_code_of_the_run_is_the_job_s(cluster: StubCluster, job: Make, 
 
 def nothing_is_left(cluster: StubCluster) -> None:
     """Ray has ended on every node, and the scratch folder is gone."""
-    assert list(cluster.folder.glob("log.joined.*")) == []
+    assert not [file for file in cluster.folder.glob("log.joined.*") if Path(f"/proc{file.suffix.replace('.', '/')}").exists()]
     assert not any(folder.exists() for folder in cluster.scratch)
 
 
@@ -145,7 +145,7 @@ def test_sigterm_saves_ends_ray_and_queues_the_job_again(cluster: StubCluster, j
 def test_a_cancelled_job_saves_and_is_not_queued_again(cluster: StubCluster, job: Make, state: str) -> None:
     code, out, _ = terminated(cluster, job(), STUB_STATE=state)
     assert code == 130
-    assert "cancelled, so it is not queued again" in out
+    assert "Slurm itself ends this job or queues it again" in out
     assert cluster.said[-1] == "scontrol show job 4711"
 
 

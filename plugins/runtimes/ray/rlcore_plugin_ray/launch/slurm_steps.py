@@ -20,11 +20,11 @@ steps=()                                                # the Ray nodes, as back
 others=() driver='' heard=''
 
 # --- how it ends ---------------------------------------------------------------------------------------------
-# Before the time limit Slurm sends SIGTERM to this script alone, and so it does before it preempts the job where its administrator set
-# preempt_send_user_signal. Elsewhere a preempted job is told by SIGTERM to its steps, the Ray nodes, which pass it on to this script (see
-# "Ray" below). It goes on to the driver, which saves and exits with 130; then the job is queued again, and goes on: --resume auto finds
-# the newest run of the same settings in run_dir, whatever node wrote it, and begins one if there is none. So it does after a node was
-# lost. A job that is submitted again after it was finished says so, and ends with 0.
+# Slurm sends SIGTERM to this script alone before the time limit, and before it preempts the job if its administrator has set
+# preempt_send_user_signal. Without that, the Ray nodes get it, some time before a preempted job is killed; the first of them passes it on
+# to this script. This script passes it on to the driver, which saves and exits with 130. Then, and if a node was lost, the job is queued
+# again, and goes on: --resume auto finds the newest run of the same settings in run_dir, whatever node wrote it, and begins one if there
+# is none. A job that is submitted again after it was finished says so, and ends with 0.
 
 clean_up() {
   trap '' TERM
