@@ -34,16 +34,16 @@ while [ "${1#--}" != "$1" ]; do
 done
 everyone() { echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; }
 pids=()
-trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) 2>/dev/null; wait; exit 137' TERM
+trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) ; wait; exit 137' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
 status=0
-for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done 2>/dev/null # bash tells of each child that is killed
 exit "$status"
 """,
     "ray": r"""
 if [ "$1" = status ]; then
   echo "Active:"
-  for node in "$STUB_LOG".joined.*; do [ ! -e "$node" ] || echo " 1 node_${node##*.}"; done
+  for node in "$STUB_LOG".joined.*; do ! grep -q . "/proc/${node##*.}/cmdline" 2>/dev/null || echo " 1 node_${node##*.}"; done
   exit 0
 fi
 case "$*" in
@@ -59,6 +59,11 @@ sleep 600 & wait
     "rlcore": r"""
 echo "output of the run"
 [ -z "$STUB_EXIT" ] || exit "$STUB_EXIT"
+if [ -n "$STUB_EXIT_AFTER" ]; then # once the test has done its worst
+  echo "training" >>"$STUB_LOG"
+  until [ -e "$STUB_LOG.go" ]; do sleep 0.1; done
+  exit "$STUB_EXIT_AFTER"
+fi
 trap 'kill "$!"; sleep 0.3; echo "saved" >>"$STUB_LOG"; exit 130' TERM
 sleep 600 & echo "training" >>"$STUB_LOG"; wait
 """,
@@ -123,6 +128,12 @@ class StubCluster:
     def _on_node(found: re.Match[str]) -> str:
         scratch, told, ray_dir = found.groups()
         return f"ON-NODE {scratch} {'JOB' if told.isdecimal() else told} {ray_dir} "
+
+    @property
+    def nodes(self) -> list[int]:
+        """The processes of the Ray nodes that live; of one that was killed and that nobody has waited for, nothing is left in /proc."""
+        pids = [int(file.suffix[1:]) for file in self.folder.glob("log.joined.*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     @property
     def scratch(self) -> set[Path]:
