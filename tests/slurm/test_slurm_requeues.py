@@ -14,7 +14,7 @@ from tests.slurm.small_slurm import NODES, PATIENCE, SmallSlurm, until
 
 pytestmark = [pytest.mark.nightly, pytest.mark.serial, pytest.mark.timeout(3 * PATIENCE)]
 
-EPISODES = 40
+EPISODES = 100
 STEPS = 2 * EPISODES
 MACHINES = ("--nodes", "2", "--gpus-per-node", "0", "--cpus-per-node", "4")
 
@@ -129,7 +129,7 @@ def test_a_job_that_loses_a_node_goes_on_when_there_are_enough_again(slurm: Smal
 def test_a_job_at_its_time_limit_saves_and_goes_on_and_says_when_it_is_finished(slurm: SmallSlurm, tester: RunTester) -> None:
     run = BatchRun(slurm, tester, "--time", "20:00")
     run.reach(9)
-    slurm.ask("scontrol", "update", f"JobId={run.job}", "TimeLimit=2")  # less than the warning: it comes as soon as Slurm looks
+    slurm.nearly_over(run.job)
     slurm.reach(run.job, "PENDING")
     assert "Stopped early, and saved." in run.output
     slurm.ask("scontrol", "update", f"JobId={run.job}", "TimeLimit=20")
