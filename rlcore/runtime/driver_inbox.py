@@ -43,14 +43,19 @@ class DriverInbox:
         """Have ``then(value, error)`` run in the waiting thread once a call of a worker is answered."""
         answer(call, lambda value, error: self._events.put(lambda: then(value, error)))
 
-    def wait(self, calls: Sequence[Future[Any]], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
+    def wait(
+        self,
+        calls: Sequence[Future[Any]],
+        failed: Callable[[int, BaseException], BaseException] | None = None,
+        seconds: float | None = None,
+    ) -> list[Any]:
         """The values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
-        others would wait for ever."""
+        others would wait for ever. TimeoutError, with the numbers of the calls that are open, after ``seconds``."""
 
         def check(number: int, error: BaseException) -> None:
             raise failed(number, error) if failed is not None else error
 
-        return [value for value, _ in self._answers(calls, check)]
+        return [value for value, _ in self._answers(calls, check, seconds)]
 
     def survivors(self, calls: Sequence[Future[Any]]) -> list[Any]:
         """The values of calls, in order, without those of workers that died; any other error is raised."""
@@ -61,7 +66,9 @@ class DriverInbox:
 
         return [value for value, error in self._answers(calls, check) if error is None]
 
-    def _answers(self, calls: Sequence[Future[Any]], check: Callable[[int, BaseException], None]) -> list[tuple[Any, BaseException | None]]:
+    def _answers(
+        self, calls: Sequence[Future[Any]], check: Callable[[int, BaseException], None], seconds: float | None = None
+    ) -> list[tuple[Any, BaseException | None]]:
         answers: dict[int, tuple[Any, BaseException | None]] = {}
 
         def arrived(number: int, value: Any, error: BaseException | None) -> None:
@@ -71,7 +78,8 @@ class DriverInbox:
 
         for number, call in enumerate(calls):
             self.watch(call, partial(arrived, number))
-        self.until(lambda: len(answers) == len(calls))
+        if not self.until(lambda: len(answers) == len(calls), seconds):
+            raise TimeoutError(*(number for number in range(len(calls)) if number not in answers))
         return [answers[number] for number in range(len(calls))]
 
     def cause(self, error: BaseException) -> BaseException:

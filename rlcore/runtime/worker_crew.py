@@ -25,22 +25,25 @@ from rlcore.roles.evaluator import TaskReport
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.evaluating import Evaluations
 from rlcore.runtime.gathering import Gathered
+from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.parts import first_version, make_evaluator, schedule_settings
-from rlcore.runtime.producer_team import Patience, ProducerTeam
+from rlcore.runtime.producer_team import ProducerTeam
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
 from rlcore.runtime.trainer_ranks import Ranks
-from rlcore.runtime.workers import WorkerDiedError
+from rlcore.runtime.workers import Worker, WorkerDiedError
 from rlcore.schedule import Status
 
 __all__ = ["WorkerCrew"]
 
 _CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
+"""Between two looks at what changes seldom: which services there are, and which producer is overdue."""
 _LAST_SECONDS = 5.0
 _INTERRUPTED_SECONDS = 20.0
 """How long, at most, a batch is waited for after Ctrl-C."""
@@ -78,16 +81,14 @@ class WorkerCrew(Crew):
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
         self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
+        self._heartbeats = Heartbeats(self._inbox, plan.config.schedule.heartbeat_deadline)
+        self._watched: list[Worker] = []
+        self._watch_services()
         for notice in self._inbox.wait([site.prepare()])[0]:
             say(notice)
         config = plan.config
-        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers)
-        patience = Patience(
-            restarts=config.schedule.producer_restarts,
-            engine_seconds=config.schedule.producer_deadline,
-            load_seconds=config.schedule.producer_load_deadline,
-            weights_seconds=config.weights.deadline,
-        )
+        self._patience = patience = Patience.of(config.schedule, config.weights.deadline)
+        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers, patience)
         self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
         self._team.on_loss = self._ranks.producer_left
         closing.callback(self._close)
@@ -110,6 +111,9 @@ class WorkerCrew(Crew):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         interrupt.wakes.append(lambda: self._inbox.post(self._interrupt))
         self._listen_for_notes()
+        if not self._site.one_process:
+            self._ranks.watch(self._heartbeats)
+            self._look_for_overdue()
         profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
         # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
         self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
@@ -279,6 +283,33 @@ class WorkerCrew(Crew):
         self._schedule.call("stop")
         self._team.stop()
         self._gathered.finish()
+
+    # --- who answers no more -----------------------------------------------------------------------------------------
+
+    def _watch_services(self) -> None:
+        """Those that are there now; others are made later, and a look for them costs nothing."""
+        services = self._site.services()
+        for service in services:
+            if service not in self._watched:
+                self._heartbeats.watch(service, partial(self._is_watched, service), partial(self._silent_service, service))
+        self._watched = list(services)
+        self._inbox.after(_LOOK_SECONDS, self._watch_services)
+
+    def _is_watched(self, service: Worker) -> bool:
+        return service in self._watched
+
+    def _silent_service(self, service: Worker, error: RunError) -> None:
+        if service is self._schedule:
+            raise WorkerLostError(f"the coordinator was lost ({error}), and the run cannot go on without it")
+        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
+        service.kill()
+        self._watched.remove(service)  # its successor is watched from the next look on
+
+    def _look_for_overdue(self) -> None:
+        """Ask the schedule who has prompts and delivers nothing: an engine may answer, and lose what it was asked for."""
+        call = self._schedule.call("overdue", self._patience.lease_seconds)
+        self._inbox.watch(call, lambda names, error: None if error is not None else self._team.overdue(names))
+        self._inbox.after(min(_LOOK_SECONDS, self._patience.lease_seconds / 4), self._look_for_overdue)
 
     # --- ends --------------------------------------------------------------------------------------------------------
 

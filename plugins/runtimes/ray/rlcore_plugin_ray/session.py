@@ -31,7 +31,7 @@ _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometh
 """Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
 
 
-_BESIDE_CALLS = 4
+_BESIDE_CALLS = 8
 """Calls of a worker that may run beside the others at the same time."""
 
 
@@ -171,6 +171,10 @@ class Session(Launcher):
         if actor in self._actors:
             ray.kill(actor)
             self._actors.remove(actor)
+
+    def restart(self, actor: Any) -> None:
+        """Kill a service that Ray starts anew."""
+        ray.kill(actor, no_restart=False)
 
     def unique(self, called: str) -> str:
         """The name that Ray knows a service by: several runs may share a cluster."""
