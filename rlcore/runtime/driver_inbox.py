@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from rlcore.contracts.errors import RlcoreError, WorkerLostError
-from rlcore.runtime.workers import Then, WorkerDiedError, answer
+from rlcore.runtime.workers import Then, Worker, WorkerDiedError, answer
 
 __all__ = ["DriverInbox"]
 
@@ -30,6 +30,8 @@ class DriverInbox:
         self._timers: list[tuple[float, int, _Event]] = []
         self._timed = itertools.count()
         self._seeking = False
+        self.suspects: Sequence[Worker] = ()
+        """Workers whose silence is the cause of errors that others raise: those that everybody waits for."""
 
     def post(self, event: _Event) -> None:
         """Have ``event`` run at the next wait; from any thread, and from a signal handler."""
@@ -83,11 +85,12 @@ class DriverInbox:
         return [answers[number] for number in range(len(calls))]
 
     def cause(self, error: BaseException) -> BaseException:
-        """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon; else the error.
-        Other errors that arrive meanwhile are consequences too."""
+        """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon, or a suspect
+        does not answer until then; else the error. Other errors that arrive meanwhile are consequences too."""
         if self._seeking:
             return error
         self._seeking = True
+        asked = [(worker.name, worker.call("lives", beside=True)) for worker in self.suspects]
         deadline = time.monotonic() + _CAUSE_SECONDS
         try:
             while (left := deadline - time.monotonic()) > 0:
@@ -97,7 +100,9 @@ class DriverInbox:
                     return lost
                 except RlcoreError:
                     continue
-            return error
+            silent = ", ".join(name for name, call in asked if not call.done())
+            why = f"{silent} was lost (its process has not answered for {_CAUSE_SECONDS:g} s): {error}"
+            return WorkerLostError(why) if silent else error
         finally:
             self._seeking = False
 

@@ -241,13 +241,12 @@ class ProducerTeam:
             if seat is None:
                 self._without_room(member, what)
                 return
-            homeless, member.homeless_since = member.homeless_since is not None, None
+            why = "a node has room again" if member.homeless_since is not None else f"warning: {what}"
+            member.homeless_since = None
             member.life, member.seat = member.life + 1, seat
             self._restarts += 1
             self._load(member, self._start(member))
-            self._say(
-                f"{member.name} takes a place again: a node has room" if homeless else f"warning: {what}; {member.name} takes its place"
-            )
+            self._say(f"{why}; {member.name} takes its place")
 
         self._inbox.watch(self._site.new_seat(member.seat), found)
 
@@ -308,6 +307,6 @@ class ProducerTeam:
         left = sum(not other.given_up for other in self._members)
         why = f"it failed {member.failures} times in a row"
         if not left:
-            raise WorkerLostError(f"{what}: {why}, and no producer is left; its own words are in {self._site.logs}")
+            raise RunError(f"{what}: {why}, and no producer is left; its own words are in {self._site.logs}")  # no checkpoint mends that
         self._given_up.append(f"producer-{member.number} was given up: {why} ({member.last_reason}); the run went on with {left}")
         self._say(f"warning: {what}: {why}; the run goes on with {left} producer{'s' * (left > 1)}")

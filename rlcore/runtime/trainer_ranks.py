@@ -57,7 +57,7 @@ class Ranks:
             heartbeats.watch(worker, lambda: True, partial(self._silent, rank))
 
     def _silent(self, rank: int, error: BaseException) -> None:
-        raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error}), and the run cannot go on without it")
+        raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error})")
 
     def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
         """Their answers. One that waits for ever, in a collective or on a file system, ends all of them at the deadline."""
@@ -116,7 +116,7 @@ class Ranks:
         """The error of one rank; its death, or that of another rank that it had to do with, in one sentence."""
         if isinstance(error, WorkerDiedError):
             why = error.details or error
-            return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died, and the run cannot go on without it ({why})")
+            return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died ({why})")
         alone = len(self.workers) == 1 or isinstance(error, UsageError | WorkerLostError)
         return error if alone else self._inbox.cause(error)
 

@@ -113,6 +113,7 @@ class WorkerCrew(Crew):
         self._listen_for_notes()
         if not self._site.one_process:
             self._ranks.watch(self._heartbeats)
+            self._inbox.suspects = self._ranks.workers
             self._look_for_overdue()
         profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
         # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
@@ -156,18 +157,22 @@ class WorkerCrew(Crew):
     def _read(self, wanted: Mapping[str, Sequence[int]]) -> list[int]:
         """Read these groups, for the ranks; return the leases whose groups no store has: all of a store that died."""
         stores = self._site.stores()
-        self._groups = []
-        absent: dict[str, Sequence[int]] = {store: lease_ids for store, lease_ids in wanted.items() if store not in stores}
+        found: dict[str, Any] = {}
+        absent: dict[str, Sequence[int]] = {}
 
         def arrived(store: str, value: Any, error: BaseException | None) -> None:
             if error is not None and not isinstance(error, WorkerDiedError):
                 raise error
-            absent[store], groups = (wanted[store], None) if error is not None else value
-            self._groups.append(groups)
+            absent[store], found[store] = (wanted[store], None) if error is not None else value
 
-        for store in wanted.keys() - absent.keys():
+        def gone() -> set[str]:  # a store may be given up while it is asked
+            return wanted.keys() - found.keys() - self._site.stores().keys()
+
+        for store in wanted.keys() & stores.keys():
             self._inbox.watch(stores[store].call("read", wanted[store]), partial(arrived, store))
-        self._inbox.until(lambda: len(absent) == len(wanted))
+        self._inbox.until(lambda: len(found) + len(gone()) == len(wanted))
+        absent |= {store: wanted[store] for store in gone()}
+        self._groups = list(found.values())
         return [lease_id for lease_ids in absent.values() for lease_id in lease_ids]
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -300,7 +305,7 @@ class WorkerCrew(Crew):
 
     def _silent_service(self, service: Worker, error: RunError) -> None:
         if service is self._schedule:
-            raise WorkerLostError(f"the coordinator was lost ({error}), and the run cannot go on without it")
+            raise WorkerLostError(f"the coordinator was lost ({error})")
         self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
         service.kill()
         self._watched.remove(service)  # its successor is watched from the next look on
@@ -320,7 +325,7 @@ class WorkerCrew(Crew):
     def _schedule_failed(self, error: BaseException) -> BaseException:
         if not isinstance(error, WorkerDiedError):
             return error
-        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({error.details or error})")
+        return WorkerLostError(f"the coordinator died ({error.details or error})")
 
     def _listen_for_notes(self) -> None:
         def told(notes: Any, error: BaseException | None) -> None:
