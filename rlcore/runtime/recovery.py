@@ -58,6 +58,4 @@ def _beyond_help(error: RlcoreError, most: int) -> RlcoreError:
     if not most:
         return error
     times = "once" if most == 1 else f"{most} times in a row"
-    return WorkerLostError(
-        f"{error}; the run had gone back to its checkpoint {times} before, without reaching another one (--max-restores)"
-    )
+    return WorkerLostError(f"{error}; the run had gone back to its checkpoint {times}, and reached no other one (--max-restores)")

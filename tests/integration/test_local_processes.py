@@ -97,7 +97,8 @@ def test_a_producer_that_is_stopped_while_it_first_loads_ends_the_run_at_the_dea
 
 
 def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:
-    tester, config = project(tmp_path, run={"num_episodes": 4000, "max_steps": 6000}, schedule={"max_staleness": 1})
+    schedule = {"max_staleness": 1, "max_restores": 0}
+    tester, config = project(tmp_path, run={"num_episodes": 4000, "max_steps": 6000}, schedule=schedule)
     with BackgroundRun(tester, ("train", config), tmp_path) as run:
         run.reach(2)
         others = children(run.process.pid)
