@@ -255,6 +255,7 @@ class ProducerTeam:
         now = time.monotonic()
         if member.homeless_since is None:
             member.homeless_since = now
+            self._given_up.append(f"producer-{member.number} lost its place ({member.last_reason}), and for a time no node had room for it")
             left = sum(not other.away for other in self._members)
             others = f"the run goes on with {left} producer{'s' * (left > 1)}" if left else "the run waits for one"
             self._say(f"warning: {what}: no node has room for another; {others}, and takes the place again once a node has room")

@@ -312,8 +312,8 @@ class WorkerCrew(Crew):
     def _silent_service(self, service: Worker, error: RunError) -> None:
         if service is self._schedule:
             raise WorkerLostError(f"the coordinator was lost ({error})")
-        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
         service.kill()
+        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
         self._watched.remove(service)  # its successor is watched from the next look on
 
     def _look_for_overdue(self) -> None:

@@ -97,7 +97,7 @@ class RaySite(Site):
         return seat.place.node in {node.node_id for node in self._session.nodes()}
 
     def services(self) -> Sequence[Worker]:
-        return [self.schedule, *self.stores().values(), *self.judges()]
+        return [self._session.head, self.schedule, *self.stores().values(), *self.judges()]
 
     def links(self, seat: Seat) -> Links:
         services = self._services.on(seat.place.node)
