@@ -68,6 +68,7 @@ def made(checkpoint: str, conversation: Conversation, sampled: int, spare: int, 
     return sorted(results, key=lambda one: one.job.key)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("turns", [1, 3])
 def test_who_is_kept_answers_as_without_it_and_two_runs_are_equal(checkpoint: str, turns: int) -> None:
     conversation = SingleTurn() if turns == 1 else FakeConversation(FakeConversationOptions(rounds=turns, saying="1", tokens=12))

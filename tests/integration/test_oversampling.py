@@ -44,9 +44,7 @@ def test_the_first_to_finish_of_more_are_trained_and_the_rest_is_told_as_waste(t
     done = trained(tester, config, "--oversampling", str(SPARE))
     for prompt, found in groups(tester, done, 1).items():
         first = sorted(everything[prompt], key=lambda row: (row["length"], row["index"]))[:KEPT]
-        assert [(row["index"], row["text"]) for row in found] == [
-            (row["index"], row["text"]) for row in sorted(first, key=lambda row: row["index"])
-        ]
+        assert [(row["index"], row["text"]) for row in found] == sorted((row["index"], row["text"]) for row in first)
     of_run = [group for step in (1, 2, 3) for group in groups(tester, done, step).values()]
     assert {len(group) for group in of_run} == {KEPT}
     assert any(row["index"] >= KEPT for group in of_run for row in group)

@@ -24,8 +24,8 @@ from rlcore.testing import PluginFolder
 
 SOURCE = """
 from rlcore.api import (
-    AlgorithmSpec, ConversationSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, RuntimeSpec, TrainingBackendSpec,
-    TrainingCapabilities, WeightTransferSpec, hookimpl,
+    AlgorithmSpec, ConversationSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, RuntimeSpec,
+    TrainingBackendSpec, TrainingCapabilities, WeightTransferSpec, hookimpl,
 )
 rlcore_api = "1.0"
 
