@@ -9,8 +9,8 @@ constant ones, so that a batch waits four times as long for its longest response
 the top, which are the worse of the other two.
 
 ``oversampling``: lognormal lengths at that pace, in groups of 8, with a place for every response, without and with 2 more that are cut
-(the ratios), in turns and overlapping; and with 32 places in all, which the additional responses then take from others. It can be run
-alone (``--only-oversampling``). ``kept_tokens``: the mean length of what is trained, as a share of that without it, which is the price.
+(the ratios), in turns; with 32 places in all, which the additional responses then take from others; and overlapping, with twice as many
+prompts in flight (``without_over_in_turns``: what that gains by itself). It can be run alone (``--only-oversampling``). ``kept_tokens``: the mean length of what is trained, as a share of that without it, which is the price.
 
 Everything is taken from ``metrics.jsonl``, over the updates after the warm-up: updates a second, and shares of the seconds that the workers
 account for. ``trainer_idle`` is whatever is not training; ``producer_idle`` whatever is not generation, of one request or of many;
@@ -109,13 +109,20 @@ def _measure_oversampling(setting: Setting) -> dict[str, Any]:
     pace, updates = UPDATE_SECONDS / MEAN_LENGTH, max(1, setting.curve_updates // 2)
     requests = GROUP_PROMPTS * (GROUP + SPARE)
     measured: dict[str, Any] = {"group": GROUP, "spare": SPARE, "prompts": GROUP_PROMPTS}
-    for name, staleness, slots in (("in_turns", 0, requests), ("overlapped", 1, requests), ("in_turns_few_slots", 0, SLOTS * PRODUCERS)):
-        plain, more = (_run(setting, LengthKind.LOGNORMAL, pace, staleness, updates, group=(spare, slots)) for spare in (0, SPARE))
+    plain: dict[str, float] = {}
+    for name, staleness, slots in (
+        ("in_turns", 0, requests),
+        ("in_turns_few_slots", 0, SLOTS * PRODUCERS),
+        ("overlapped", STALENESS, 2 * requests),
+    ):
+        without, more = (_run(setting, LengthKind.LOGNORMAL, pace, staleness, updates, group=(spare, slots)) for spare in (0, SPARE))
+        plain = plain or without
         measured[name] = {
-            "speedup": round(more["throughput"] / plain["throughput"], 3),
-            "generation": round(_generation(more) / _generation(plain), 3) if staleness == 0 else None,
-            "kept_tokens": round(more["tokens"] / plain["tokens"], 3),
+            "speedup": round(more["throughput"] / without["throughput"], 3),
+            "generation": round(_generation(more) / _generation(without), 3) if staleness == 0 else None,
+            "kept_tokens": round(more["tokens"] / without["tokens"], 3),
             "cut_share": more["cut_share"],
+            "without_over_in_turns": round(without["throughput"] / plain["throughput"], 3),
             "slots": slots,
         }
     return measured
@@ -176,7 +183,7 @@ def _run(
     if group:
         config["sampling"] |= {"num_generations": GROUP, "oversampling": group[0]}
         config["training"] |= {"train_batch_size": GROUP_PROMPTS}
-        config["inference"] |= {"inference_batch_size": GROUP_PROMPTS // producers}
+        config["inference"] |= {"inference_batch_size": GROUP_PROMPTS * (1 if staleness == 0 else 2) // producers}
     summary = run(make_plan(config))
     lines = (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return _figures([json.loads(line) for line in lines][warmup:], seconds_per_token)
