@@ -10,7 +10,8 @@ the top, which are the worse of the other two.
 
 ``oversampling``: lognormal lengths at that pace, in groups of 8, with a place for every response, without and with 2 more that are cut
 (the ratios), in turns; with 32 places in all, which the additional responses then take from others; and overlapping, with twice as many
-prompts in flight (``without_over_in_turns``: what that gains by itself). It can be run alone (``--only-oversampling``). ``kept_tokens``: the mean length of what is trained, as a share of that without it, which is the price.
+prompts in flight (``without_over_in_turns``: what that gains by itself). ``kept_tokens``: the mean length of what is trained, as a share of
+that without it, which is the price. ``--only-oversampling`` runs this part alone.
 
 Everything is taken from ``metrics.jsonl``, over the updates after the warm-up: updates a second, and shares of the seconds that the workers
 account for. ``trainer_idle`` is whatever is not training; ``producer_idle`` whatever is not generation, of one request or of many;
