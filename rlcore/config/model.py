@@ -148,6 +148,7 @@ class SamplingSection(Section):
     """[sampling]: how completions are drawn for training."""
 
     num_generations: Count = setting(8, "-g", help="completions per prompt")
+    oversampling: Whole = setting(0, help="extra completions per prompt: the last to finish are cut, so short answers are favoured")
     temperature: Positive = setting(1.0, "-temp", help="sampling temperature")
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")

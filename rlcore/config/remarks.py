@@ -21,6 +21,13 @@ def remarks(facts: Facts) -> Iterator[str]:
             f"{facts.cite('sampling.num_generations')}: estimator {facts.estimator.name} compares the completions of a prompt, so a group "
             "of one leaves no advantage; -g 2 or more learns"
         )
+    if config.sampling.oversampling:
+        kept = config.sampling.num_generations
+        yield (
+            f"{facts.cite('sampling.oversampling')}: of {kept + config.sampling.oversampling} completions a prompt the first {kept} to "
+            "finish are scored and trained, so long answers, and those that reach max_new_tokens, are under-represented; the metric "
+            "cut_share tells which share of the tokens is thrown away"
+        )
     splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
     if splits > batch:
         yield (

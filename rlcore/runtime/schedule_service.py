@@ -26,12 +26,14 @@ _MOST_IN_VAIN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """What the schedule learns of a group that a store holds. ``reason``: why its prompt failed, should that be the verdict."""
+    """What the schedule learns of a group that a store holds. ``reason``: why its prompt failed, should that be the verdict;
+    ``cut_tokens``: of rollouts that were cut (``sampling.oversampling``), which are not in the group."""
 
     delivery: Delivery
     prompt_id: str
     tokens: int
     reason: str = ""
+    cut_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +47,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, or lost afterwards."""
+    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
+    or cut before the answer ended."""
 
     generated: int = 0
     wasted: int = 0
 
-    def plus(self, tokens: int, *, wasted: bool) -> Tokens:
-        """With one more group."""
-        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
+    def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> Tokens:
+        """With one more group, and what was cut of it."""
+        return Tokens(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
 
     def lost(self, tokens: int) -> Tokens:
         """With a group that was counted as good, and is gone."""
@@ -155,7 +158,7 @@ class ScheduleService:
         lease = self._leases.pop(lease_id, None)
         if lease is not None:  # else it was booked before, or came too late
             self._watch.saw(arrival.delivery, verdict)
-            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT)
+            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT, cut=arrival.cut_tokens)
             if verdict is Verdict.FAILED:
                 ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
                 self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})

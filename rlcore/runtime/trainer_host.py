@@ -44,11 +44,13 @@ class Batch:
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
-    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, the rest over all."""
+    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, the rest over all.
+    ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut."""
     pairs = list(_sampled(batch))
     counted = [score for _, score in pairs if score.in_statistics]
     lengths = np.array([rollout.length for rollout, _ in pairs] or [0])
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
+    cut = sum(group.cut_tokens for group in batch.groups)
     turns = [float(sum(message.policy for message in rollout.turns) or 1) for rollout, _ in pairs]
     figures = {
         "reward/mean": _mean([score.value for score in counted]),
@@ -62,6 +64,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
         "staleness/mean": _mean([float(age) for age in ages]),
         "staleness/max": float(max(ages, default=0)),
+        "cut_share": cut / (cut + float(lengths.sum())) if cut else float("nan"),
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
         **batch.filtering,

@@ -63,7 +63,7 @@ REFERENCE = {
 
 OURS = """
 run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong sampling.stop
-sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
+sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
