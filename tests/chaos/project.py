@@ -1,4 +1,4 @@
-"""What is trained: the quickstart's tiny model with real backends, or the kit's fakes; each prompt of each episode is to be trained once."""
+"""What is trained: the quickstart's tiny model with real backends, or the kit's fakes; each prompt is to be trained once an episode."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Project:
         summary = json.loads((run / "summary.json").read_text("utf-8"))
         return {
             "steps": summary["steps"],
-            "metrics": "whole" if steps == list(range(1, summary["steps"] + 1)) else "steps are doubled or missing",
+            "whole": steps == list(range(1, self.shape.updates + 1)),
             "doubled": sum(count > 1 for count in times.values()),
             "missing": self.prompts - len(times),
             "ledger": summary["ledger"],

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +22,12 @@ __all__ = ["Link", "Raylets", "linked"]
 
 _RAY = "from importlib.metadata import entry_points; (ray,) = entry_points(group='console_scripts', name='ray'); ray.load()()"
 _STORE_BYTES = 100 << 20
-_HEALTH = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 1000, "health_check_timeout_ms": 2000, "health_check_failure_threshold": 4}
+_HEALTH = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 4,
+}
 """A node that does not answer is dead after some six seconds; by Ray's own settings it takes half a minute."""
 _START_SECONDS = 120.0
 
@@ -42,9 +47,19 @@ class Raylets:
         self.folder = self._folder / f"r{self._started}"
         self.folder.mkdir()
         self._nodes: dict[str, int] = {}
-        self.address = f"{self._host}:{_free_port(self._host)}"
+        self.address = f"{self._host}:{_free_port()}"
         port = self.address.rpartition(":")[2]
-        settings = ["--head", "--port", port, "--temp-dir", str(self.folder), "--system-config", json.dumps(_HEALTH), "--include-dashboard", "false"]
+        settings = [
+            "--head",
+            "--port",
+            port,
+            "--temp-dir",
+            str(self.folder),
+            "--system-config",
+            json.dumps(_HEALTH),
+            "--include-dashboard",
+            "false",
+        ]
         self._start("head", 0, settings, self._host)
 
     def add(self, name: str, cpus: int, link: Link | None = None) -> None:
@@ -56,10 +71,23 @@ class Raylets:
         before = {process.pid for process in self.raylets()}
         command = [*prefix, sys.executable, "-P", "-c", _RAY, "start", *settings, "--node-ip-address", host, "--num-cpus", str(cpus)]
         command += ["--object-store-memory", str(_STORE_BYTES), "--disable-usage-stats"]
-        environment = {**os.environ, "RAY_TMPDIR": str(self._folder), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "RAY_TMPDIR": str(self._folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "OMP_NUM_THREADS": "1",
+            "RAY_AUTH_MODE": "disabled",
+        }
         with (self.folder / f"start-{name}-{len(before)}.log").open("wb") as said:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment, timeout=_START_SECONDS, start_new_session=True, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                env=environment,
+                timeout=_START_SECONDS,
+                start_new_session=True,
+                check=False,
             )
         new = [process.pid for process in self.raylets() if process.pid not in before]
         if done.returncode or len(new) != 1:
@@ -162,11 +190,10 @@ def _ip(*words: str) -> None:
         raise RuntimeError(f"ip {' '.join(words)}: {error.stderr.strip()}") from error
 
 
-def _free_port(host: str) -> int:
-    end = time.monotonic() + 10
+def _free_port() -> int:
+    """Between those of the workers of Ray and those that the kernel hands out; gRPC would share a port that is taken."""
     while True:
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            port = int(probe.getsockname()[1])
-        if port < 32000 or time.monotonic() > end or port > 1024:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
             return port

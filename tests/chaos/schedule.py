@@ -1,4 +1,4 @@
-"""Runs that suffer one fault after the other: the next one comes when the run is over the last one."""
+"""Runs that suffer one fault after the other: the next one comes once the run is over the last one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from tests.chaos.watching import Mark, Run
 
 __all__ = ["Row", "Suffering"]
 
+_APART = 3
+"""Updates between the end of one fault and the next."""
+_SAID = ("warning:", "error:", "Traceback")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What came of one fault. ``came``: goes on, ends (and was begun again), hangs."""
+    """What came of one fault. ``without_a_step``: the longest time between two updates around it, less the median; ``twice``: updates that
+    were made again; ``exit_code``: None if the driver lived on; ``wrong``: whether it is not what a user may expect."""
 
     schedule: str
     fault: str
@@ -26,7 +31,7 @@ class Row:
     without_a_step: float
     twice: int
     said: str
-    left: int = 0
+    wrong: bool
 
     def as_json(self) -> dict[str, Any]:
         """For the last line."""
@@ -34,38 +39,39 @@ class Row:
 
 
 class Suffering:
-    """``limit``: seconds after which a fault that the run is not over counts as hanging; ``spacing``: updates that it must have made since."""
+    """``limit``: seconds after which a run that is not over a fault counts as hanging; ``spacing``: updates that it must make after one."""
 
     def __init__(self, schedule: str, *, limit: float, spacing: int, say: Callable[[str], None]) -> None:
         self._schedule, self._limit, self._spacing, self._say = schedule, limit, spacing, say
 
     def rows(self, scene: Scene, faults: Sequence[Fault]) -> Iterator[Row]:
         """As many of the faults as the run is long; it ends by itself afterwards."""
-        scene.run.live(self._address(scene))
-        self._until(lambda: scene.run.step >= 1 or scene.run.exit_code is not None, scene)
-        if scene.run.exit_code is not None:
-            raise RuntimeError("\n".join(["the run did not begin", *scene.run.said(Mark(0, 0, 0, 0))[-20:]]))
-        last = scene.run.project.shape.updates - 2 * self._spacing
+        run = scene.run
+        run.live(scene.address)
+        self._made(run, 1)
+        if run.exit_code is not None:
+            raise RuntimeError("\n".join(["the run did not begin", *run.said(Mark(0, 0, 0, 0))[-20:]]))
+        last = run.project.shape.updates - 2 * self._spacing
         for fault in faults:
-            self._until(lambda start=scene.run.step: scene.run.step >= start + 3 or scene.run.exit_code is not None, scene)  # type: ignore[misc]
-            if scene.run.step > last or scene.run.exit_code is not None:
+            self._made(run, _APART)
+            if run.step > last or run.exit_code is not None:
                 return
             yield self._suffer(scene, fault)
 
-    def finish(self, scene: Scene) -> int:
-        """Wait for the end; the exit code, 124 if it does not come."""
-        made = -1
-        while scene.run.exit_code is None and made != (made := len(scene.run.seen)):
-            self._until(lambda: scene.run.exit_code is not None, scene)
-        code = scene.run.exit_code
+    def finish(self, run: Run) -> int:
+        """Wait for the end; the exit code, 124 if it makes no more steps."""
+        while self._made(run, 1) and run.exit_code is None:
+            continue
+        code = run.exit_code
         return 124 if code is None else code
 
-    @staticmethod
-    def _address(scene: Scene) -> str | None:
-        return scene.cluster.address if scene.cluster is not None else None
+    def _made(self, run: Run, updates: int) -> bool:
+        """Wait until it has made so many more, or ended; False if it does neither."""
+        wanted = len(run.seen) + updates
+        return self._until(lambda: len(run.seen) >= wanted or run.exit_code is not None)
 
-    def _until(self, true: Callable[[], bool], scene: Scene, seconds: float = 0.0) -> bool:
-        end = time.monotonic() + (seconds or self._limit)
+    def _until(self, true: Callable[[], bool]) -> bool:
+        end = time.monotonic() + self._limit
         while not true():
             if time.monotonic() > end:
                 return False
@@ -74,66 +80,62 @@ class Suffering:
 
     def _suffer(self, scene: Scene, fault: Fault) -> Row:
         run, mark = scene.run, scene.run.mark()
-        self._say(f"{self._schedule}: step {mark.step}: {fault.name}")
-        try:
-            noticed = fault.inject(scene)
-        except LookupError as error:
-            return self._row(fault, mark, run, f"not done: {error}", None)
-        mended = False
+        self._say(f"{self._schedule}, step {mark.step}: {fault.name}")
+        noticed = fault.inject(scene)
 
         def over() -> bool:
-            return len(run.seen) >= mark.made + self._spacing and run.step > mark.step and noticed() and (mended or not fault.ends)
+            goes_on = len(run.seen) >= mark.made + self._spacing and run.step > mark.step
+            return run.exit_code is not None or (goes_on and noticed())
 
-        self._until(lambda: over() or run.exit_code is not None, scene)
-        came, code = "goes on", run.exit_code
-        words = self._words(run.said(mark))
-        if code is None and not over():
-            went_on = len(run.seen) - mark.made
-            came = "hangs" if went_on < self._spacing else "not noticed"
-            came += f" ({self._limit:.0f} s)"
-            words = words or f"{went_on} steps made"
-            for process in scene.hurt:
-                process.signal(signal.SIGKILL)
-            if not fault.ends:
-                fault.mend(scene)
-                mended = True
-                self._until(lambda: over() or run.exit_code is not None, scene)
-                if run.exit_code is None and not over():
-                    came += ", also once it was killed"
-            if run.exit_code is None and not over():
-                run.process.kill()
-                run.process.wait()
-        if run.exit_code not in (None, 0):
-            if came == "goes on":
-                came = "ends"
-            code = run.exit_code if code is None else code
-            if not mended:
-                fault.mend(scene)
-                mended = True
-            again = run.mark()
-            run.live(self._address(scene))
-            made = len(run.seen)
-            self._until(lambda: len(run.seen) >= made + self._spacing or run.exit_code is not None, scene)
-            came += "; the same command goes on" if run.exit_code in (None, 0) else f"; the same command ends with {run.exit_code}: {self._words(run.said(again))}"
-        elif not mended:
-            fault.mend(scene)
-        return self._row(fault, mark, run, came, code, words)
-
-    def _row(self, fault: Fault, mark: Mark, run: Run, came: str, code: int | None, words: str = "") -> Row:
+        came = "" if self._until(over) else self._helped(scene, fault, mark, over)
+        said, code = run.said(mark), run.exit_code
+        fault.mend(scene)
+        if code not in (None, 0):
+            came += ("; " if came else "") + self._again(scene)
         row = Row(
             schedule=self._schedule,
             fault=fault.name,
             step=mark.step,
-            came=came,
+            came=came or "goes on",
             exit_code=code,
             without_a_step=round(max(0.0, run.gap(mark) - run.median), 1),
             twice=run.twice(mark),
-            said=words,
+            said=" / ".join([line for line in said if line.startswith(_SAID)][-3:]),
+            wrong=self._wrong(fault, came, code, said),
         )
-        self._say(f"  {row.came}; exit code {row.exit_code}; {row.without_a_step} s without a step; {row.twice} twice; {row.said}")
+        self._say(f"  {row.came}; exit code {code}; {row.without_a_step} s without a step; {row.twice} twice; {row.said}")
         return row
 
     @staticmethod
-    def _words(lines: list[str]) -> str:
-        told = [line for line in lines if line.startswith(("warning:", "error:", "Traceback"))]
-        return " / ".join(told[-3:])
+    def _wrong(fault: Fault, came: str, code: int | None, said: Sequence[str]) -> bool:
+        """A run goes on by itself, or ends as it is expected to, with one sentence and no traceback."""
+        if any(line.startswith("Traceback") for line in said):
+            return True
+        if not fault.ends:
+            return came != "" or code is not None
+        sentences = sum(line.startswith("error:") for line in said)
+        return came != "ends; the same command goes on" or (code, sentences) not in {(1, 1), (-signal.SIGKILL, 0)}
+
+    def _helped(self, scene: Scene, fault: Fault, mark: Mark, over: Callable[[], bool]) -> str:
+        """What is wrong with a run that is not over the fault; then its victim is killed, and if that does not help, its driver."""
+        run = scene.run
+        what = "not noticed" if len(run.seen) >= mark.made + self._spacing else f"hangs after {len(run.seen) - mark.made} updates"
+        came = f"{what} ({self._limit:.0f} s)"
+        for process in scene.hurt:
+            process.signal(signal.SIGKILL)
+        if not fault.ends and self._until(over):
+            return came
+        run.kill()
+        return came if fault.ends else f"{came}, also once it was killed"
+
+    def _again(self, scene: Scene) -> str:
+        """The same command once more."""
+        run = scene.run
+        mark = run.mark()
+        run.live(scene.address)
+        if not self._made(run, self._spacing):
+            run.kill()
+            return "ends; the same command hangs"
+        if run.exit_code not in (None, 0):
+            return f"ends; the same command ends with {run.exit_code}: {' '.join(run.said(mark)[-1:])}"
+        return "ends; the same command goes on"

@@ -7,6 +7,7 @@ import statistics
 import threading
 import time
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from tests.chaos.processes import Process
@@ -45,9 +46,8 @@ class Run:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.exit_code is None:
-            self.process.kill()
-            self.process.wait()
+        if self.lives and self.exit_code is None:
+            self.kill()
         self._over.set()
         self._thread.join()
 
@@ -55,6 +55,11 @@ class Run:
         """Start its driver: the first one, or the next."""
         self.lives += 1
         self.process = self.project.start(self.name, self.log, address)
+
+    def kill(self) -> None:
+        """End its driver."""
+        self.process.kill()
+        self.process.wait()
 
     @property
     def driver(self) -> Process:
@@ -90,13 +95,13 @@ class Run:
         moments = [moment for moment, _ in self.seen[max(0, since.made - 1) :]]
         if self.exit_code != 0:
             moments.append(time.monotonic())
-        return max((later - earlier for earlier, later in zip(moments, moments[1:], strict=False)), default=0.0)
+        return max((later - earlier for earlier, later in pairwise(moments)), default=0.0)
 
     @property
     def median(self) -> float:
         """Seconds of a step."""
         moments = [moment for moment, _ in self.seen]
-        return statistics.median([later - earlier for earlier, later in zip(moments, moments[1:], strict=False)] or [0.0])
+        return statistics.median([later - earlier for earlier, later in pairwise(moments)] or [0.0])
 
     def _after(self, since: Mark) -> list[tuple[int, tuple[float, int]]]:
         return list(enumerate(self.seen))[since.made :]
