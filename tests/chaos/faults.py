@@ -45,10 +45,6 @@ class Scene:
             found = [process for process in found if not nodes or self.cluster.name_of(process) in nodes]
         return sorted(found, key=lambda process: process.pid)
 
-    def producers(self) -> int:
-        """How many producers there are on the nodes that are not lost."""
-        return len(self.victims("producer", [name for name in self.raylets.names if name not in self.lost]))
-
     def leftovers(self) -> list[str]:
         """Processes of the run that live, its driver's excepted."""
         of_cluster = ray_victims(self.cluster.pids).values() if self.cluster is not None else ()
@@ -68,13 +64,14 @@ Over = Callable[[], bool]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """``inject`` returns what tells that the run has noticed, beside its steps. ``mend``: afterwards, before the next one. ``ends``: the
-    run is expected to end, and the same command goes on with it."""
+    run is expected to end, and the same command goes on with it. ``waits``: it comes once all producers are at work."""
 
     what: str
     how: str
     inject: Callable[[Scene], Over]
     mend: Callable[[Scene], None] = lambda scene: None
     ends: bool = False
+    waits: bool = True
 
     @property
     def name(self) -> str:
@@ -166,10 +163,9 @@ def node_added(name: str, how: str, do: Callable[[Scene], None] = lambda scene: 
         scene.raylets.forget(name)
         scene.lost.discard(name)
         whole(scene)
-        wanted = scene.run.project.shape.producers
-        return lambda: scene.producers() >= wanted
+        return lambda: scene.run.working() >= scene.run.project.shape.producers
 
-    return Fault(what="node", how=how, inject=inject)
+    return Fault(what="node", how=how, inject=inject, waits=False)
 
 
 def _signalled(name: str, number: int) -> Callable[[Scene], None]:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,20 @@ __all__ = ["Project", "Shape"]
 _BATCH = 16
 _ROWS = 1600
 _ENGINE = Path(__file__).parents[1] / "integration/ray/doomed_engine.py"
-_DEADLINES = {"heartbeat_deadline": 10.0, "restores": 20}
-"""Settings that shorten the test; those that this version does not have are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A run: on which runtime, with which backends, how long, of how many processes."""
+    """A run: on which runtime, with which backends, how long, of how many processes; ``silence``: its deadline of heartbeats;
+    ``pace``: seconds of a step of the fake engine."""
 
     runtime: str
     fakes: bool
     updates: int
     ranks: int = 2
     producers: int = 2
+    silence: float = 10.0
+    pace: float = 0.15
 
 
 class Project:
@@ -46,26 +46,20 @@ class Project:
 
     def _sections(self) -> dict[str, dict[str, Any]]:
         shape = self.shape
-        schedule = {"max_staleness": 2, "reward_workers": 1, "producer_restarts": 20, "producer_deadline": 60.0}
+        limits = {"producer_restarts": 20, "max_restores": 20, "producer_deadline": 60.0, "heartbeat_deadline": shape.silence}
         return {
             "run": {"runtime": shape.runtime, "max_steps": shape.updates},
             "inference": {"num_inferencer": shape.producers},
             "training": {"num_trainers": shape.ranks},
-            "schedule": {**schedule, **self._known(_DEADLINES)},
+            "schedule": {"max_staleness": 2, "reward_workers": 1, **limits},
             "weights": {"deadline": 60.0, **({"transport": "object_store"} if shape.runtime == "ray" else {})},
             "log": {"rollout_interval": 1, "save_interval": 5},
         }
 
-    def _known(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        told = subprocess.run(
-            [sys.executable, "-c", PROGRAM, "train", "--help-all"], capture_output=True, text=True, env=self._environment, check=True
-        ).stdout
-        return {name: value for name, value in settings.items() if f"--{name.replace('_', '-')}" in told}
-
     def _fakes(self) -> str:
         self._tester.plugins.install("slow", _ENGINE.read_text("utf-8"))
         sections = self._sections()
-        sections["inference"] |= {"name": "slow", "options": {"seconds": 0.05}}
+        sections["inference"] |= {"name": "slow", "options": {"seconds": self.shape.pace}}
         self.prompts = 3 * self.shape.updates
         return fault_run(self._tester, self.shape.updates // 2, **sections)
 

@@ -29,7 +29,7 @@ _HEALTH = {
     "health_check_failure_threshold": 4,
 }
 """A node that does not answer is dead after some six seconds; by Ray's own settings it takes half a minute."""
-_START_SECONDS = 120.0
+_START_SECONDS = 200.0
 
 
 class Raylets:
@@ -77,6 +77,7 @@ class Raylets:
             "RAY_USAGE_STATS_ENABLED": "0",
             "OMP_NUM_THREADS": "1",
             "RAY_AUTH_MODE": "disabled",
+            "RAY_raylet_start_wait_time_s": "120",
         }
         with (self.folder / f"start-{name}-{len(before)}.log").open("wb") as said:
             done = subprocess.run(

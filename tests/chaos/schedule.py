@@ -54,6 +54,8 @@ class Suffering:
         last = run.project.shape.updates - 2 * self._spacing
         for fault in faults:
             self._made(run, _APART)
+            if fault.waits:  # until all are at work again: one that still loads holds nothing
+                self._until(lambda: run.working() >= run.project.shape.producers or run.step > last or run.exit_code is not None)
             if run.step > last or run.exit_code is not None:
                 return
             yield self._suffer(scene, fault)

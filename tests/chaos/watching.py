@@ -76,6 +76,16 @@ class Run:
         """The last update that it wrote down."""
         return self.seen[-1][1] if self.seen else 0
 
+    def working(self) -> int:
+        """How many producers had a part in the last update."""
+        folder = self.project.run_folder(self.name)
+        path = folder / "times.jsonl" if folder is not None else None
+        if path is None or not path.exists():
+            return 0
+        rows = path.read_bytes().splitlines(keepends=True)
+        last = next((json.loads(row) for row in reversed(rows) if row.endswith(b"\n")), {"workers": {}})
+        return sum(name.startswith("producer-") for name in last["workers"])
+
     def mark(self) -> Mark:
         """Now."""
         return Mark(time.monotonic(), self.step, len(self.seen), self.log.stat().st_size)
