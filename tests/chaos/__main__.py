@@ -12,6 +12,7 @@ import json
 import random
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,6 +34,7 @@ _ENDING_SECONDS = 10.0
 def main(words: Sequence[str] | None = None) -> int:
     """Run the schedules that were asked for, and print what came of them."""
     arguments = _parser().parse_args(words)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has a program in the background ignore it
     rows, ends = list[Row](), list[dict[str, Any]]()
     with ExitStack() as closing:
         folder = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))  # short, for the sockets of Ray

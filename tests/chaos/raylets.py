@@ -30,6 +30,14 @@ _HEALTH = {
 }
 """A node that does not answer is dead after some six seconds; by Ray's own settings it takes half a minute."""
 _START_SECONDS = 200.0
+_TRIES = 3
+_ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_raylet_start_wait_time_s": "60",
+    "RAY_worker_niceness": "0",
+}
 
 
 class Raylets:
@@ -68,32 +76,30 @@ class Raylets:
         self._start(name, cpus, ["--address", self.address], host, () if link is None else link.prefix)
 
     def _start(self, name: str, cpus: int, settings: Sequence[str], host: str, prefix: Sequence[str] = ()) -> None:
-        before = {process.pid for process in self.raylets()}
+        """On a machine that is busy a raylet gives up now and then: its agents have 15 s to start."""
         command = [*prefix, sys.executable, "-P", "-c", _RAY, "start", *settings, "--node-ip-address", host, "--num-cpus", str(cpus)]
         command += ["--object-store-memory", str(_STORE_BYTES), "--disable-usage-stats"]
-        environment = {
-            **os.environ,
-            "RAY_TMPDIR": str(self._folder),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "OMP_NUM_THREADS": "1",
-            "RAY_AUTH_MODE": "disabled",
-            "RAY_raylet_start_wait_time_s": "120",
-        }
-        with (self.folder / f"start-{name}-{len(before)}.log").open("wb") as said:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=environment,
-                timeout=_START_SECONDS,
-                start_new_session=True,
-                check=False,
-            )
-        new = [process.pid for process in self.raylets() if process.pid not in before]
-        if done.returncode or len(new) != 1:
-            raise RuntimeError(f"no raylet {name}: exit code {done.returncode}\n{Path(said.name).read_text()}")
-        self._nodes[name] = new[0]
+        log = self.folder / f"start-{name}.log"
+        for _ in range(_TRIES):
+            before = self.pids
+            with log.open("ab") as said:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    env={**os.environ, **_ENVIRONMENT, "RAY_TMPDIR": str(self._folder)},
+                    timeout=_START_SECONDS,
+                    start_new_session=True,
+                    check=False,
+                )
+            new = self.pids - before
+            if done.returncode == 0 and len(new) == 1:
+                (self._nodes[name],) = new
+                return
+            for pid in new:
+                self._end(pid)
+        raise RuntimeError(f"no raylet {name}: exit code {done.returncode}\n{log.read_text()}")
 
     def raylets(self) -> list[Process]:
         """The raylets of this cluster that live."""
@@ -124,11 +130,12 @@ class Raylets:
 
     def forget(self, name: str) -> None:
         """End what is left of a node that was killed, stopped or cut off: its raylet and all that it started."""
-        pid = self._nodes.pop(name)
-        sockets = f"{self.folder}/"
-        tied = {process.pid for process in everybody() if process.pid == pid and sockets in process.title}
-        for process in [process for process in everybody() if process.pid in tied or process.parent == pid]:
-            process.signal(signal.SIGKILL)
+        self._end(self._nodes.pop(name))
+
+    def _end(self, pid: int) -> None:
+        for process in everybody():
+            if (process.pid == pid and f"{self.folder}/" in process.title) or process.parent == pid:
+                process.signal(signal.SIGKILL)
 
     def close(self) -> list[str]:
         """End all of it; the titles of what was still there after what had a parent was told to end."""

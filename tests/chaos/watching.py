@@ -83,8 +83,8 @@ class Run:
         if path is None or not path.exists():
             return 0
         rows = path.read_bytes().splitlines(keepends=True)
-        last = next((json.loads(row) for row in reversed(rows) if row.endswith(b"\n")), {"workers": {}})
-        return sum(name.startswith("producer-") for name in last["workers"])
+        last = next((json.loads(row)["workers"] for row in reversed(rows) if row.endswith(b"\n")), ())
+        return sum(name.startswith("producer-") for name in last)
 
     def mark(self) -> Mark:
         """Now."""
