@@ -58,7 +58,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _runs(folder: Path, name: str, faults: list[Fault], arguments: argparse.Namespace) -> Iterator[tuple[list[Row], dict[str, Any]]]:
     """As many runs as it takes, each with its rows and its end."""
     runtime = name.partition("-")[0]
-    project = Project(folder / name, Shape(runtime=runtime, fakes=arguments.fakes, updates=arguments.updates))
+    project = Project(folder / name, Shape(runtime=runtime, fakes=arguments.fakes, updates=arguments.updates, pace=arguments.pace))
     with ExitStack() as closing:
         link = closing.enter_context(linked()) if name == "ray-nodes" else None
         cluster = Raylets(folder / f"c{name[4:5]}", link.outside if link else "127.0.0.1") if runtime == "ray" else None
@@ -111,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--updates", type=int, default=200, metavar="N", help="updates of a run (200)")
     parser.add_argument("--runtime", default="", choices=("", "local", "ray"), help="only the schedules of this runtime")
     parser.add_argument("--fakes", action="store_true", help="the kit's fakes in place of transformers and torch")
+    parser.add_argument("--pace", type=float, default=0.15, metavar="S", help="seconds of a step of the fake engine (0.15)")
     parser.add_argument("--limit", type=float, default=240.0, metavar="S", help="seconds after which a fault counts as hanging (240)")
     parser.add_argument("--spacing", type=int, default=8, metavar="N", help="updates that a run must make after a fault (8)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/when_things_break.md")

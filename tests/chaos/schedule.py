@@ -58,7 +58,10 @@ class Suffering:
                 self._until(lambda: run.working() >= run.project.shape.producers or run.step > last or run.exit_code is not None)
             if run.step > last or run.exit_code is not None:
                 return
-            yield self._suffer(scene, fault)
+            row, over = self._suffer(scene, fault)
+            if run.exit_code == 0 and not over:
+                return  # it ended too early to show anything: the fault comes again in the next run
+            yield row
 
     def finish(self, run: Run) -> int:
         """Wait for the end; the exit code, 124 if it makes no more steps."""
@@ -80,16 +83,20 @@ class Suffering:
             time.sleep(0.05)
         return True
 
-    def _suffer(self, scene: Scene, fault: Fault) -> Row:
+    def _suffer(self, scene: Scene, fault: Fault) -> tuple[Row, bool]:
+        """What came of it; whether the run was seen to be over it."""
         run, mark = scene.run, scene.run.mark()
         self._say(f"{self._schedule}, step {mark.step}: {fault.name}")
         noticed = fault.inject(scene)
 
+        def well() -> bool:
+            return len(run.seen) >= mark.made + self._spacing and run.step > mark.step and noticed()
+
         def over() -> bool:
-            goes_on = len(run.seen) >= mark.made + self._spacing and run.step > mark.step
-            return run.exit_code is not None or (goes_on and noticed())
+            return run.exit_code is not None or well()
 
         came = "" if self._until(over) else self._helped(scene, fault, mark, over)
+        seen_well = well()
         said, code = run.said(mark), run.exit_code
         fault.mend(scene)
         if code not in (None, 0):
@@ -106,7 +113,7 @@ class Suffering:
             wrong=self._wrong(fault, came, code, said),
         )
         self._say(f"  {row.came}; exit code {code}; {row.without_a_step} s without a step; {row.twice} twice; {row.said}")
-        return row
+        return row, seen_well
 
     @staticmethod
     def _wrong(fault: Fault, came: str, code: int | None, said: Sequence[str]) -> bool:
