@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix architectures planning mutation gpu gpu-engines gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -121,6 +121,9 @@ planning: env  ## the table and the plot of docs/planning.md, by simulation; ten
 
 crash-matrix: env  ## a run killed before each of its events, and resumed; half an hour; ARGS=--write: the table of docs/when_things_break.md
 	$(BIN)/python -m tests.crash $(ARGS)
+
+chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; hours; needs root and iproute2 for the link; ARGS=--write: the tables
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help
