@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["fill", "mounted", "remount"]
+__all__ = ["fill", "mounted", "read_only", "remount", "writable"]
 
 
 @contextmanager
@@ -25,12 +25,25 @@ def mounted(folder: Path, kilobytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        while os.path.ismount(folder):  # with a read-only one above it
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def remount(folder: Path, options: str) -> None:
-    """Change a mounted one: ``size=100k``, ``ro``, ``rw``."""
+    """Change a mounted one: ``size=100k``."""
     subprocess.run(["mount", "-o", f"remount,{options}", str(folder)], check=True)
+
+
+def read_only(folder: Path) -> None:
+    """Nothing below a folder of a mounted file system can be opened to be written any more, not by root either, until ``writable``. What
+    is open stays so."""
+    subprocess.run(["mount", "--bind", str(folder), str(folder)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+
+
+def writable(folder: Path) -> None:
+    """Take ``read_only`` back."""
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
