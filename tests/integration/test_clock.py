@@ -45,7 +45,8 @@ def test_a_run_under_a_clock_that_runs_backwards_is_the_same_run(tmp_path: Path,
     spent = [value for row in rows for name, value in row.items() if name == "seconds" or name.startswith("time/")]
     spent += [value for row in rows for worker in row.get("workers", {}).values() for value in worker.values()]
     assert spent
-    assert all(0 <= value < 600 for value in [*spent, done.json["train_seconds"], *done.json["time"].values()])
+    spent += [done.json["train_seconds"], *done.json["time"].values()]
+    assert [value for value in spent if not -1e-6 < value < 600] == []
     events = json.loads((run / "trace.json").read_text())["traceEvents"]
     assert all(event["ts"] >= 0 and event.get("dur", 0) >= 0 for event in events)
 
