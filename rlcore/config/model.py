@@ -365,6 +365,7 @@ class LogSection(Section):
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
+    rollout_max_mb: Positive = setting(1024.0, help="MB of rollout files, and again of evaluation files; the oldest are removed")
     trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, settings_of
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RunError, StarvationError
+from rlcore.contracts.errors import RunError, StarvationError, disk_full
 from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import blaming, reason
@@ -66,6 +67,7 @@ class TrainingRun:
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
+        self._most_text = self._config.log.rollout_max_mb * 1e6
         self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
@@ -86,20 +88,21 @@ class TrainingRun:
             self._recall()
             if self._plan.resume is not None:  # a kill may have come between the last checkpoint and this
                 self._pruning(self._plan.resume.step)()
-            closing.callback(self._log_reward_errors, last=True)
+            closing.callback(self._log_last_reward_errors)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
-            with Interrupt(self._progress.note) as interrupt, profiled(profile):
-                interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
-                timing = self._trained(interrupt)
-            self._folder.log_times(timing.workers())
-            write_trace(self._folder.root / "trace.json", timing.rows())
-            self._listeners.close_trackers()
-            summary = self._summarise(timing)
-            self._listeners.run_finished(summary.as_json())
-            self._folder.write_document("summary", summary.as_json())
+            with self._saved_told():
+                with Interrupt(self._progress.note) as interrupt, profiled(profile):
+                    interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
+                    timing = self._trained(interrupt)
+                self._folder.log_times(timing.workers())
+                write_trace(self._folder.root / "trace.json", timing.rows())
+                self._listeners.close_trackers()
+                summary = self._summarise(timing)
+                self._listeners.run_finished(summary.as_json())
+                self._folder.write_document("summary", summary.as_json())
             return summary
 
     def _check_beginning(self) -> None:
@@ -153,7 +156,7 @@ class TrainingRun:
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
-        too. Where the run cannot go on, what was saved is named. An OSError that nobody has told otherwise is one of the runtime."""
+        too."""
         try:
             self._crew.begin(self._folder.root, interrupt)
             return self._train(interrupt)
@@ -166,12 +169,23 @@ class TrainingRun:
             self._save(status.version)
             self._end_save()
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
+
+    @contextmanager
+    def _saved_told(self) -> Iterator[None]:
+        """Inside, the error of a run that cannot go on says what was saved. An OSError that nobody has told otherwise is one of the
+        runtime, unless the disk is full."""
+        try:
+            yield
+        except StarvationError:  # it says so already
+            raise
         except (RunError, OSError) as error:
             with suppress(RunError):  # what ended the run comes first
                 self._end_save()
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
+            if full := disk_full(error):
+                raise RunError(f"{error.filename or self._folder.root}: cannot be written ({full}); {saved}") from None
             runtime = self._config.run.runtime
             who = f"runtime {runtime!r} of {self._plan.registry.owner(PluginKind.RUNTIME, runtime)}"
             raise RunError(f"{who} failed while training: {reason(error)}; {saved}") from error
@@ -258,19 +272,25 @@ class TrainingRun:
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
         if self._logs_rollouts(step):
-            self._folder.write_rollouts(step, update.rollouts)
+            self._folder.write_rollouts(step, update.rollouts, self._most_text)
         self._log_failures()
         self._log_reward_errors()
         self._collect_evaluations(wait=False)
 
     def _log_failures(self) -> None:
         for failure in self._crew.take_failures():
-            self._folder.log("failures", failure)
+            self._folder.log_accident("failures", failure)
+
+    def _log_last_reward_errors(self) -> None:
+        """However the run ends: a reward that raises is what ends many. What keeps them from being written does not hide that end."""
+        try:
+            self._log_reward_errors(last=True)
+        except RunError as error:
+            logging.getLogger("rlcore").warning("%s", error)
 
     def _log_reward_errors(self, *, last: bool = False) -> None:
-        """However the run ends: a reward that raises is what ends many."""
         for error in self._crew.take_reward_faults(last=last):
-            self._folder.log("reward_errors", error)
+            self._folder.log_accident("reward_errors", error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
@@ -299,7 +319,7 @@ class TrainingRun:
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
             self._held_out[step] = figures
             for report in reports:  # before the line that says that the evaluation is there
-                self._folder.write_evaluation(report.task, step, report.rows)
+                self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
