@@ -27,7 +27,7 @@ _SURROUNDINGS = (
     *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options"),
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
-    *("weights.deadline", "weights.bucket_mb"),
+    *("weights.deadline", "weights.bucket_mb", "log.export_dtype"),
 )
 """Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow
 from the machine, and a scheduler may choose another one each time."""

@@ -73,7 +73,7 @@ algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction
 schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
 weights.transport weights.deadline weights.bucket_mb weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
-log.keep_checkpoints log.keep_best log.trackers rewards.deadline
+log.keep_checkpoints log.keep_best log.export_dtype log.trackers rewards.deadline
 """
 
 OPTIONS_OF_THE_CLIPPED_LOSS = {

@@ -169,7 +169,13 @@ def check_resumed(saved: list[Any], resumed: list[Any]) -> None:
         assert after["metrics"] == before["metrics"]
         check_same(after["after"], before["after"])
         assert before["files"] == saved[0]["files"]
-        assert {"model/config.json", "model/model.safetensors", "trainer/trainer.pt", "trainer/shards/.metadata"} <= set(before["files"])
+        assert {
+            "model/config.json",
+            "model/model-00001-of-00004.safetensors",
+            "export/config.json",
+            "trainer/trainer.pt",
+            "trainer/shards/.metadata",
+        } <= set(before["files"])
         assert any(not np.array_equal(before["after"][name], weight) for name, weight in before["saved"].items())
 
 
