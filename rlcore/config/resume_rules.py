@@ -25,7 +25,8 @@ _FIXED = (
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
     *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options"),
-    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),
+    *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
     *("weights.deadline", "weights.bucket_mb", "log.export_dtype"),
 )

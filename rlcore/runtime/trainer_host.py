@@ -4,6 +4,7 @@ of a step, and the rows of the rollout log.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,6 +143,10 @@ class TrainerHost:
         self._notes: list[str] = []
         self._taking = Lock()
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
+
+    def lives(self) -> int:
+        """The id of the process, which is there."""
+        return os.getpid()
 
     def rendezvous(self, port: int | None) -> str:
         """An address of this host where the ranks can meet. ConfigError where the port that was asked for is taken."""

@@ -41,9 +41,17 @@ _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02
 
 
 class TrainingRun:
-    """One run, from a plan to a summary."""
+    """One run, from a plan to a summary, or to the loss of a part that it cannot do without."""
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, progress: Progress, *, root: Path | None = None, holding: ExitStack | None = None, restores: int = 0
+    ) -> None:
+        """``root``: the folder of the run, if there is one; ``holding``: what keeps it locked between this life of the run and the next;
+        ``restores``: how many lives were before this one."""
+        self.root = root or (plan.resume.run if plan.resume is not None else None)
+        self.interrupted = False
+        """Whether Ctrl-C or a scheduler asked the run to end."""
+        self._holding, self._restores = holding, restores
         self._plan = plan
         self._config = plan.config
         self._progress = progress
@@ -56,7 +64,6 @@ class TrainingRun:
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
-        self._interrupted = False
         self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
@@ -83,6 +90,7 @@ class TrainingRun:
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
             with Interrupt(self._progress.note) as interrupt, profiled(profile):
+                interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
                 timing = self._trained(interrupt)
             self._folder.log_times(timing.workers())
             write_trace(self._folder.root / "trace.json", timing.rows())
@@ -187,8 +195,8 @@ class TrainingRun:
         timing = crew.timing()
         self._log_failures()
         status = crew.status()
-        self._interrupted = not status.finished
-        if not self._interrupted:
+        self.interrupted = not status.finished
+        if not self.interrupted:
             refuse_an_empty_run(status, crew.watch())
             self._save(version)
             self._end_save()  # before the evaluation, which may take long
@@ -216,17 +224,19 @@ class TrainingRun:
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
-        if point is None:
+        holding = self._holding or closing
+        if self.root is None:
             folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
-            closing.enter_context(locked(folder.root))
+            holding.enter_context(locked(folder.root))
         else:
-            folder = RunFolder.at(point.run, **moved)
-            closing.enter_context(locked(folder.root))
+            folder, step = RunFolder.at(self.root, **moved), first_version(self._plan)
+            holding.enter_context(locked(folder.root))
             changed = changed_settings(self._plan, settings_of(folder.root))
-            manifest = resumed_manifest(folder.root, point.step, manifest, changed)
+            manifest = resumed_manifest(folder.root, step, manifest, changed)
             if "data" in manifest["resumes"][-1]:
                 self._progress.note("warning: the held-out data are not those that the run began with: its accuracies do not compare")
-            rewind(folder, point.step, point.state.get("logs", {}))
+            rewind(folder, step, point.state.get("logs", {}) if point is not None else {})
+        self.root = folder.root
         sign(folder.root)
         folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
@@ -359,17 +369,21 @@ class TrainingRun:
             shares=timing.shares() if status.version else {},
             peak_memory_bytes=sum(peaks.values()),
             peak_memory=peaks,
-            interrupted=self._interrupted,
+            interrupted=self.interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._crew.dropped),
-            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks()])),
+            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
             train_on=self._train_on(status.version),
         )
+
+    def _told_of_restores(self) -> str:
+        times = "once" if self._restores == 1 else f"{self._restores} times"
+        return f"the run went back to its last checkpoint by itself {times}, for a part of it was lost" if self._restores else ""
 
     def _train_on(self, steps: int) -> str:
         run, prompts = self._config.run, self._crew.prompts

@@ -80,7 +80,10 @@ class NodeServices:
                 restarts=-1,
                 called=f"judge of {node}",
             )
-            self.by_node[node] = Services(store=RayStore(store, "the store of its node"), judge=RayWorker(judge, "the judge of its node"))
+            restart = self._session.restart
+            self.by_node[node] = Services(
+                store=RayStore(store, "the store of its node", restart), judge=RayWorker(judge, "the judge of its node", restart)
+            )
         return self.by_node[node]
 
     def drop_dead(self) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
@@ -31,7 +32,8 @@ _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometh
 """Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
 
 
-_BESIDE_CALLS = 4
+_CONNECT_SECONDS = 0.5
+_BESIDE_CALLS = 8
 """Calls of a worker that may run beside the others at the same time."""
 
 
@@ -105,9 +107,10 @@ class Session(Launcher):
         return context.dashboard_url or None
 
     def nodes(self) -> list[Node]:
-        """The nodes that live, the driver's first."""
+        """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
+        its Ray daemon says so at once."""
         own = ray.get_runtime_context().get_node_id()
-        alive = [node for node in ray.nodes() if node["Alive"]]
+        alive = [node for node in ray.nodes() if node["Alive"] and (node["NodeID"] == own or not _refuses(node))]
         views = [
             Node(
                 node_id=node["NodeID"],
@@ -172,6 +175,10 @@ class Session(Launcher):
             ray.kill(actor)
             self._actors.remove(actor)
 
+    def restart(self, actor: Any) -> None:
+        """Kill a service that Ray starts anew."""
+        ray.kill(actor, no_restart=False)
+
     def unique(self, called: str) -> str:
         """The name that Ray knows a service by: several runs may share a cluster."""
         return f"{called} of rlcore {self._run}"
@@ -179,6 +186,17 @@ class Session(Launcher):
     def _keep(self, actor: Any) -> Any:
         self._actors.append(actor)
         return actor
+
+
+def _refuses(node: Mapping[str, Any]) -> bool:
+    """Return whether the node's host says that no Ray daemon listens; one that says nothing may be slow."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _no_dashboard() -> str:
