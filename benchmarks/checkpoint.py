@@ -5,7 +5,7 @@ checkpoint after every second update. ``blocked_seconds`` is the time that the l
 over an update without one, ``gap_seconds`` how much longer the update after a checkpoint takes, in which hashing and flushing go on
 beside it. Medians.
 
-``--layouts`` measures bytes instead: a checkpoint of the quickstart's model by one process and by two ranks of each layout, in bytes a
+``--layouts`` measures bytes instead: a checkpoint of a model of 0.5 M weights by one process and by two ranks of each layout, in bytes a
 parameter (of adapters: a parameter of the adapters for the optimizer, of the whole model for the model).
 """
 
@@ -15,6 +15,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,15 @@ LARGE = {
     "layer_types": ["full_attention"] * 7,
     "num_attention_heads": 6,
     "num_key_value_heads": 6,
+}
+SMALL = {
+    **LARGE,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention"] * 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
 }
 INTERVAL = 2
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -63,15 +73,18 @@ def main() -> None:
             print(json.dumps(measure(Path(place), args.updates)))
             return
         prepare(Path(place, "demo"), 0, lambda line: None)
-        print(json.dumps({name: weigh(Path(place), name, settings) for name, settings in LAYOUTS.items()}, indent=1))
+        enlarged(Path(place, "demo", "base"), Path(place, "small"), SMALL)
+        print(json.dumps({name: weigh(Path(place), name, settings) for name, settings in LAYOUTS.items()}))
 
 
 def weigh(place: Path, name: str, settings: dict[str, Any]) -> dict[str, float]:
     """Bytes a parameter of the tensors of a checkpoint, by folder, after one update."""
     summary = rlcore.train(
         place / "demo" / "run.toml",
-        **{"eval.eval_interval": 0, **settings},
+        **{"run.runtime": "local", "eval.eval_interval": 0, **settings},
+        model=str(place / "small"),
         run_dir=str(place / "runs" / name),
+        train_batch_size=4,
         eval_dataset={},
         max_steps=1,
     )
@@ -85,7 +98,9 @@ def weigh(place: Path, name: str, settings: dict[str, Any]) -> dict[str, float]:
         "export": size(summary.checkpoint / "export", "*.safetensors") / held["parameters"],
         "trainer": size(summary.checkpoint / "trainer", "*.distcp") / trained,
     }
-    return {**held, **{folder: round(figure, 2) for folder, figure in sizes.items() if figure}}
+    found = {**held, **{folder: round(figure, 2) for folder, figure in sizes.items() if figure}}
+    print(f"{name}: {found}", file=sys.stderr)
+    return found
 
 
 def size(folder: Path, pattern: str) -> int:
@@ -105,7 +120,7 @@ def count(folder: Path, pattern: str) -> int:
 def measure(place: Path, updates: int) -> dict[str, Any]:
     """Seconds of updates with and without a checkpoint before them."""
     prepare(place / "demo", 0, lambda line: None)
-    base = enlarged(place / "demo" / "base", place / "large")
+    base = enlarged(place / "demo" / "base", place / "large", LARGE)
     blocked: list[float] = []
     with mock.patch.object(TrainingRun, "_save", timed(TrainingRun._save, blocked)):
         summary = rlcore.train(
@@ -134,10 +149,10 @@ def measure(place: Path, updates: int) -> dict[str, Any]:
     }
 
 
-def enlarged(base: Path, folder: Path) -> Path:
-    """The tokenizer and the architecture of a small model, with random weights of about 50 MB."""
+def enlarged(base: Path, folder: Path, sizes: dict[str, Any]) -> Path:
+    """The tokenizer and the architecture of a small model, with random weights and other sizes."""
     shutil.copytree(base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    config = AutoConfig.from_pretrained(base, **LARGE)
+    config = AutoConfig.from_pretrained(base, **sizes)
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
     return folder
