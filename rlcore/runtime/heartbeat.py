@@ -11,7 +11,7 @@ from typing import Any
 from rlcore.config.model import ScheduleSection
 from rlcore.contracts.errors import RunError, WorkerLostError
 from rlcore.runtime.driver_inbox import DriverInbox
-from rlcore.runtime.workers import Worker
+from rlcore.runtime.workers import Worker, WorkerDiedError
 
 __all__ = ["Heartbeats", "Patience"]
 
@@ -85,8 +85,13 @@ class Heartbeats:
             else:
                 silent(RunError(f"its process has not answered for {self._seconds:g} s"))
 
+        def answered(value: object, error: BaseException | None) -> None:
+            if error is not None and not isinstance(error, WorkerDiedError):
+                raise error
+            heard.append(True)
+
         if wanted():
-            self._inbox.watch(worker.call("lives", beside=True), lambda value, error: heard.append(True))
+            self._inbox.watch(worker.call("lives", beside=True), answered)
             self._after(self._pause, again, again)
 
     def _after(self, seconds: float, act: Callable[[], object], late: Callable[[], object]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, RlcoreError, WorkerLostError
+from rlcore.contracts.errors import ConfigError, RlcoreError, WeightsError, WorkerLostError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.runlog.points import NoPointError, find_point
 from rlcore.runtime.parts import first_version
@@ -29,11 +29,9 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
             run = TrainingRun(plan, progress, root=root, holding=holding, restores=restores)
             try:
                 return run.run()
-            except (WorkerLostError, ConfigError) as error:
-                if isinstance(error, ConfigError) and not restores:  # later it may be that a lost node has left no room
-                    raise
+            except (WorkerLostError, WeightsError, ConfigError) as error:
                 root = run.root
-                if root is None or run.interrupted:
+                if root is None or run.interrupted or not _is_accident(error, run, restores):
                     raise
                 plan = replace(plan, resume=_newest_point(root, error, progress))
                 restored = restored + 1 if first_version(plan) <= newest else 1
@@ -43,6 +41,14 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
                 again = f"the run goes on by itself from step {newest}, restore {restored} of at most {most} in a row"
                 progress.note(f"warning: {error}; {again}")
                 restores += 1
+
+
+def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
+    """Whether another beginning may go better. Weights that do not arrive, or are not those that were sent, are a defect if they never
+    did; the refusal of a runtime to begin may come from a node that is lost, if it has begun before."""
+    if isinstance(error, ConfigError):
+        return restores > 0
+    return isinstance(error, WorkerLostError) or run.updates > 0
 
 
 def _newest_point(root: Path, lost: RlcoreError, progress: Progress) -> ResumePoint | None:

@@ -51,6 +51,8 @@ class TrainingRun:
         self.root = root or (plan.resume.run if plan.resume is not None else None)
         self.interrupted = False
         """Whether Ctrl-C or a scheduler asked the run to end."""
+        self.updates = 0
+        """How many were made in this life."""
         self._holding, self._restores = holding, restores
         self._plan = plan
         self._config = plan.config
@@ -245,6 +247,7 @@ class TrainingRun:
 
     def _record(self, update: Update) -> None:
         step = update.version
+        self.updates += 1
         seconds, self._since = time.monotonic() - self._since, time.monotonic()
         figures = {**update.figures, "seconds": seconds}
         self._tokens += int(figures["response_tokens"])

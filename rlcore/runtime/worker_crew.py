@@ -81,13 +81,13 @@ class WorkerCrew(Crew):
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
         self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
-        self._heartbeats = Heartbeats(self._inbox, plan.config.schedule.heartbeat_deadline)
+        self._patience = patience = Patience.of(plan.config.schedule, plan.config.weights.deadline)
+        self._heartbeats = Heartbeats(self._inbox, patience.silence_seconds)
         self._watched: list[Worker] = []
         self._watch_services()
         for notice in self._inbox.wait([site.prepare()])[0]:
             say(notice)
         config = plan.config
-        self._patience = patience = Patience.of(config.schedule, config.weights.deadline)
         self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers, patience)
         self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
         self._team.on_loss = self._ranks.producer_left
@@ -293,12 +293,18 @@ class WorkerCrew(Crew):
 
     def _watch_services(self) -> None:
         """Those that are there now; others are made later, and a look for them costs nothing."""
-        services = self._site.services()
-        for service in services:
-            if service not in self._watched:
-                self._heartbeats.watch(service, partial(self._is_watched, service), partial(self._silent_service, service))
-        self._watched = list(services)
+        before, self._watched = self._watched, list(self._site.services())
+        for service in self._watched:
+            if service not in before:
+                self._watch_service(service)
         self._inbox.after(_LOOK_SECONDS, self._watch_services)
+
+    def _watch_service(self, service: Worker) -> None:
+        """From its first answer on: until then its process starts."""
+        first = service.call("lives")
+        self._patience.while_loading(self._inbox, [service.name], [first])
+        wanted, silent = partial(self._is_watched, service), partial(self._silent_service, service)
+        self._inbox.watch(first, lambda value, error: self._heartbeats.watch(service, wanted, silent))
 
     def _is_watched(self, service: Worker) -> bool:
         return service in self._watched

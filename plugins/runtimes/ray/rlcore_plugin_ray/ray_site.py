@@ -13,7 +13,7 @@ from rlcore.api import ConfigError
 from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_coordinator, make_watch
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
-from rlcore_plugin_ray.ray_worker import RayWorker
+from rlcore_plugin_ray.ray_worker import RayService
 from rlcore_plugin_ray.session import RaySeat, Session
 
 __all__ = ["RaySite"]
@@ -48,7 +48,7 @@ class RaySite(Site):
         coordinator = session.service(
             ScheduleService, make_coordinator(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
         )
-        self.schedule = RayWorker(coordinator, "the coordinator")
+        self.schedule = RayService(coordinator, "the coordinator")
         self._services = NodeServices(session, shipment, keep_scored=keep_scored)
         closing.callback(self._close_judges)
         self._group = session.reserve(self._places.bundles)
