@@ -95,7 +95,7 @@ architectures: env  ## which architectures the transformers backend serves, and 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
-bench-checkpoint: env  ## how long a checkpoint of 50 MB of weights keeps the training waiting; two minutes
+bench-checkpoint: env  ## how long a checkpoint of 50 MB of weights keeps the training waiting; two minutes; ARGS=--layouts: its bytes a parameter
 	$(BIN)/python -m benchmarks.checkpoint $(ARGS)
 
 bench-files: env  ## what a run of 10 000 steps of a 7B model leaves on its disk, file by file; four minutes

@@ -362,6 +362,9 @@ class LogSection(Section):
     save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
     keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
+    export_dtype: Literal["bfloat16", "float16"] | None = setting(
+        None, help="each checkpoint gets a folder export/ beside model/, rounded to this; none: no such folder"
+    )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")

@@ -126,7 +126,8 @@ class InferenceCapabilities:
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
     "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
-    ``lora``: trains adapters (``TrainingContext.lora``); ``reproducible``: see ``Reproducible``."""
+    ``lora``: trains adapters (``TrainingContext.lora``); ``exports``: dtypes that ``save_model`` rounds to; ``reproducible``: see
+    ``Reproducible``."""
 
     sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
@@ -134,6 +135,7 @@ class TrainingCapabilities:
     devices: frozenset[str] = frozenset({"cpu"})
     kinds: frozenset[str] = frozenset({"full"})
     lora: bool = False
+    exports: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
     implementation: str = ""
 

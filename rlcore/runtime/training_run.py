@@ -335,8 +335,9 @@ class TrainingRun:
             with ExitStack() as failed:
                 if saving is not None:  # it writes into this folder, which is removed if the tokenizer fails
                     failed.callback(_ended, saving)
-                with blaming("the tokenizer", f"saving into {folder / 'model'}"):
-                    self._crew.tokenizer.save(folder / "model")
+                for place in (folder / "model", *[folder / "export"] * (self._config.log.export_dtype is not None)):
+                    with blaming("the tokenizer", f"saving into {place}"):
+                        self._crew.tokenizer.save(place)
                 failed.pop_all()
             return saving
 

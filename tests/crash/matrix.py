@@ -26,7 +26,7 @@ __all__ = ["BESIDE", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "seconds", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
-    "run": {"num_episodes": 4, "max_steps": 8},
+    "run": {"num_episodes": 4, "max_steps": 8, "runtime": "local"},
     "inference": {"name": "fake", "num_inferencer": 2},
     "schedule": {"max_staleness": 2, "reward_workers": 1},
 }
