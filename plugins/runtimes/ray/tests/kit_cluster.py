@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +19,12 @@ STUBS = {
     "scontrol": r"""
 case "$2" in
   hostnames) printf '%s\n' $STUB_HOSTS ;;
-  job) echo "JobId=$3 JobState=${STUB_STATE:-RUNNING} Reason=None" ;;
+  job) echo "JobId=$3 JobState=${STUB_STATE:-RUNNING} Reason=None PreemptTime=${STUB_PREEMPTED:-None}" ;;
+  node) echo "NodeName=$3 NodeAddr=${STUB_ADDRESS:-} NodeHostName=vm" ;;
 esac
 """,
-    # Runs the command once a task, and passes SIGTERM on to every process of it, as Slurm does.
+    "getent": r"""[ -z "${STUB_ADDRESS+x}" ]""",
+    # Runs the command once a task. At SIGTERM it kills every process of it by SIGKILL, as Slurm's own does ("forcing job termination").
     "srun": r"""
 tasks=1
 while [ "${1#--}" != "$1" ]; do
@@ -31,16 +34,16 @@ while [ "${1#--}" != "$1" ]; do
 done
 everyone() { echo "$1"; for child in $(cat /proc/"$1"/task/*/children 2>/dev/null); do everyone "$child"; done; }
 pids=()
-trap 'kill $(for pid in "${pids[@]}"; do everyone "$pid"; done) 2>/dev/null; wait; exit 143' TERM
+trap 'kill -KILL $(for pid in "${pids[@]}"; do everyone "$pid"; done) ; wait; exit 137' TERM
 for ((task = 0; task < tasks; task++)); do "$@" & pids+=("$!"); done
 status=0
-for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
+for pid in "${pids[@]}"; do wait "$pid" || status=$?; done 2>/dev/null # bash tells of each child that is killed
 exit "$status"
 """,
     "ray": r"""
 if [ "$1" = status ]; then
   echo "Active:"
-  for node in "$STUB_LOG".joined.*; do [ ! -e "$node" ] || echo " 1 node_${node##*.}"; done
+  for node in "$STUB_LOG".joined.*; do ! grep -q . "/proc/${node##*.}/cmdline" 2>/dev/null || echo " 1 node_${node##*.}"; done
   exit 0
 fi
 case "$*" in
@@ -56,11 +59,17 @@ sleep 600 & wait
     "rlcore": r"""
 echo "output of the run"
 [ -z "$STUB_EXIT" ] || exit "$STUB_EXIT"
+if [ -n "$STUB_EXIT_AFTER" ]; then # once the test has done its worst
+  echo "training" >>"$STUB_LOG"
+  until [ -e "$STUB_LOG.go" ]; do sleep 0.1; done
+  exit "$STUB_EXIT_AFTER"
+fi
 trap 'kill "$!"; sleep 0.3; echo "saved" >>"$STUB_LOG"; exit 130' TERM
 sleep 600 & echo "training" >>"$STUB_LOG"; wait
 """,
     "python3": r"""
 case "$*" in
+  *pthread_sigmask*) exec "$STUB_DEAF" "$@" ;;
   *grpc*) [ -n "$STUB_GRPC" ] || exit 1 ;;
   "-m pip --version") [ -z "$STUB_NO_PIP" ] || exit 1 ;;
   "-m pip"*) [ -z "$STUB_PIP_FAILS" ] || exit 1 ;;
@@ -88,7 +97,7 @@ case "$bound" in *":${4%/*}:"*) ;; *) echo "bash: $4: no such file or directory"
 }
 SAID = r"""#!/bin/bash
 line=$(basename "$0"); for word in "$@"; do line+=" $(printf '%q' "$word")"; done
-case "$line" in "ray status"*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
+case "$line" in "ray status"* | getent* | python3*pthread_sigmask*) ;; *) echo "$line" >>"$STUB_LOG" ;; esac
 """
 
 
@@ -107,12 +116,24 @@ class StubCluster:
 
     @property
     def said(self) -> list[str]:
-        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH, the bash that
-        stands before Ray on a node ON-NODE and its two folders."""
+        """Every call, in order; ``ray status``, which is asked again and again, aside. The job's own folder reads SCRATCH; what stands
+        before Ray on a node, bash and Python, reads ON-NODE, the process that it tells of SIGTERM ("" for none) and its two folders."""
         text = self.log.read_text() if self.log.exists() else ""
         text = re.sub(r"-c \$'\\nimport socket(?:\\.|[^'\\])+'", "-c LOOK", text)
-        text = re.sub(r"bash -c (?:\\.|[^\\\s])+ (\S+ \S+) (?=ray|apptainer)", r"ON-NODE \1 ", text)
+        text = re.sub(r"python3 -c (?:\\.|[^\\\s])*pthread_sigmask(?:\\.|[^\\\s])* ", "", text)
+        text = re.sub(r"bash -c \$'(?:\\.|[^\\'])*' (\S+) (\d+|'') (\S+) (?=ray|apptainer)", self._on_node, text)
         return re.sub(SCRATCH, "SCRATCH", text).splitlines()
+
+    @staticmethod
+    def _on_node(found: re.Match[str]) -> str:
+        scratch, told, ray_dir = found.groups()
+        return f"ON-NODE {scratch} {'JOB' if told.isdecimal() else told} {ray_dir} "
+
+    @property
+    def nodes(self) -> list[int]:
+        """The processes of the Ray nodes that live; of one that was killed and that nobody has waited for, nothing is left in /proc."""
+        pids = [int(file.suffix[1:]) for file in self.folder.glob("log.joined.*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}/cmdline").exists() and Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     @property
     def scratch(self) -> set[Path]:
@@ -131,6 +152,7 @@ class StubCluster:
             "SLURM_JOB_NODELIST": "n[1-3]",
             "STUB_HOSTS": hosts,
             "STUB_LOG": str(self.log),
+            "STUB_DEAF": sys.executable,
             **env,
         }
         # Files, not pipes: a stub that outlives the script must not keep the test.

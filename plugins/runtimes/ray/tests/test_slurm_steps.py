@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -35,18 +36,18 @@ def test_versions_then_the_head_then_the_others_then_the_run(cluster: StubCluste
     size = "--num-cpus=16 --num-gpus=2 --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats"
     head = f"ray start --head --block --port=29422 --dashboard-port=0 --temp-dir=SCRATCH {size}"
     other = f"ray start --address=n1:29422 --block {size}"
-    node = "ON-NODE SCRATCH SCRATCH "
+    head_node, node = (f"ON-NODE SCRATCH {told} SCRATCH " for told in ("JOB", "''"))
     n1, n2, n3, both = (SRUN.format(count=count, hosts=hosts) for count, hosts in ((1, "n1"), (1, "n2"), (1, "n3"), (2, r"n2\,n3")))
     said = cluster.said
     assert said[:8] == [
         r"scontrol show hostnames n\[1-3\]",
         *everywhere(LOOK + "rlcore==0.1.0 rlcore-plugin-x==1.0", both),
         r"python3 -c import\ grpc",
-        n1 + node + head,
+        n1 + head_node + head,
         head,
     ]
-    assert sorted(said[8:-1]) == sorted([n2 + node + other, n3 + node + other, other, other])
-    assert said[-1] == RUN
+    assert sorted(said[8:-2]) == sorted([n2 + node + other, n3 + node + other, other, other])
+    assert said[-2:] == [RUN, both + "rm -rf -- SCRATCH"]
 
 
 def test_wheels_come_from_their_folder_and_what_was_typed_beside_the_rlcore_that_is_there(cluster: StubCluster, job: Make) -> None:
@@ -115,7 +116,7 @@ def test_the_exit_code_of_the_run_is_the_job_s(cluster: StubCluster, job: Make, 
 
 def nothing_is_left(cluster: StubCluster) -> None:
     """Ray has ended on every node, and the scratch folder is gone."""
-    assert list(cluster.folder.glob("log.joined.*")) == []
+    assert cluster.nodes == []
     assert not any(folder.exists() for folder in cluster.scratch)
 
 
@@ -141,11 +142,71 @@ def test_sigterm_saves_ends_ray_and_queues_the_job_again(cluster: StubCluster, j
     nothing_is_left(cluster)
 
 
+def preempted(cluster: StubCluster, made: SlurmJob, **env: str) -> tuple[int, str, str]:
+    """Run until it trains; send SIGTERM to every Ray node and the bash before it, as Slurm does to the steps of a job that it preempts."""
+    process = cluster.start(made, STUB_PREEMPTED="2026-11-24T11:05:10", **env)
+    cluster.wait_until(lambda said: "training" in said)
+    for pid in cluster.nodes:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGTERM)
+        os.kill(parent, signal.SIGTERM)
+    return cluster.end(process)
+
+
+def test_a_preempted_job_whose_nodes_are_told_saves_beside_a_living_ray_and_is_queued_again(cluster: StubCluster, job: Make) -> None:
+    stub = cluster.bin / "rlcore"
+    stub.write_text(stub.read_text().replace("sleep 0.3;", 'sleep 0.3; ray status | grep -c node_ >>"$STUB_LOG";'))
+    code, _, err = preempted(cluster, job(), SLURM_RESTART_COUNT="3")
+    assert (code, err) == (130, "")
+    assert [line for line in cluster.said if line in ("training", "saved", "3") or line.startswith("scontrol")][1:] == [
+        "training",
+        "3",
+        "saved",
+        "scontrol show job 4711",
+        "scontrol requeue 4711",
+    ], "all three nodes of Ray must live while the run saves, and a preemption counts for no limit"
+    nothing_is_left(cluster)
+
+
+def test_a_second_sigterm_is_not_passed_on(cluster: StubCluster, job: Make) -> None:
+    stub = cluster.bin / "rlcore"
+    stub.write_text(stub.read_text().replace("trap 'kill", "trap 'echo told >>\"$STUB_LOG\"; kill").replace("sleep 0.3", "sleep 2"))
+    process = cluster.start(job())
+    cluster.wait_until(lambda said: "training" in said)
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        cluster.wait_until(lambda said: "told" in said)
+    assert cluster.end(process)[0] == 130
+    assert cluster.said.count("told") == 1, "rlcore train ends at once if it is told twice"
+
+
+def test_a_run_that_fails_with_a_node_lost_is_queued_again(cluster: StubCluster, job: Make) -> None:
+    process = cluster.start(job(), STUB_EXIT_AFTER="1")
+    cluster.wait_until(lambda said: "training" in said)
+    os.kill(cluster.nodes[-1], signal.SIGKILL)
+    Path(f"{cluster.log}.go").touch()
+    code, out, _ = cluster.end(process)
+    assert code == 1
+    assert "the run ended because a node, or Ray on it, was lost" in out
+    assert cluster.said[-1] == "scontrol requeue 4711"
+    nothing_is_left(cluster)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.3", ""])
+def test_a_node_whose_name_the_network_does_not_know_is_called_by_its_address(cluster: StubCluster, job: Make, address: str) -> None:
+    code, _, err = cluster.run(job(), STUB_EXIT="0", STUB_ADDRESS=address)
+    if address:
+        assert (code, err) == (0, "")
+        assert sum(f"{address}:29422" in line for line in cluster.said) == 5, "two nodes, by srun each, and the run"
+    else:
+        assert (code, err) == (1, "error: n1 is no name that the network knows, and Slurm has no address for it\n")
+
+
 @pytest.mark.parametrize("state", ["CANCELLED", "COMPLETING"])
 def test_a_cancelled_job_saves_and_is_not_queued_again(cluster: StubCluster, job: Make, state: str) -> None:
     code, out, _ = terminated(cluster, job(), STUB_STATE=state)
     assert code == 130
-    assert "cancelled, so it is not queued again" in out
+    assert "Slurm itself ends this job or queues it again" in out
     assert cluster.said[-1] == "scontrol show job 4711"
 
 
@@ -215,7 +276,7 @@ def test_every_node_makes_the_job_s_own_folder_and_removes_it(cluster: StubClust
     assert cluster.run(job(), STUB_EXIT="0")[0] == 0
     said = [line.split(": ") for line in Path(f"{cluster.log}.folders").read_text().splitlines()]
     on_nodes = {who for who, words in said if "/tmp/rlcore-4711-" in words and not who.endswith(" ")}
-    assert on_nodes == {f"{name} n{number}" for name in ("mkdir", "rm") for number in (1, 2, 3)}
+    assert on_nodes == {"mkdir n1", "mkdir n2", "mkdir n3", "rm n2,n3"}, "the first node's is removed by the batch file itself"
 
 
 def test_a_folder_for_ray_that_cannot_be_made_is_named(cluster: StubCluster, job: Make) -> None:
@@ -261,7 +322,8 @@ def test_sigterm_before_the_run_ends_what_was_started(cluster: StubCluster, job:
     cluster.wait_until(lambda said: any("--address" in line for line in said))
     process.send_signal(signal.SIGTERM)
     assert cluster.end(process)[0] == 143
-    assert not any("requeue" in line or line.startswith("rlcore") for line in cluster.said)
+    assert not any(line.startswith("rlcore") for line in cluster.said)
+    assert cluster.said[-1] == "scontrol requeue 4711", "a job that is preempted while it starts has yet to run"
     nothing_is_left(cluster)
 
 

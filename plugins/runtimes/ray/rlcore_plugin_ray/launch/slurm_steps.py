@@ -17,41 +17,52 @@ cd -- "$folder" || fail "node $(hostname) does not see $folder; it must lie on a
 scratch=$(mktemp -d "/tmp/rlcore-$SLURM_JOB_ID-XXXXXX") # not in $TMPDIR: Ray's sockets need a short path
 ray_dir=${ray_dir:-$scratch}                            # not Ray's /tmp/ray, which belongs to whoever ran Ray here first
 steps=()                                                # the Ray nodes, as background srun commands, one a host
-driver='' asked=''
+others=() driver='' heard=''
 
 # --- how it ends ---------------------------------------------------------------------------------------------
-# Before the time limit Slurm sends SIGTERM to this script alone. It goes on to the driver, which saves and exits with 130;
-# then the job is queued again, and goes on: --resume auto finds the newest run of the same settings in run_dir, whatever node
-# wrote it, and begins one if there is none. A job that is submitted again after it was finished says so, and ends with 0.
+# Slurm sends SIGTERM to this script alone before the time limit, and before it preempts the job if its administrator has set
+# preempt_send_user_signal. Without that, the Ray nodes get it, some time before a preempted job is killed; the first of them passes it on
+# to this script. This script passes it on to the driver, which saves and exits with 130. Then, and if a node was lost, the job is queued
+# again, and goes on: --resume auto finds the newest run of the same settings in run_dir, whatever node wrote it, and begins one if there
+# is none. A job that is submitted again after it was finished says so, and ends with 0.
 
 clean_up() {
   trap '' TERM
   if [ "${#steps[@]}" -gt 0 ]; then
-    kill "${steps[@]}" 2>/dev/null || true
+    kill "${steps[@]}" 2>/dev/null || true # srun then kills the whole step by SIGKILL
     wait "${steps[@]}" 2>/dev/null || true
+    steps=()
+    if [ "${#others[@]}" -gt 0 ]; then
+      on "${#others[@]}" "$(commas "${others[@]}")"
+      timeout 30 "${step[@]}" rm -rf -- "$scratch" 2>/dev/null || true # no step starts in a job that Slurm ends
+    fi
   fi
   rm -rf -- "$scratch"
 }
 
 # shellcheck disable=SC2329 # called by the trap below
 stop() {
-  asked=yes
-  [ -n "$driver" ] || exit 143 # nothing has been trained
+  heard+=x
+  [ "$heard" = x ] || return 0 # told twice: the driver would end at once
+  if [ -z "$driver" ]; then    # nothing has been trained
+    clean_up
+    requeue
+    exit 143
+  fi
   while [ ! -s "$scratch/driver" ] && kill -0 "$driver" 2>/dev/null; do sleep 0.1; done
   kill -TERM "$(cat "$scratch/driver")" 2>/dev/null || true
 }
 
 requeue() {
-  case "$(scontrol show job "$SLURM_JOB_ID")" in
-    *JobState=CANCELLED* | *JobState=COMPLETING*) echo "the job was cancelled, so it is not queued again" ;;
-    *)
-      if [ "${SLURM_RESTART_COUNT:-0}" -ge "$most_requeues" ]; then
-        echo "the job was queued again $most_requeues times, which is the most (most_requeues in this file); it ends here"
-      else
-        scontrol requeue "$SLURM_JOB_ID"
-      fi
-      ;;
-  esac
+  local now
+  now=$(scontrol show job "$SLURM_JOB_ID")
+  if [[ $now == *JobState=CANCELLED* || $now == *JobState=COMPLETING* ]]; then
+    echo "Slurm itself ends this job or queues it again (scancel, scontrol requeue), so this file does not"
+  elif [[ $now != *PreemptTime=[0-9]* && ${SLURM_RESTART_COUNT:-0} -ge $most_requeues ]]; then
+    echo "the job was queued again $most_requeues times, which is the most (most_requeues in this file); it ends here"
+  else
+    scontrol requeue "$SLURM_JOB_ID" # a preempted job that ends by itself is not queued again by Slurm
+  fi
 }
 
 trap clean_up EXIT
@@ -90,6 +101,8 @@ on() {
   step=(srun --overlap --nodes="$1" --ntasks="$1" --ntasks-per-node=1 --nodelist="$2" --cpus-per-task="$cpus" "${devices[@]}")
 }
 
+commas() { (IFS=, && echo "$*"); }
+
 # everywhere WHAT COMMAND...: on this node first, then once on each other. If all share one environment, the others find it done and
 # only read. WHAT says what did not happen.
 everywhere() {
@@ -97,7 +110,7 @@ everywhere() {
   shift
   "$@" || fail "$what on $head; see above"
   if [ "${#others[@]}" -gt 0 ]; then
-    others_list=$(IFS=, && echo "${others[*]}")
+    others_list=$(commas "${others[@]}")
     on "${#others[@]}" "$others_list"
     "${step[@]}" "$@" || fail "$what on $others_list; see above"
   fi
@@ -140,7 +153,11 @@ fi
 # Jobs that share a node meet on no port: two are of this job's own, the others any that are free (0). The second is that of the Ray
 # client server, which nobody uses here: it starts where grpc is installed, and where it is not Ray refuses the option.
 port=$((20000 + SLURM_JOB_ID % 5000 * 2))
-address="$head:$port"
+# Slurm's name of a node need not be a name that the network knows; then Slurm's address of it is taken.
+place=$head
+getent hosts "$head" >/dev/null || place=$(scontrol show node "$head" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+[ -n "$place" ] || fail "$head is no name that the network knows, and Slurm has no address for it"
+address="$place:$port"
 common=(--num-cpus="$cpus" --num-gpus="$gpus" --dashboard-agent-listen-port=0 --min-worker-port=0 --max-worker-port=0 --disable-usage-stats)
 start_head=(ray start --head --block --port="$port" --dashboard-port=0 --temp-dir="$ray_dir")
 mkdir -p -- "$ray_dir" || fail "$head cannot make $ray_dir, the folder for Ray's files; type another --ray_dir"
@@ -148,14 +165,31 @@ if "${inside[@]}" "$python" -c 'import grpc' 2>/dev/null; then
   start_head+=(--ray-client-server-port="$((port + 1))")
 fi
 
-# What runs Ray on a node: makes its folders, which an image is to see, and removes the job's own after it. srun signals the whole
-# task: this bash only waits until Ray has ended.
+# What runs Ray on a node: makes its folders, which an image is to see (and removes what an earlier life of this job left there), and
+# removes the job's own after it. Ray does not hear SIGTERM: to a preempted job Slurm sends it SIGCONT and SIGTERM, to every process of the
+# step, some time before it kills them, and the run needs that time, and Ray, to save. On the first node this script is told instead.
+deaf='import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); os.execvp(sys.argv[1], sys.argv[1:])'
 # shellcheck disable=SC2016
-node=(bash -c 'trap : TERM; mkdir -p -- "$0" "$1" && "${@:2}"; status=$?; rm -rf -- "$0"; exit "$status"'
-  "$scratch" "$ray_dir" "${inside[@]}")
+node=(bash -c '
+trap "heard+=x; [ -z \"\$tell\" ] || kill -TERM \"\$tell\"" TERM
+tell=$1
+for old in "${0%-*}"-*; do [ "$old" = "$0" ] || rm -rf -- "$old"; done
+mkdir -p -- "$0" "$2" || exit
+"${@:3}" &
+until before=$heard; wait "$!" && status=0 || status=$?; [ "$before" = "$heard" ]; do :; done
+rm -rf -- "$0"
+exit "$status"' "$scratch")
+run_ray=("$ray_dir" "${inside[@]}" "$python" -c "$deaf")
 
 joined() {
-  "${inside[@]}" ray status --address="$address" 2>/dev/null | grep -Ec '^ *[0-9]+ node_' || true
+  timeout 30 "${inside[@]}" ray status --address="$address" 2>/dev/null | grep -Ec '^ *[0-9]+ node_' || true
+}
+
+# Whether all nodes are in the cluster still. Slurm may take minutes to notice that one is gone.
+whole() {
+  local pid found
+  for pid in "${steps[@]}"; do kill -0 "$pid" 2>/dev/null || return; done
+  found=$(joined) && [ "${found:-0}" -ge "${#hosts[@]}" ]
 }
 
 # wait_for COUNT: until so many nodes are in the cluster
@@ -171,12 +205,12 @@ wait_for() {
 }
 
 on 1 "$head"
-"${step[@]}" "${node[@]}" "${start_head[@]}" "${common[@]}" &
+"${step[@]}" "${node[@]}" "$$" "${run_ray[@]}" "${start_head[@]}" "${common[@]}" &
 steps+=("$!")
 wait_for 1
 for host in "${others[@]}"; do # a step each: one for all of them would end with the last
   on 1 "$host"
-  "${step[@]}" "${node[@]}" ray start --address="$address" --block "${common[@]}" &
+  "${step[@]}" "${node[@]}" '' "${run_ray[@]}" ray start --address="$address" --block "${common[@]}" &
   steps+=("$!")
 done
 wait_for "${#hosts[@]}"
@@ -188,13 +222,16 @@ wait_for "${#hosts[@]}"
 "${inside[@]}" bash -c 'echo "$$" >"$0" && exec "$@"' "$scratch/driver" \
   rlcore train "${train[@]}" --resume auto --runtime ray --master_address "$address" &
 driver=$!
-status=0
 while :; do
-  before=$asked
+  before=$heard
   wait "$driver" && status=0 || status=$?
-  [ "$before" != "$asked" ] || break # else a signal ended the wait, not the driver
+  [ "$before" != "$heard" ] || break # else a signal ended the wait, not the driver
 done
-if [ -n "$asked" ] && [ "$status" -eq 130 ]; then
+if [ -n "$heard" ] && [ "$status" -eq 130 ]; then
+  clean_up
+  requeue
+elif [ "$status" -ne 0 ] && [ "$status" -ne 2 ] && ! whole; then
+  echo "the run ended because a node, or Ray on it, was lost"
   clean_up
   requeue
 fi
