@@ -225,10 +225,20 @@ def test_a_head_that_does_not_start_ends_the_job_with_its_words(cluster: StubClu
     code, _, err = cluster.run(job(), STUB_HEAD_FAILS="1")
     assert code == 1
     assert err.splitlines() == [
-        "ray: port in use",
+        *["ray: port in use"] * 3,
         "error: Ray on n1 ended before the cluster was whole; its last words are above",
     ]
     assert not any("rlcore" in line.split()[0] for line in cluster.said)
+    nothing_is_left(cluster)
+
+
+def test_a_node_whose_ray_does_not_start_at_once_is_given_another_try(cluster: StubCluster, job: Make) -> None:
+    stub = cluster.bin / "ray"
+    once = 'if [ "$STUB_NODE" = n2 ] && mkdir "$STUB_LOG.once" 2>/dev/null; then echo "ray: timed out" >&2; exit 1; fi\n'
+    stub.write_text(stub.read_text().replace('case "$*" in\n', f'{once}case "$*" in\n', 1))
+    code, out, err = cluster.run(job(), STUB_EXIT="0")
+    assert (code, err) == (0, "ray: timed out\n")
+    assert "Ray on n2 ended before the cluster was whole, and is started again" in out
     nothing_is_left(cluster)
 
 
@@ -237,7 +247,7 @@ def test_one_node_that_does_not_join_ends_the_job_though_the_other_lives(cluster
     code, _, err = cluster.run(job(), STUB_FAILS_ON=host)
     assert code == 1
     assert err.splitlines() == [
-        "ray: no route to head",
+        *["ray: no route to head"] * 3,
         f"error: Ray on {host} ended before the cluster was whole; its last words are above",
     ]
     nothing_is_left(cluster)

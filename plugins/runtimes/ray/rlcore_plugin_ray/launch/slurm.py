@@ -91,5 +91,6 @@ def _variables(job: SlurmJob) -> list[str]:
         f"cpus={job.machines.cpus}",
         f"gpus={job.machines.gpus}",
         "join_seconds=${RLCORE_JOIN_SECONDS:-600}  # how long the nodes have to form a Ray cluster",
+        "most_starts=3  # of Ray on each node, until the cluster is whole",
         "most_requeues=3  # a job that is requeued for ever would only burn its account",
     ]

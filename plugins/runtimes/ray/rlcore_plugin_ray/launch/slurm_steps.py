@@ -17,7 +17,7 @@ cd -- "$folder" || fail "node $(hostname) does not see $folder; it must lie on a
 scratch=$(mktemp -d "/tmp/rlcore-$SLURM_JOB_ID-XXXXXX") # not in $TMPDIR: Ray's sockets need a short path
 ray_dir=${ray_dir:-$scratch}                            # not Ray's /tmp/ray, which belongs to whoever ran Ray here first
 steps=()                                                # the Ray nodes, as background srun commands, one a host
-others=() driver='' heard=''
+others=() starts=() driver='' heard=''
 
 # --- how it ends ---------------------------------------------------------------------------------------------
 # Slurm sends SIGTERM to this script alone before the time limit, and before it preempts the job if its administrator has set
@@ -165,9 +165,9 @@ if "${inside[@]}" "$python" -c 'import grpc' 2>/dev/null; then
   start_head+=(--ray-client-server-port="$((port + 1))")
 fi
 
-# What runs Ray on a node: makes its folders, which an image is to see (and removes what an earlier life of this job left there), and
-# removes the job's own after it. Ray does not hear SIGTERM: to a preempted job Slurm sends it SIGCONT and SIGTERM, to every process of the
-# step, some time before it kills them, and the run needs that time, and Ray, to save. On the first node this script is told instead.
+# What runs Ray on a node: makes its folders, which an image is to see, and removes what an earlier life of this job left there. Ray does
+# not hear SIGTERM: to a preempted job Slurm sends SIGCONT and SIGTERM, to every process of the step, some time before it kills them,
+# and the run needs that time, and Ray, to save. On the first node this script is told instead.
 deaf='import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); os.execvp(sys.argv[1], sys.argv[1:])'
 # shellcheck disable=SC2016
 node=(bash -c '
@@ -177,7 +177,6 @@ for old in "${0%-*}"-*; do [ "$old" = "$0" ] || rm -rf -- "$old"; done
 mkdir -p -- "$0" "$2" || exit
 "${@:3}" &
 until before=$heard; wait "$!" && status=0 || status=$?; [ "$before" = "$heard" ]; do :; done
-rm -rf -- "$0"
 exit "$status"' "$scratch")
 run_ray=("$ray_dir" "${inside[@]}" "$python" -c "$deaf")
 
@@ -192,27 +191,40 @@ whole() {
   found=$(joined) && [ "${found:-0}" -ge "${#hosts[@]}" ]
 }
 
+# start_ray PLACE: on the node with this place among the hosts
+start_ray() {
+  on 1 "${hosts[$1]}"
+  if [ "$1" -eq 0 ]; then
+    "${step[@]}" "${node[@]}" "$$" "${run_ray[@]}" "${start_head[@]}" "${common[@]}" &
+  else
+    "${step[@]}" "${node[@]}" '' "${run_ray[@]}" ray start --address="$address" --block "${common[@]}" &
+  fi
+  steps[$1]=$!
+}
+
+# start_again PLACE: Ray gives a node 30 s to join, which a busy machine or a slow file system may not keep
+start_again() {
+  starts[$1]=$((${starts[$1]:-1} + 1))
+  [ "${starts[$1]}" -le "$most_starts" ] || fail "Ray on ${hosts[$1]} ended before the cluster was whole; its last words are above"
+  echo "Ray on ${hosts[$1]} ended before the cluster was whole, and is started again"
+  start_ray "$1"
+}
+
 # wait_for COUNT: until so many nodes are in the cluster
 wait_for() {
   local end=$((SECONDS + join_seconds)) found place
   while found=$(joined) && [ "${found:-0}" -lt "$1" ]; do
     for place in "${!steps[@]}"; do
-      kill -0 "${steps[place]}" 2>/dev/null || fail "Ray on ${hosts[place]} ended before the cluster was whole; its last words are above"
+      kill -0 "${steps[place]}" 2>/dev/null || start_again "$place"
     done
     [ "$SECONDS" -lt "$end" ] || fail "${found:-0} of $1 nodes joined Ray at $address within $join_seconds s; is its port open?"
     sleep 0.5
   done
 }
 
-on 1 "$head"
-"${step[@]}" "${node[@]}" "$$" "${run_ray[@]}" "${start_head[@]}" "${common[@]}" &
-steps+=("$!")
+start_ray 0
 wait_for 1
-for host in "${others[@]}"; do # a step each: one for all of them would end with the last
-  on 1 "$host"
-  "${step[@]}" "${node[@]}" '' "${run_ray[@]}" ray start --address="$address" --block "${common[@]}" &
-  steps+=("$!")
-done
+for place in "${!others[@]}"; do start_ray "$((place + 1))"; done # a step each: one for all of them would end with the last
 wait_for "${#hosts[@]}"
 
 # --- the run -------------------------------------------------------------------------------------------------------
