@@ -1,14 +1,8 @@
 """A Slurm on this machine: slurmctld and two slurmd, which are two nodes of one host, with all their files in one folder.
 
-<<<<<<< HEAD
-Nothing of the machine's own Slurm is read or changed, and no daemon of it need run. Nodes and users trust each other (auth/none), so no
-munge is needed. A partition each for the ways in which Slurm takes nodes from a job: ``graceful`` warns it and waits, ``abrupt`` does not
-wait, and jobs of ``urgent`` are what preempts both.
-=======
 Nothing of the machine's own Slurm is read or changed, and no daemon of it need run. Nodes and users trust each other (auth/none), so there
 is no munge. A partition each for the ways in which Slurm takes nodes from a job: ``graceful`` warns it and waits, ``abrupt`` does not wait,
 and jobs of ``urgent`` are what preempts both.
->>>>>>> c9b66cd13fa6dbc1ef23001f238aef4145a180ee
 """
 
 from __future__ import annotations
