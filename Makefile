@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-slurm lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix architectures planning mutation gpu gpu-engines gpu-wheels clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -99,8 +99,11 @@ architectures: env  ## which architectures the transformers backend serves, and 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
-bench-checkpoint: env  ## how long a checkpoint of 50 MB of weights keeps the training waiting; two minutes
+bench-checkpoint: env  ## how long a checkpoint of 50 MB of weights keeps the training waiting; two minutes; ARGS=--layouts: its bytes a parameter
 	$(BIN)/python -m benchmarks.checkpoint $(ARGS)
+
+bench-files: env  ## what a run of 10 000 steps of a 7B model leaves on its disk, file by file; four minutes
+	$(BIN)/python -m benchmarks.files $(ARGS)
 
 bench-packing: env  ## one update of 10 M weights: packed, padded, and the code before; ten minutes
 	$(BIN)/python -m benchmarks.packing $(ARGS)
@@ -125,6 +128,9 @@ planning: env  ## the table and the plot of docs/planning.md, by simulation; ten
 
 crash-matrix: env  ## a run killed before each of its events, and resumed; half an hour; ARGS=--write: the table of docs/when_things_break.md
 	$(BIN)/python -m tests.crash $(ARGS)
+
+chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; hours; needs root and iproute2 for the link; ARGS=--write: the tables
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help

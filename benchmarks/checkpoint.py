@@ -4,6 +4,9 @@ A transformer of 12.5 million float32 weights, random, is trained in one process
 checkpoint after every second update. ``blocked_seconds`` is the time that the loop spends in beginning a checkpoint; ``share`` is that
 over an update without one, ``gap_seconds`` how much longer the update after a checkpoint takes, in which hashing and flushing go on
 beside it. Medians.
+
+``--layouts`` measures bytes instead: a checkpoint of a model of 0.5 M weights by one process and by two ranks of each layout, in bytes a
+parameter (of adapters: a parameter of the adapters for the optimizer, of the whole model for the model).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import argparse
 import json
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +25,7 @@ from unittest import mock
 
 import torch
 from rlcore_plugin_quickstart.assets import prepare
+from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import rlcore
@@ -34,22 +39,88 @@ LARGE = {
     "num_attention_heads": 6,
     "num_key_value_heads": 6,
 }
+SMALL = {
+    **LARGE,
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention"] * 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+}
 INTERVAL = 2
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "one process": {},
+    "bfloat16": {"training.dtype": "bfloat16"},
+    "bfloat16, with an export in bfloat16": {"training.dtype": "bfloat16", "log.export_dtype": "bfloat16"},
+    "-t 2": {"training.num_trainers": 2},
+    "-t 2 -zero 2": {"training.num_trainers": 2, "training.zero_stage": 2},
+    "-t 2 -zero 3, bfloat16": {"training.num_trainers": 2, "training.zero_stage": 3, "training.dtype": "bfloat16"},
+    "-t 2 -tp 2": {"training.num_trainers": 2, "training.tensor_parallel_size": 2},
+    "--lora-rank 8": {"training.lora_rank": 8},
+}
+"""What is measured with ``--layouts``: the settings of each run."""
 
 
 def main() -> None:
     """Train, and print what was seen."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=10)
+    parser.add_argument("--layouts", action="store_true", help="bytes a parameter of a checkpoint of each layout, and no seconds")
     args = parser.parse_args()
     with TemporaryDirectory() as place:
-        print(json.dumps(measure(Path(place), args.updates)))
+        if not args.layouts:
+            print(json.dumps(measure(Path(place), args.updates)))
+            return
+        prepare(Path(place, "demo"), 0, lambda line: None)
+        enlarged(Path(place, "demo", "base"), Path(place, "small"), SMALL)
+        print(json.dumps({name: weigh(Path(place), name, settings) for name, settings in LAYOUTS.items()}))
+
+
+def weigh(place: Path, name: str, settings: dict[str, Any]) -> dict[str, float]:
+    """Bytes a parameter of the tensors of a checkpoint, by folder, after one update."""
+    summary = rlcore.train(
+        place / "demo" / "run.toml",
+        **{"run.runtime": "local", "eval.eval_interval": 0, **settings},
+        model=str(place / "small"),
+        run_dir=str(place / "runs" / name),
+        train_batch_size=4,
+        eval_dataset={},
+        max_steps=1,
+    )
+    assert summary.checkpoint is not None
+    held = {"parameters": count(summary.checkpoint / "model", "model*.safetensors")}
+    if (adapter := summary.checkpoint / "model" / "adapter").is_dir():
+        held["parameters_of_adapters"] = count(adapter, "*.safetensors")
+    trained = held.get("parameters_of_adapters", held["parameters"])
+    sizes = {
+        "model": size(summary.checkpoint / "model", "model*.safetensors") / held["parameters"],
+        "export": size(summary.checkpoint / "export", "*.safetensors") / held["parameters"],
+        "trainer": size(summary.checkpoint / "trainer", "*.distcp") / trained,
+    }
+    found = {**held, **{folder: round(figure, 2) for folder, figure in sizes.items() if figure}}
+    print(f"{name}: {found}", file=sys.stderr)
+    return found
+
+
+def size(folder: Path, pattern: str) -> int:
+    """Bytes of the files of a folder and of those below it."""
+    return sum(path.stat().st_size for path in folder.rglob(pattern))
+
+
+def count(folder: Path, pattern: str) -> int:
+    """Numbers in files of safetensors."""
+    total = 0
+    for path in folder.glob(pattern):
+        with safe_open(path, "pt") as file:
+            total += sum(file.get_tensor(name).numel() for name in file.keys())  # noqa: SIM118 - it is no dict
+    return total
 
 
 def measure(place: Path, updates: int) -> dict[str, Any]:
     """Seconds of updates with and without a checkpoint before them."""
     prepare(place / "demo", 0, lambda line: None)
-    base = enlarged(place / "demo" / "base", place / "large")
+    base = enlarged(place / "demo" / "base", place / "large", LARGE)
     blocked: list[float] = []
     with mock.patch.object(TrainingRun, "_save", timed(TrainingRun._save, blocked)):
         summary = rlcore.train(
@@ -78,10 +149,10 @@ def measure(place: Path, updates: int) -> dict[str, Any]:
     }
 
 
-def enlarged(base: Path, folder: Path) -> Path:
-    """The tokenizer and the architecture of a small model, with random weights of about 50 MB."""
+def enlarged(base: Path, folder: Path, sizes: dict[str, Any]) -> Path:
+    """The tokenizer and the architecture of a small model, with random weights and other sizes."""
     shutil.copytree(base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    config = AutoConfig.from_pretrained(base, **LARGE)
+    config = AutoConfig.from_pretrained(base, **sizes)
     torch.manual_seed(0)
     AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
     return folder

@@ -8,6 +8,11 @@ more, and how producers batch matters little. ``lognormal_long`` shows where it 
 constant ones, so that a batch waits four times as long for its longest response. It has fewer updates, and does not count among the keys at
 the top, which are the worse of the other two.
 
+``oversampling``: lognormal lengths at that pace, in groups of 8, with a place for every response, without and with 2 more that are cut
+(the ratios), in turns; with 32 places in all, which the additional responses then take from others; and overlapping, with twice as many
+prompts in flight (``without_over_in_turns``: what that gains by itself). ``kept_tokens``: the mean length of what is trained, as a share of
+that without it, which is the price. ``--only-oversampling`` runs this part alone.
+
 Everything is taken from ``metrics.jsonl``, over the updates after the warm-up: updates a second, and shares of the seconds that the workers
 account for. ``trainer_idle`` is whatever is not training; ``producer_idle`` whatever is not generation, of one request or of many;
 ``slots_busy`` is the share of the slots' time that tokens took. ``batch``: producers that start and answer 16 requests at a time, at the
@@ -35,6 +40,7 @@ from rlcore.testing.paced import PacedInferenceOptions, response_tokens
 
 BATCH, SLOTS, PRODUCERS, STALENESS = 16, 16, 2, 4
 UPDATE_SECONDS, MEAN_LENGTH, SIGMA, CUT = 0.5, 64, 1.0, 8.0
+GROUP, SPARE, GROUP_PROMPTS = 8, 2, 8
 CURVE = (0, 1, 2, 4, 8)
 PROMPTS = 10 * BATCH
 SEED = 0
@@ -57,6 +63,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=100, help="updates that count (100)")
     parser.add_argument("--curve-updates", type=int, default=20, help="updates that count at the other points of the curve (20)")
     parser.add_argument("--warmup", type=int, default=10, help="updates before them (10)")
+    parser.add_argument("--only-oversampling", action="store_true", help="the last part alone; two minutes")
     parser.add_argument("--runtime", choices=["ray", "local"], default="ray", help="local: one producer of 32 slots")
     args = parser.parse_args()
     with TemporaryDirectory(prefix="rlcore-bench-") as name:
@@ -68,13 +75,17 @@ def main() -> None:
         plugins.install("fakes", target="rlcore.testing.fake_plugin")
         setting = Setting(folder, args.runtime, args.updates, args.curve_updates, args.warmup)
         with plugins:
+            oversampled = _measure_oversampling(setting)
+            print(json.dumps({"oversampling": oversampled}))
+            if args.only_oversampling:
+                return
             figures = {str(kind): _measure(setting, kind) for kind in LengthKind}
             long = _measure_long(setting)
     _show({**figures, "lognormal_long": long})
     worst = {name: max(of[name] for of in figures.values()) for name in ("trainer_idle", "producer_idle")}
     worst |= {name: min(of[name] for of in figures.values()) for name in ("speedup_over_sync", "speedup_over_batch")}
     settings = {"runtime": args.runtime, "updates": args.updates, "warmup": args.warmup, "update_seconds": UPDATE_SECONDS}
-    print(json.dumps({**worst, **figures, "lognormal_long": long, **settings}))
+    print(json.dumps({**worst, **figures, "lognormal_long": long, "oversampling": oversampled, **settings}))
 
 
 def _measure(setting: Setting, kind: LengthKind) -> dict[str, Any]:
@@ -92,6 +103,35 @@ def _measure_long(setting: Setting) -> dict[str, Any]:
     kind, pace, updates = LengthKind.LOGNORMAL, UPDATE_SECONDS / MEAN_LENGTH, max(1, setting.curve_updates // 2)
     curve = {staleness: _run(setting, kind, pace, staleness, updates) for staleness in (0, STALENESS)}
     return _compared(curve, _run(setting, kind, pace, STALENESS, updates, batch_synchronous=True))
+
+
+def _measure_oversampling(setting: Setting) -> dict[str, Any]:
+    """What cutting the last ``SPARE`` of ``GROUP + SPARE`` responses gains: how many times as many updates a second."""
+    pace, updates = UPDATE_SECONDS / MEAN_LENGTH, max(1, setting.curve_updates // 2)
+    requests = GROUP_PROMPTS * (GROUP + SPARE)
+    measured: dict[str, Any] = {"group": GROUP, "spare": SPARE, "prompts": GROUP_PROMPTS}
+    plain: dict[str, float] = {}
+    for name, staleness, slots in (
+        ("in_turns", 0, requests),
+        ("in_turns_few_slots", 0, SLOTS * PRODUCERS),
+        ("overlapped", STALENESS, 2 * requests),
+    ):
+        without, more = (_run(setting, LengthKind.LOGNORMAL, pace, staleness, updates, group=(spare, slots)) for spare in (0, SPARE))
+        plain = plain or without
+        measured[name] = {
+            "speedup": round(more["throughput"] / without["throughput"], 3),
+            "generation": round(_generation(more) / _generation(without), 3) if staleness == 0 else None,
+            "kept_tokens": round(more["tokens"] / without["tokens"], 3),
+            "cut_share": more["cut_share"],
+            "without_over_in_turns": round(without["throughput"] / plain["throughput"], 3),
+            "slots": slots,
+        }
+    return measured
+
+
+def _generation(synchronous: Mapping[str, float]) -> float:
+    """Seconds of a step in turns without its optimizer step."""
+    return 1.0 / synchronous["throughput"] - UPDATE_SECONDS
 
 
 def _compared(curve: Mapping[int, Mapping[str, float]], batch: Mapping[str, float]) -> dict[str, Any]:
@@ -117,11 +157,20 @@ def _mean_longest(setting: Setting, kind: LengthKind) -> float:
 
 
 def _run(
-    setting: Setting, kind: LengthKind, seconds_per_token: float, staleness: int, updates: int, *, batch_synchronous: bool = False
+    setting: Setting,
+    kind: LengthKind,
+    seconds_per_token: float,
+    staleness: int,
+    updates: int,
+    *,
+    batch_synchronous: bool = False,
+    group: tuple[int, int] | None = None,
 ) -> dict[str, float]:
-    """One run, and its figures after the warm-up."""
+    """One run, and its figures after the warm-up. ``group``: how many responses more of a group of ``GROUP`` are drawn, and the slots of
+    all producers; one warm-up update is enough then."""
     producers = PRODUCERS if setting.runtime == "ray" else 1
-    slots = SLOTS * PRODUCERS // producers
+    slots = (group[1] if group else SLOTS * PRODUCERS) // producers
+    warmup = 1 if group else setting.warmup
     engine = {
         "slots": slots,
         "lengths": str(kind),
@@ -131,9 +180,14 @@ def _run(
         "seconds_per_token": seconds_per_token,
         "batch_synchronous": batch_synchronous,
     }
-    summary = run(make_plan(_config(setting, engine, producers, slots, staleness, setting.warmup + updates)))
+    config = _config(setting, engine, producers, slots, staleness, warmup + updates)
+    if group:
+        config["sampling"] |= {"num_generations": GROUP, "oversampling": group[0]}
+        config["training"] |= {"train_batch_size": GROUP_PROMPTS}
+        config["inference"] |= {"inference_batch_size": GROUP_PROMPTS * (1 if staleness == 0 else 2) // producers}
+    summary = run(make_plan(config))
     lines = (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    return _figures([json.loads(line) for line in lines][setting.warmup :], seconds_per_token)
+    return _figures([json.loads(line) for line in lines][warmup:], seconds_per_token)
 
 
 def _config(setting: Setting, engine: Mapping[str, Any], producers: int, slots: int, staleness: int, steps: int) -> dict[str, Any]:
@@ -164,6 +218,8 @@ def _figures(steps: list[Mapping[str, float]], seconds_per_token: float) -> dict
         "trainer_idle": round(1.0 - _share(steps, "trainer", "compute"), 4),
         "producer_idle": round(1.0 - _share(steps, "producers", "compute", "wasted"), 4),
         "slots_busy": round(sum(step["response_tokens"] for step in steps) * seconds_per_token / (SLOTS * PRODUCERS * seconds), 4),
+        "tokens": sum(step["response_tokens"] for step in steps) / len(steps),
+        "cut_share": round(sum(step.get("cut_share", 0.0) for step in steps) / len(steps), 4),
         "staleness": round(sum(step["staleness/mean"] for step in steps) / len(steps), 2),
     }
 

@@ -83,10 +83,13 @@ def _show_cause(error: RlcoreError) -> str:
 
 def _not_written(error: OSError, as_json: bool) -> int:
     """Say what cannot be read or written, and return the exit code: 1 for a full disk, 2 for a path."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    from rlcore.contracts.errors import disk_full
+
+    full = bool(disk_full(error)) or error.errno == errno.EFBIG
     what = error.filename or ("standard output, or a file that is written" if full else "a file")
     advice = "make room on its disk" if full else "check the path"
-    _report(f"{what}: {error.strerror or error}; {advice}", as_json)
+    said = error.strerror or str(error)
+    _report(f"{what}: {f'disk full ({said})' if disk_full(error) else said}; {advice}", as_json)
     return 1 if full else 2
 
 

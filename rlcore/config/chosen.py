@@ -275,6 +275,9 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
             return f"{cite(path)}: {backend} does not offer the layout {layout} {layouts}; type {flag} {most}"
     if isinstance(offered, TrainingCapabilities) and config.training.lora_rank and not offered.lora:
         return f"{cite('training.lora_rank')}: {backend} trains no adapters (capabilities.lora is False); type --lora-rank 0"
+    if isinstance(offered, TrainingCapabilities) and (config.log.export_dtype or "") not in {"", *offered.exports}:
+        advice = f"type --export-dtype {' or '.join(sorted({'none', *offered.exports}))}"
+        return f"{cite('log.export_dtype')}: {backend} does not write it (capabilities.exports); {advice}"
     for path in ["sampling.min_p"] * (config.sampling.min_p > 0) + [f"sampling.extra.{name}" for name in config.sampling.extra]:
         asked = path.rpartition(".")[2]
         if isinstance(offered, InferenceCapabilities) and asked not in offered.sampling:

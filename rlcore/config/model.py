@@ -148,6 +148,7 @@ class SamplingSection(Section):
     """[sampling]: how completions are drawn for training."""
 
     num_generations: Count = setting(8, "-g", help="completions per prompt")
+    oversampling: Whole = setting(0, help="extra completions per prompt: the last to finish are cut, so short answers are favoured")
     temperature: Positive = setting(1.0, "-temp", help="sampling temperature")
     temperature_end: Positive | None = setting(None, help="temperature at the last update, reached in equal steps; none: constant")
     top_k: Whole = setting(0, "-topk", help="keep the k likeliest tokens; 0: all")
@@ -322,7 +323,11 @@ class ScheduleSection(Section):
     )
     producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
     producer_deadline: Seconds = setting(600.0, help="seconds after which an engine that does not answer counts as dead")
-    producer_load_deadline: Seconds = setting(1800.0, help="seconds that a producer may take to load its model")
+    producer_load_deadline: Seconds = setting(1800.0, help="seconds that a producer or a trainer may take to load its model")
+    heartbeat_deadline: Seconds = setting(60.0, help="seconds after which a process that does not answer counts as dead")
+    lease_deadline: Seconds = setting(3600.0, help="seconds without a group after which a producer with prompts counts as dead")
+    trainer_deadline: Seconds = setting(3600.0, help="seconds that the trainers may take for one update or checkpoint")
+    max_restores: Whole = setting(3, help="times in a row that a run restores its last checkpoint by itself; 0: it ends instead")
     reward_workers: Annotated[int, Field(ge=1, le=1024)] | Auto = setting("auto", help="processes that judge responses; auto: cores - 1")
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
     reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
@@ -357,9 +362,13 @@ class LogSection(Section):
     save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
     keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
+    export_dtype: Literal["bfloat16", "float16"] | None = setting(
+        None, help="each checkpoint gets a folder export/ beside model/, rounded to this; none: no such folder"
+    )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
+    rollout_max_mb: Positive = setting(1024.0, help="MB of rollout files, and again of evaluation files; the oldest are removed")
     trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 

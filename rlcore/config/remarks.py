@@ -8,7 +8,7 @@ from rlcore.config.auto import ratio_is_one
 from rlcore.config.model import AlgorithmSection, RunConfig, ScheduleSection
 from rlcore.config.rules import BACKENDS, Facts
 from rlcore.config.transfer_choice import in_one_process
-from rlcore.contracts.specs import LossSpec
+from rlcore.contracts.specs import PATIENCE, LossSpec
 
 __all__ = ["remarks"]
 
@@ -20,6 +20,13 @@ def remarks(facts: Facts) -> Iterator[str]:
         yield (
             f"{facts.cite('sampling.num_generations')}: estimator {facts.estimator.name} compares the completions of a prompt, so a group "
             "of one leaves no advantage; -g 2 or more learns"
+        )
+    if config.sampling.oversampling:
+        kept = config.sampling.num_generations
+        yield (
+            f"{facts.cite('sampling.oversampling')}: of {kept + config.sampling.oversampling} completions a prompt the first {kept} to "
+            "finish are scored and trained, so long answers, and those that reach max_new_tokens, are under-represented; the metric "
+            "cut_share tells which share of the tokens is thrown away"
         )
     splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
     if splits > batch:
@@ -75,8 +82,8 @@ def _without_use(facts: Facts) -> Iterator[str]:
             yield f"{facts.cite(f'training.{name}')} is not used, for no adapters are trained: --lora-rank 16 trains them"
     if config.run.master_address is not None and config.run.ray_dir is not None:
         yield f"{facts.cite('run.ray_dir')} is not used: the cluster that is joined keeps its files where it was told to at its start"
-    for name in ("producer_restarts", "producer_deadline", "producer_load_deadline"):
-        path, spec = f"schedule.{name}", facts.runtime
+    for path in PATIENCE:
+        name, spec = path.removeprefix("schedule."), facts.runtime
         if spec is None or getattr(config.schedule, name) == getattr(ScheduleSection(), name):
             continue
         alone = in_one_process(config, spec, facts.chosen.spec("weights.transport"))

@@ -24,10 +24,12 @@ _FIXED = (
 """Checkpoints count prompts in the order that these give, and hold the weights that these name; the last line says where the run is."""
 _SURROUNDINGS = (
     *("run.run_dir", "run.master_address", "run.master_port", "run.ray_dir", "run.enable_profiling"),
-    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.trackers", "log.options"),
-    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("log.save_interval", "log.keep_checkpoints", "log.keep_best", "log.rollout_interval", "log.rollout_max_mb"),
+    *("log.trackers", "log.options"),
+    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),
+    *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
     *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
-    *("weights.deadline", "weights.bucket_mb"),
+    *("weights.deadline", "weights.bucket_mb", "log.export_dtype"),
 )
 """Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow
 from the machine, and a scheduler may choose another one each time."""

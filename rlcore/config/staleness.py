@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.config.layers import replaced
-from rlcore.config.model import RunConfig
+from rlcore.config.model import RunConfig, SamplingSection
 from rlcore.config.transfer_choice import needed_reach, transfer_name
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import (
@@ -132,6 +132,8 @@ def _rounding(config: RunConfig, spec: Callable[[str], Any]) -> Iterator[str]:
     """Why two runs may differ."""
     if int(config.schedule.max_staleness) > 0:
         yield "max_staleness above 0: timing decides which weights sample what"
+    if config.sampling.oversampling and config.sampling.conversation != SamplingSection().conversation:
+        yield "sampling.oversampling: timing decides which conversations of several turns end first"
     for role, section in (("inference", config.inference), ("training", config.training)):
         found = getattr(spec(f"{role}.name"), "capabilities", None)
         if found is None or found.reproducible != "bitwise":

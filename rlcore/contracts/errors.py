@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import errno
+
 __all__ = [
     "ConfigError",
     "DataError",
@@ -20,7 +22,10 @@ __all__ = [
     "UsageError",
     "WeightsError",
     "WorkerLostError",
+    "disk_full",
 ]
+
+_FULL = ("No space left on device", "Disk quota exceeded", "disk full")
 
 
 class RlcoreError(Exception):
@@ -80,3 +85,9 @@ class RewardBudgetError(RunError):
 
 class StarvationError(RunError):
     """The group filter or failures leave nothing to train on."""
+
+
+def disk_full(error: BaseException) -> str:
+    """Return "disk full" if an error says so in whatever words, else ""."""
+    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(words in str(error) for words in _FULL)
+    return "disk full" if full else ""

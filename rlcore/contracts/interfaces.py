@@ -284,8 +284,9 @@ class TrainingBackend(ABC):
         """int32[T] -> float32[T-1]: the policy's log probability of each token after the first, at temperature 1."""
 
     @abstractmethod
-    def save_model(self, folder: Path) -> Saving | None:
-        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see.
+    def save_model(self, folder: Path, dtype: str | None = None) -> Saving | None:
+        """Write a Hugging Face checkpoint of the policy (without tokenizer) into an empty folder that all ranks see, in the precision that
+        a resume goes on from; ``dtype``, one of ``capabilities.exports``: the whole model rounded to it, adapters merged.
         None: it is written. A ``Saving``: the weights are copied, so that the next update may change them, and are being written; ``save``
         follows at once, and no other checkpoint before both are done. Either may be called while the backend sleeps."""
 

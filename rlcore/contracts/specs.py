@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 __all__ = [
     "LABELS",
+    "PATIENCE",
     "REGISTERING_HOOKS",
     "RUNTIME_SETTINGS",
     "AdvantageSpec",
@@ -42,9 +43,12 @@ Reach = Literal["process", "host", "cluster"]
 """How far apart two processes are."""
 
 _ADDRESS = ("run.master_address", "run.master_port", "run.ray_dir")
-_PATIENCE = ("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline")
+PATIENCE = (
+    *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline"),
+    *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
+)
 _ENVIRONMENTS = ("inference.environment", "training.environment")
-RUNTIME_SETTINGS = (*_ADDRESS, *_PATIENCE, *_ENVIRONMENTS)
+RUNTIME_SETTINGS = (*_ADDRESS, *PATIENCE, *_ENVIRONMENTS)
 """The settings of the core that not every runtime reads."""
 
 Per = Literal["rollout", "token"]
@@ -122,7 +126,8 @@ class InferenceCapabilities:
 class TrainingCapabilities:
     """What a training backend can do, declared by its spec and its class as for inference. ``layouts`` of {"single", "data", "tensor",
     "pipeline", "context", "expert", "zero"}; ``sleeps``: gives its device back on request; ``kinds`` of ``WeightsKind`` that it hands out;
-    ``lora``: trains adapters (``TrainingContext.lora``); ``reproducible``: see ``Reproducible``."""
+    ``lora``: trains adapters (``TrainingContext.lora``); ``exports``: dtypes that ``save_model`` rounds to; ``reproducible``: see
+    ``Reproducible``."""
 
     sleeps: bool = False
     layouts: frozenset[str] = frozenset({"single"})
@@ -130,6 +135,7 @@ class TrainingCapabilities:
     devices: frozenset[str] = frozenset({"cpu"})
     kinds: frozenset[str] = frozenset({"full"})
     lora: bool = False
+    exports: frozenset[str] = frozenset()
     reproducible: Reproducible = "seeded"
     implementation: str = ""
 
@@ -357,9 +363,10 @@ class RuntimeSpec(Spec):
     the weights go through the host, however far it reaches; one whose reach is ``process`` takes no other ``max_staleness``. ``settings``:
     the settings of the core that not every runtime reads and that this one does, by path:
     ``run.master_address``, ``run.master_port``, ``run.ray_dir``, ``schedule.producer_restarts``, ``schedule.producer_deadline``,
-    ``schedule.producer_load_deadline``, ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for
-    inference. ``config``: the model of ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of
-    several that can place the roles, ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
+    ``schedule.producer_load_deadline``, ``schedule.heartbeat_deadline``, ``schedule.lease_deadline``, ``schedule.trainer_deadline``,
+    ``inference.environment``, ``training.environment``. ``requires_module`` and ``install`` as for inference. ``config``: the model of
+    ``[run.options]``, whose instance the crew finds as ``plan.runtime_options``. ``preference``: of several that can place the roles,
+    ``runtime = "auto"`` takes the one with the highest preference; below 0: never by itself."""
 
     reach: Reach = "process"
     in_turns: bool = False

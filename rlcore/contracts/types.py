@@ -401,13 +401,15 @@ class AuditCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The rollouts of one prompt with their scores, in the order of ``Rollout.index``; sizes may differ between groups."""
+    """The rollouts of one prompt with their scores, in the order of ``Rollout.index``; sizes may differ between groups. With oversampling
+    indices may be absent: ``cut_tokens`` were sampled for rollouts that were cut, which are neither scored nor trained."""
 
     prompt_id: str
     episode: int
     prompt_index: int
     rollouts: tuple[Rollout, ...]
     scores: tuple[Score, ...]
+    cut_tokens: int = 0
 
     def __post_init__(self) -> None:
         if len(self.rollouts) != len(self.scores):

@@ -18,7 +18,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from rlcore.contracts.errors import RlcoreError, RunError
+from rlcore.contracts.errors import RlcoreError, RunError, disk_full
 
 __all__ = ["SHOW_TRACEBACK", "blaming", "close_part", "closest", "out_of_memory", "reason", "set_aside"]
 
@@ -27,7 +27,7 @@ _ASIDE: list[ExitStack] = []
 _ASIDE_LOCK = threading.Lock()
 SHOW_TRACEBACK = "RLCORE_TRACEBACK=1 shows the traceback"
 _LONGEST = 300
-_NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large", "Read-only file system", "PytorchStreamWriter failed")
+_NOT_WRITTEN = ("File too large", "Read-only file system", "PytorchStreamWriter failed")
 _NO_MEMORY = ("out of memory", "OutOfMemoryError", "MemoryError", "allocate memory")
 
 
@@ -75,11 +75,13 @@ def blaming(
             if out_of_memory(error) and less_memory not in str(error):  # another rank's
                 raise type(error)(f"{error}; {less_memory}") from error.__cause__
             raise
+        said = f"{type(error).__name__}: {error}"
+        short = shorten(said.rstrip(": "), _LONGEST, placeholder=" …")
         if out_of_memory(error):
-            said = shorten(f"{type(error).__name__}: {error}".rstrip(": "), _LONGEST, placeholder=" …")
-            raise RunError(f"{who} ran out of memory while {doing} ({said}); {less_memory}") from None
-        cause = None if any(word in str(error) for word in _NO_ROOM) else error  # a traceback says nothing more of a full disk
-        raise raised(f"{who} failed while {doing}: {type(error).__name__}: {error}") from cause
+            raise RunError(f"{who} ran out of memory while {doing} ({short}); {less_memory}") from None
+        if full := disk_full(error):  # of which a traceback says nothing more
+            raise raised(f"{who} failed while {doing}: {full} ({short})") from None
+        raise raised(f"{who} failed while {doing}: {said}") from (None if any(word in said for word in _NOT_WRITTEN) else error)
 
 
 def close_part(part: Any, who: str) -> None:

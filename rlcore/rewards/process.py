@@ -148,7 +148,8 @@ class WorkerProcess:
     def epitaph(self) -> str:
         """How it died, for a person; call after ``reap``."""
         code = self.popen.returncode
-        how = f"killed by signal {-code} {signal.strsignal(-code) or ''}".strip() if code is not None and code < 0 else f"exit code {code}"
+        hint = "; the system does that if memory runs out" if code == -signal.SIGKILL else ""
+        how = f"killed by signal {-code} {signal.strsignal(-code) or ''}{hint}" if code is not None and code < 0 else f"exit code {code}"
         lines = self._tail.decode(errors="replace").strip().splitlines()
         return f"{how}: {lines[-1].strip()[:200]}" if lines and (code or 0) > 0 else how
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +86,16 @@ class Consumer:
         *,
         sleeps: bool = False,
         max_skipped_steps: int = 0,
+        export: str | None = None,
     ) -> None:
         """``bucket_bytes``: what the publisher asks for at a time, the same on every rank. ``sleeps``: the backend gives its device
         back once its weights are handed out, and takes it back for the next update. ``max_skipped_steps``: optimizer steps in a row that
-        the backend may skip."""
+        the backend may skip. ``export``: the dtype that the model is rounded to in ``export/`` of each checkpoint."""
         self._bucket_bytes = bucket_bytes
         self._rank = rank
         self._sleeps, self._asleep = sleeps, False
         self._max_skipped, self._skipped = max_skipped_steps, 0
-        self._backend = backend
+        self._backend, self._export = backend, export
         self._algorithm = algorithm
         self._account = account
         self.notes: list[str] = []
@@ -140,8 +142,9 @@ class Consumer:
                 publisher.publish(version, source, probe)
 
     def save(self, folder: Path) -> Saving:
-        """``model/`` in Hugging Face format and ``trainer/`` with what a resume needs, below a folder that all ranks see. The weights may
-        change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises RunError."""
+        """``model/`` in Hugging Face format, ``export/`` too if asked for, and ``trainer/`` with what a resume needs, below a folder that
+        all ranks see. The weights may change when this returns; the files are there when the ``Saving`` is done, whose ``result`` raises
+        RunError."""
         if self._rank == 0:  # before the backend, whose save no rank leaves before the others
             own = {"backend": type(self._backend).__name__, "skipped_steps": self._skipped}
             write_json(folder / "trainer" / _OWN, own)
@@ -149,7 +152,10 @@ class Consumer:
         saving = _NamedSaving(begun, lambda: self._blaming(f"saving into {folder}"))
         with ExitStack() as failed:
             failed.callback(saving.end)
-            for name, write in (("model", self._backend.save_model), ("trainer", self._backend.save)):
+            writes: dict[str, Callable[[Path], Saving | None]] = {"model": self._backend.save_model}
+            if self._export is not None:
+                writes["export"] = partial(self._backend.save_model, dtype=self._export)
+            for name, write in {**writes, "trainer": self._backend.save}.items():
                 (folder / name).mkdir(parents=True, exist_ok=True)  # another rank may have come first
                 with self._blaming(f"saving into {folder / name}"):
                     begun += _begun(write(folder / name))

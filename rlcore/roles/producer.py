@@ -6,7 +6,7 @@ It knows no coordinator and nobody who wants the groups; a runtime leases, deliv
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -46,29 +46,45 @@ class GroupJob:
     prompt: Prompt
     samplings: tuple[Sampling, ...]
     noise: tuple[int, int, int]
+    spare: int = 0
+    """So many sampled rollouts more than are wanted: the last to finish are cut. Greedy ones are never cut."""
     counted: bool = True
     """Its verdicts enter the reward metrics and the error budget; those of an evaluation do not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """A finished job: rollouts in order, one score each."""
+    """A finished job: rollouts in order, one score each; ``cut_tokens`` were sampled for those that were cut."""
 
     job: GroupJob
     rollouts: tuple[Rollout, ...]
     scores: tuple[Score, ...]
+    cut_tokens: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Open:
-    """A job under way: what has been answered so far."""
+    """A job under way. ``talking``: its conversations that the engine still answers, cut ones included; ``wanted``: the sampled rollouts
+    that it lacks."""
 
     job: GroupJob
-    rollouts: list[Rollout | None] = field(default_factory=list)
+    talking: int
+    wanted: int
+    rollouts: list[Rollout] = field(default_factory=list)
+    fresh: list[Rollout] = field(default_factory=list)
+    """Finished in the poll that is being read."""
+    cut_tokens: int = 0
 
-    @property
-    def whole(self) -> bool:
-        return all(rollout is not None for rollout in self.rollouts)
+    def settle(self) -> None:
+        """Keep the fresh rollouts that are wanted. The shorter ones first, for one poll may cover several steps of the engine: then it
+        depends on no timing which are kept."""
+        for rollout in sorted(self.fresh, key=lambda one: (one.length, one.index)):
+            if rollout.kind is Kind.GREEDY or self.wanted:
+                self.rollouts.append(rollout)
+                self.wanted -= rollout.kind is Kind.SAMPLED
+            else:
+                self.cut_tokens += rollout.length
+        self.fresh.clear()
 
 
 @dataclass(slots=True)
@@ -78,6 +94,8 @@ class _Live:
     open: _Open
     index: int
     talk: OpenTalk
+    cut: bool = False
+    """Its request is cancelled; it ends with whatever the engine answers."""
     aborts: int = 0
     kept: Completion | None = None
     """The tokens of this turn that aborts left, for an engine that continues."""
@@ -171,7 +189,8 @@ class Producer:
         with self._account.span(self.booking or "generation"):
             for job in jobs:
                 context_ids = self._tokenizer.render(job.prompt.messages)
-                opened = _Open(job, [None] * len(job.samplings))
+                sampled = sum(sampling.temperature > 0 for sampling in job.samplings)
+                opened = _Open(job, talking=len(job.samplings), wanted=sampled - job.spare)
                 self._generating += 1
                 for index, sampling in enumerate(job.samplings):
                     transcript = Transcript(job.prompt, context_ids, sampling, self._tokenizer, (*job.noise, index))
@@ -185,8 +204,9 @@ class Producer:
         self._refuse_torn()
         if self._live:
             with self._account.span(self.booking or "generation"):
-                for completion in self._poll(timeout):
-                    self._advance(completion)
+                answered = [self._advance(completion) for completion in self._poll(timeout)]
+                for opened in dict.fromkeys(answered):  # after the whole poll: what is finished in it is not cut
+                    self._settle(opened)
             timeout = 0.0
         if not self._judging:
             return []
@@ -229,7 +249,8 @@ class Producer:
         group = f"{self.name}-{live.open.job.key}"
         return Request(request_id=request_id, token_ids=ids, sampling=sampling, noise=noise, continued=continued, group=group)
 
-    def _advance(self, completion: Completion) -> None:
+    def _advance(self, completion: Completion) -> _Open:
+        """Take a completion to its conversation; returns the job of it."""
         live = self._live.pop(completion.request_id, None)
         if live is None:
             raise RunError(f"the engine of producer {self.name} answered request {completion.request_id!r}, which is not open")
@@ -238,9 +259,13 @@ class Producer:
             joined: dict[str, Any] = {name: np.concatenate([getattr(live.kept, name), getattr(completion, name)]) for name in names}
             details = TokenDetails.joined([(part.details, len(part.token_ids)) for part in (live.kept, completion)])
             completion = replace(completion, details=details, **joined)
+        if live.cut:
+            live.open.talking -= 1
+            live.open.cut_tokens += sum(len(one.token_ids) for one in (*live.talk.sampled, completion))
+            return live.open
         if completion.finish is Finish.ABORTED:
             self._ask_again(live, completion)
-            return
+            return live.open
         live.kept = None
         self._check(completion, live.talk.turn.sampling)
         live.talk.go_on(completion)
@@ -248,6 +273,26 @@ class Producer:
             self._keep(live, completion, live.talk.said)
         else:
             self._submit([self._ask(live)])
+        return live.open
+
+    def _settle(self, opened: _Open) -> None:
+        """Cut what a job needs no more; hand it to the judge once the engine is done with all of it."""
+        opened.settle()
+        if opened.job.spare and not opened.wanted:
+            self._cut({name: live for name, live in self._live.items() if live.open is opened})
+        if not opened.talking:
+            self._generating -= 1
+            opened.rollouts.sort(key=lambda rollout: rollout.index)
+            self._judging[opened.job.key] = opened
+            self._judge.submit(opened.job.key, opened.job.prompt, opened.rollouts, counted=opened.job.counted)
+
+    def _cut(self, lives: Mapping[str, _Live]) -> None:
+        late = {name: live for name, live in lives.items() if not live.cut and live.talk.transcript.sampling.temperature > 0}
+        for live in late.values():
+            live.cut = True
+        if late:
+            with self._account.span(self.booking or "generation"), self._blaming("cancelling requests"):
+                self._engine.cancel(list(late))
 
     def _check(self, completion: Completion, sampling: Sampling) -> None:
         """What an engine returns is trained on as it is, so it is looked at here."""
@@ -277,23 +322,22 @@ class Producer:
 
     def _keep(self, live: _Live, completion: Completion, said: Dialogue) -> None:
         job = live.open.job
-        live.open.rollouts[live.index] = Rollout(
-            prompt_id=job.prompt.prompt_id,
-            index=live.index,
-            kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
-            segments=said.segments,
-            text=[message.content for message in said.messages if message.policy][-1],
-            finish=said.finish or completion.finish,
-            temperature=job.samplings[live.index].temperature,
-            turns=said.messages if len(said.messages) > 1 else (),
-            turn_rewards=said.turn_rewards,
-            extra=said.extra,
+        live.open.talking -= 1
+        live.open.fresh.append(
+            Rollout(
+                prompt_id=job.prompt.prompt_id,
+                index=live.index,
+                kind=Kind.GREEDY if job.samplings[live.index].temperature == 0 else Kind.SAMPLED,
+                segments=said.segments,
+                text=[message.content for message in said.messages if message.policy][-1],
+                finish=said.finish or completion.finish,
+                temperature=job.samplings[live.index].temperature,
+                turns=said.messages if len(said.messages) > 1 else (),
+                turn_rewards=said.turn_rewards,
+                extra=said.extra,
+            )
         )
-        if live.open.whole:
-            self._generating -= 1
-            self._judging[job.key] = live.open
-            self._judge.submit(job.key, job.prompt, [r for r in live.open.rollouts if r is not None], counted=job.counted)
 
     def _produced(self, key: int, scores: tuple[Score, ...]) -> Produced:
         opened = self._judging.pop(key)
-        return Produced(job=opened.job, rollouts=tuple(r for r in opened.rollouts if r is not None), scores=scores)
+        return Produced(job=opened.job, rollouts=tuple(opened.rollouts), scores=scores, cut_tokens=opened.cut_tokens)

@@ -11,9 +11,9 @@ import shutil
 import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, RunError, disk_full
 from rlcore.contracts.interfaces import Saving
 from rlcore.runlog.folder import sync_entry, sync_folder, write_json, write_text, writing
 
@@ -55,9 +55,8 @@ class Checkpoint:
             self._aside.mkdir(parents=True)
         try:
             self._saving = fill(self._aside)
-        except BaseException:
-            self.drop()
-            raise
+        except BaseException as error:
+            self._fail(error)
         if self._saving is None:
             self._seal()
 
@@ -76,8 +75,7 @@ class Checkpoint:
         if self._sealing is not None:
             self._sealing.join()
         if self._error is not None:
-            self.drop()
-            raise self._error
+            self._fail(self._error)
         return self._final
 
     def drop(self) -> None:
@@ -91,10 +89,17 @@ class Checkpoint:
         assert self._saving is not None
         try:
             self._saving.result()  # in the thread of the loop: whatever writes may be asked there only
-        except BaseException:
-            self.drop()
-            raise
+        except BaseException as error:
+            self._fail(error)
         self._seal()
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Leave nothing, and raise the error; if the disk is full, it says so, whatever a library made of that."""
+        full = self._aside.exists() and shutil.disk_usage(self._aside).free < _BLOCK
+        self.drop()
+        if isinstance(error, Exception) and (full or disk_full(error)):
+            raise RunError(str(error) if disk_full(error) else f"{error}; disk full: {self._folder}") from None
+        raise error
 
     def _seal(self) -> None:
         self._sealing = threading.Thread(target=self._commit, name=f"checkpoint-{self.step}", daemon=True)

@@ -5,21 +5,24 @@ A file is written so that a crash leaves the old one or the new one, never half 
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rlcore.contracts.errors import ConfigError, RunError
+from rlcore.contracts.errors import ConfigError, RunError, disk_full
 
 __all__ = ["RunFolder", "append_json_line", "sync_entry", "sync_folder", "write_json", "write_json_lines", "write_text", "writing"]
+
+_MOST_OF_ACCIDENTS = 4 << 20
+"""Bytes of ``failures.jsonl`` and of ``reward_errors.jsonl``, give or take their last two lines."""
+_SECOND = "%Y%m%d-%H%M%S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ class RunFolder:
     def create(
         cls, run_dir: Path, project: str, *, save_dir: Path | None, eval_save_dir: Path | None, rollout_save_dir: Path | None
     ) -> RunFolder:
-        """Make a fresh folder; two runs of the same second get different ids."""
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        """Make a fresh folder; two runs that begin together get different ids."""
+        name = f"{_beginning(run_dir / project)}-{secrets.token_hex(3)}"
         folder = cls.at(run_dir / project / name, save_dir=save_dir, eval_save_dir=eval_save_dir, rollout_save_dir=rollout_save_dir)
         root = folder.root
         # All of them now: a folder that cannot be written must be known before the training, not at its end.
@@ -62,7 +65,7 @@ class RunFolder:
         except (OSError, ValueError) as error:
             for empty in reversed(made):
                 empty.rmdir()
-            reason = getattr(error, "strerror", None) or str(error)
+            reason = disk_full(error) or getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"{path}: the folder cannot be made ({reason}); choose others with --run-dir, -p, -sd, -esd and -rsd"
             ) from error
@@ -73,9 +76,19 @@ class RunFolder:
         write_json(self.root / f"{name}.json", value)
 
     def log(self, name: str, record: Mapping[str, Any]) -> None:
-        """One line of ``NAME.jsonl``: ``metrics``; ``failures``, a prompt that could not be judged, and why; ``reward_errors``, an
-        exception that a reward raised, where, and the text that met it."""
+        """One line of ``NAME.jsonl``: ``metrics``."""
         append_json_line(self.root / f"{name}.jsonl", record)
+
+    def log_accident(self, name: str, record: Mapping[str, Any]) -> None:
+        """One line of ``NAME.jsonl``, which ends once it has 4 MB, with a line that says so: ``failures``, a prompt that could not be
+        judged, and why; ``reward_errors``, an exception that a reward raised, where, and the text that met it."""
+        path = self.root / f"{name}.jsonl"
+        room = _MOST_OF_ACCIDENTS - (path.stat().st_size if path.exists() else 0)
+        if room <= 0:
+            return
+        last = {"step": record.get("step"), "left_out": f"{path.name} ends here, at {_MOST_OF_ACCIDENTS >> 20} MB"}
+        ends = len(json_lines([record]).encode()) >= room
+        append_json_line(path, record, *([last] if ends else []))
 
     def log_times(self, workers: Mapping[str, Mapping[str, float]], step: int | None = None) -> None:
         """One line of ``times.jsonl``: seconds by worker and category, to the microsecond, of a step; of the whole run where ``step`` is
@@ -84,13 +97,44 @@ class RunFolder:
         rounded = {worker: {category: round(spent, 6) for category, spent in seconds.items()} for worker, seconds in workers.items()}
         self.log("times", {**record, "workers": rounded})
 
-    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """``rollouts/step-N.jsonl``."""
-        write_json_lines(self.rollouts / f"step-{step}.jsonl", rows)
+    def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
+        """``rollouts/step-N.jsonl``; all of them have ``most`` bytes at the most, for the oldest make room."""
+        self._write_rotated(self.rollouts / f"step-{step}.jsonl", self.rollouts.glob("step-*.jsonl"), rows, most)
 
-    def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """``eval/<task>/step-N.jsonl``."""
-        write_json_lines(self.evaluations / task / f"step-{step}.jsonl", rows)
+    def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
+        """``eval/<task>/step-N.jsonl``; those of all tasks have ``most`` bytes at the most, for the oldest make room."""
+        known = self.evaluations.glob("*/step-*.jsonl")
+        self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, rows, most)
+
+    def _write_rotated(self, path: Path, known: Iterable[Path], rows: Iterable[Mapping[str, Any]], most: float) -> None:
+        """Remove the oldest ``known`` files until the new one fits, those of steps 0 and 1 last; one that alone is too large stays alone.
+
+        What stays follows from the sizes alone, so a run that goes on ends with the files of one that nobody interrupted."""
+        text = json_lines(rows)
+        others = {old: old.stat().st_size for old in known if old != path}
+        total = sum(others.values()) + len(text.encode())
+        with writing(path):
+            for old in sorted(others, key=lambda old: (_step(old) <= 1, _step(old), old)):
+                if total <= most:
+                    break
+                old.unlink()
+                total -= others[old]
+        write_text(path, text)
+
+
+def _beginning(project: Path) -> str:
+    """The second at which a run begins, and later than all runs of its project: a clock that was set back, and the end of summer time,
+    must not make it older than they are."""
+    now = datetime.now()
+    for path in project.glob("????????-??????-*"):
+        with suppress(ValueError, OverflowError):  # a folder of somebody else
+            now = max(now, datetime.strptime(path.name[: len("20260131-235959")], _SECOND) + timedelta(seconds=1))
+    return now.strftime(_SECOND)
+
+
+def _step(path: Path) -> int:
+    number = path.stem.removeprefix("step-")
+    return int(number) if number.isdecimal() else 0
 
 
 @contextmanager
@@ -99,7 +143,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = "disk full" if error.errno == errno.ENOSPC else error.strerror or error
+        problem = disk_full(error) or error.strerror or error
         raise RunError(f"{error.filename or path}: cannot be written ({problem})") from None
 
 
@@ -127,12 +171,17 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """A JSONL file, whole or not at all."""
-    write_text(path, "".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    write_text(path, json_lines(rows))
 
 
-def append_json_line(path: Path, row: Mapping[str, Any]) -> None:
-    """One more line of a log, written in a single call so that a reader never meets half a line; on a full disk none of it stays."""
-    line = (json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n").encode()
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """One JSON object a line."""
+    return "".join(json.dumps(_plain(row), ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+
+
+def append_json_line(path: Path, *rows: Mapping[str, Any]) -> None:
+    """One more line of a log (or several), written in a single call: a kill leaves the last line cut at the worst, a full disk nothing."""
+    line = json_lines(rows).encode()
     with writing(path), path.open("ab", buffering=0) as file:
         end = file.tell()
         try:

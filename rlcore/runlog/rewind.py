@@ -52,7 +52,8 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
             _keep_lines(folder.root / f"{name}.jsonl", step)
         for name in _BY_SIZE:
             _cut(folder.root / f"{name}.jsonl", sizes.get(name))
-    write_text(folder.checkpoints / "latest", f"step-{step}\n")
+    if step in checkpoint_steps(folder.checkpoints):  # else the run begins anew
+        write_text(folder.checkpoints / "latest", f"step-{step}\n")
     return later
 
 

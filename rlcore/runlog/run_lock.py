@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rlcore.contracts.errors import UsageError
-from rlcore.runlog.folder import writing
+from rlcore.contracts.errors import ConfigError, UsageError, disk_full
 
 __all__ = ["last_writer", "locked", "sign"]
 
@@ -30,8 +29,10 @@ def locked(run: Path) -> Iterator[None]:
     if run in _held and _held[run][0] == threading.get_ident():
         yield
         return
-    with writing(run / ".lock"):
+    try:
         handle = os.open(run / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{run} cannot be written ({disk_full(error) or error.strerror}), and a run needs its folder") from None
     try:
         if run in _held or not _taken(handle):
             holder = os.pread(handle, 200, 0).decode(errors="replace").strip()

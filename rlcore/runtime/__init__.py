@@ -14,8 +14,8 @@ __all__ = ["Progress", "Summary", "run"]
 
 def run(plan: Plan, progress: Progress | None = None) -> Summary:
     """Train as planned, on the runtime that the plan names."""
+    from rlcore.runtime.recovery import run_to_the_end
     from rlcore.runtime.resumption import check_model_files
-    from rlcore.runtime.training_run import TrainingRun
 
     check_model_files(plan)
-    return TrainingRun(plan, progress or Progress()).run()
+    return run_to_the_end(plan, progress or Progress())

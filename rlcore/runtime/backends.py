@@ -95,8 +95,9 @@ def make_consumer(
     with loading(what):
         backend.setup(context)
     sleeps = config.run.placement == "colocated" and backend.capabilities.sleeps
+    skips, export = training.max_skipped_steps, config.log.export_dtype
     consumer = Consumer(
-        backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps, max_skipped_steps=training.max_skipped_steps
+        backend, algorithm, account, config.weights.bucket_mb << 20, rank, sleeps=sleeps, max_skipped_steps=skips, export=export
     )
     if resume is not None:
         consumer.load(resume.checkpoint, model_alone=lora is None)

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from rlcore.contracts.errors import RlcoreError, WorkerLostError
-from rlcore.runtime.workers import Then, WorkerDiedError, answer
+from rlcore.runtime.workers import Then, Worker, WorkerDiedError, answer
 
 __all__ = ["DriverInbox"]
 
@@ -30,6 +30,8 @@ class DriverInbox:
         self._timers: list[tuple[float, int, _Event]] = []
         self._timed = itertools.count()
         self._seeking = False
+        self.suspects: Sequence[Worker] = ()
+        """Workers whose silence is the cause of errors that others raise: those that everybody waits for."""
 
     def post(self, event: _Event) -> None:
         """Have ``event`` run at the next wait; from any thread, and from a signal handler."""
@@ -43,14 +45,19 @@ class DriverInbox:
         """Have ``then(value, error)`` run in the waiting thread once a call of a worker is answered."""
         answer(call, lambda value, error: self._events.put(lambda: then(value, error)))
 
-    def wait(self, calls: Sequence[Future[Any]], failed: Callable[[int, BaseException], BaseException] | None = None) -> list[Any]:
+    def wait(
+        self,
+        calls: Sequence[Future[Any]],
+        failed: Callable[[int, BaseException], BaseException] | None = None,
+        seconds: float | None = None,
+    ) -> list[Any]:
         """The values of calls, in order. The first error is raised at once, as ``failed(which, error)`` words it: on ranks, the
-        others would wait for ever."""
+        others would wait for ever. TimeoutError, with the numbers of the calls that are open, after ``seconds``."""
 
         def check(number: int, error: BaseException) -> None:
             raise failed(number, error) if failed is not None else error
 
-        return [value for value, _ in self._answers(calls, check)]
+        return [value for value, _ in self._answers(calls, check, seconds)]
 
     def survivors(self, calls: Sequence[Future[Any]]) -> list[Any]:
         """The values of calls, in order, without those of workers that died; any other error is raised."""
@@ -61,7 +68,9 @@ class DriverInbox:
 
         return [value for value, error in self._answers(calls, check) if error is None]
 
-    def _answers(self, calls: Sequence[Future[Any]], check: Callable[[int, BaseException], None]) -> list[tuple[Any, BaseException | None]]:
+    def _answers(
+        self, calls: Sequence[Future[Any]], check: Callable[[int, BaseException], None], seconds: float | None = None
+    ) -> list[tuple[Any, BaseException | None]]:
         answers: dict[int, tuple[Any, BaseException | None]] = {}
 
         def arrived(number: int, value: Any, error: BaseException | None) -> None:
@@ -71,15 +80,17 @@ class DriverInbox:
 
         for number, call in enumerate(calls):
             self.watch(call, partial(arrived, number))
-        self.until(lambda: len(answers) == len(calls))
+        if not self.until(lambda: len(answers) == len(calls), seconds):
+            raise TimeoutError(*(number for number in range(len(calls)) if number not in answers))
         return [answers[number] for number in range(len(calls))]
 
     def cause(self, error: BaseException) -> BaseException:
-        """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon; else the error.
-        Other errors that arrive meanwhile are consequences too."""
+        """The death behind an error that may be only its consequence (a connection that broke), where one is reported soon, or a suspect
+        does not answer until then; else the error. Other errors that arrive meanwhile are consequences too."""
         if self._seeking:
             return error
         self._seeking = True
+        asked = [(worker.name, worker.call("lives", beside=True)) for worker in self.suspects]
         deadline = time.monotonic() + _CAUSE_SECONDS
         try:
             while (left := deadline - time.monotonic()) > 0:
@@ -89,7 +100,9 @@ class DriverInbox:
                     return lost
                 except RlcoreError:
                     continue
-            return error
+            silent = ", ".join(name for name, call in asked if not call.done())
+            why = f"{silent} was lost (its process has not answered for {_CAUSE_SECONDS:g} s): {error}"
+            return WorkerLostError(why) if silent else error
         finally:
             self._seeking = False
 

@@ -61,6 +61,9 @@ class GroupStore:
         for lease_id in lease_ids:
             self._groups.pop(lease_id, None)
 
+    async def lives(self) -> None:
+        """Return, which shows that its process is not stopped."""
+
     async def take_scored(self) -> list[Group]:
         """Every group that was scored since the last call; empty unless ``keep_scored``."""
         scored, self._scored = self._scored, []

@@ -104,7 +104,7 @@ def make_jobs(plan: Plan, texts: Texts) -> JobMaker:
     sampling, seed = _sampling(plan), plan.config.run.seed
     horizon = schedule_settings(plan, len(texts.training)).horizon
     annealed = AnnealedSampling(sampling=sampling, end=plan.config.sampling.temperature_end, updates=horizon)
-    return JobMaker(texts.training, annealed, seed, filter_by(plan))
+    return JobMaker(texts.training, annealed, seed, filter_by(plan), plan.config.sampling.oversampling)
 
 
 def make_watch(plan: Plan) -> FilterWatch:
@@ -236,10 +236,11 @@ class AnnealedSampling:
 
 
 class JobMaker:
-    """Makes jobs of leases, and remembers the leases that are out."""
+    """Makes jobs of leases, and remembers the leases that are out. ``spare``: sampled rollouts more than a lease asks for."""
 
-    def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str) -> None:
+    def __init__(self, prompts: tuple[Prompt, ...], sampling: AnnealedSampling, seed: int, filter_by: str, spare: int = 0) -> None:
         self._filter_by = filter_by
+        self._spare = spare
         self._prompts = prompts
         self._sampling = sampling
         self._seed = seed
@@ -253,8 +254,9 @@ class JobMaker:
         return GroupJob(
             key=lease.lease_id,
             prompt=self._prompts[lease.prompt_index],
-            samplings=(sampling,) * lease.n_sampled + (greedy,) * lease.n_greedy,
+            samplings=(sampling,) * (lease.n_sampled + self._spare) + (greedy,) * lease.n_greedy,
             noise=(self._seed, lease.episode, lease.prompt_index),
+            spare=self._spare,
         )
 
     def finished(self, produced: Produced) -> tuple[Arrival, Group]:
@@ -266,12 +268,14 @@ class JobMaker:
             prompt_index=lease.prompt_index,
             rollouts=produced.rollouts,
             scores=produced.scores,
+            cut_tokens=produced.cut_tokens,
         )
         delivery = _delivery(group, lease, self._filter_by)
         arrival = Arrival(
             delivery=delivery,
             prompt_id=group.prompt_id,
             tokens=sum(rollout.length for rollout in group.rollouts),
+            cut_tokens=group.cut_tokens,
             reason=_reason(group, delivery, self._filter_by),
         )
         return arrival, group

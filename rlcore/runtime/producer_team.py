@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from typing import Any
 from rlcore.contracts.errors import DataError, RewardBudgetError, RunError, WeightsError, WorkerLostError
 from rlcore.roles.producer import GroupJob
 from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.workers import Seat, Worker, WorkerDiedError
 
-__all__ = ["Patience", "ProducerTeam"]
+__all__ = ["ProducerTeam"]
 
 _REASON = 300
 """Characters of an error that a warning repeats, at most."""
@@ -25,21 +27,11 @@ _FATAL = (RewardBudgetError, DataError)
 """Errors that end the run rather than the producer that raised them, for any other producer would raise them too. A WeightsError also ends
 the run: see ``_ended``."""
 _START_SECONDS = 120.0
-"""How long a process that replaces another may take until it is there (its engine may take longer): a launcher may wait for ever for a node
-that has gone away."""
+"""How long a process that replaces another may take until it is there (its engine may take longer)."""
+_LOOK_SECONDS = 5.0
+"""Between two looks whether the node of a process that starts is still there, or whether a node has room again."""
 _WHY_SECONDS = 2.0
 """How long rank 0 may take to say why it ended a producer, if it did."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
-    """Limits for one producer: failures in a row without a delivery; seconds for one engine answer; ``load_seconds`` to load. Only
-    replacements: ``weights_seconds`` to serve; the run itself waits for the first producers."""
-
-    restarts: int
-    engine_seconds: float
-    load_seconds: float
-    weights_seconds: float
 
 
 @dataclass(slots=True)
@@ -54,7 +46,14 @@ class _Member:
     joined: bool = False
     serves: bool = False
     given_up: bool = False
+    homeless_since: float | None = None
+    """Since when no node has had room for it."""
     last_reason: str = ""
+
+    @property
+    def away(self) -> bool:
+        """Whether nobody works there, and nobody is about to."""
+        return self.given_up or self.homeless_since is not None
 
     @property
     def name(self) -> str:
@@ -70,7 +69,7 @@ class ProducerTeam:
         self._site = site
         self._inbox = inbox
         self._shipment = shipment
-        self._patience = patience
+        self._patience, self._heartbeats = patience, Heartbeats(inbox, patience.silence_seconds)
         self._say = say
         self._members = [_Member(number, site.producer_seat(number)) for number in range(count)]
         self._restarts = 0
@@ -104,16 +103,8 @@ class ProducerTeam:
 
     def _in_time(self, calls: list[Future[Any]]) -> list[Future[Any]]:
         """Whoever has not answered at the deadline of loading is stopped or hangs: that ends a run that has not begun."""
-
-        def late() -> None:
-            if names := [member.name for member, call in zip(self._members, calls, strict=True) if not call.done()]:
-                raise WorkerLostError(
-                    f"{', '.join(names)} was not loaded after {self._patience.load_seconds:g} s: look whether its process is stopped or "
-                    "overloaded, or raise --producer-load-deadline"
-                )
-
         if not self._site.one_process:
-            self._inbox.after(self._patience.load_seconds, late)
+            self._patience.while_loading(self._inbox, [member.name for member in self._members], calls)
         return calls
 
     def _connected(self, member: _Member, worker: Worker) -> Future[Any]:
@@ -133,9 +124,9 @@ class ProducerTeam:
 
     def wait_until_serving(self, version: int, deadline: float | None) -> None:
         """Until every producer serves weights; WeightsError, naming those who do not, after ``deadline`` seconds (None: never)."""
-        wanted = [member for member in self._members if not member.given_up]
-        if not self._inbox.until(lambda: all(member.serves or member.given_up for member in wanted), deadline):
-            late = ", ".join(member.name for member in wanted if not member.serves and not member.given_up)
+        wanted = [member for member in self._members if not member.away]
+        if not self._inbox.until(lambda: all(member.serves or member.away for member in wanted), deadline):
+            late = ", ".join(member.name for member in wanted if not member.serves and not member.away)
             raise WeightsError(
                 f"{late} did not serve version {version} within {deadline:g} s of its publication by trainer rank 0; raise "
                 "--weights-deadline, or choose another --transport"
@@ -178,25 +169,18 @@ class ProducerTeam:
             if not self._site.one_process:
                 guarded = worker.call("guard", self._patience.engine_seconds)
                 self._inbox.watch(guarded, lambda value, error: self._ended(member, worker, error))
-                self._look_after(member, worker)
+                self._heartbeats.watch(worker, lambda: member.worker is worker, lambda error: self._ended(member, worker, error))
             if member.life:  # of the first ones, the run itself waits for
                 self._inbox.after(self._patience.weights_seconds, lambda: self._late_to_serve(member, worker))
 
         self._inbox.watch(self._site.schedule.call("join", member.name), joined)
 
-    def _look_after(self, member: _Member, worker: Worker) -> None:
-        """Ask from time to time whether its process still runs: one that was stopped cannot guard itself."""
-        here: list[int] = []
-        seconds = 2 * self._patience.engine_seconds  # before, it says itself where its engine hangs
-
-        def look() -> None:
-            if not here:
-                self._ended(member, worker, RunError(f"its process has not answered for {seconds:g} s"))
-            elif member.worker is worker:
-                self._look_after(member, worker)
-
-        self._inbox.watch(worker.call("lives"), lambda pid, error: here.append(pid) if error is None else None)
-        self._inbox.after(seconds, look)
+    def overdue(self, names: Sequence[str]) -> None:
+        """These have prompts, and have delivered no group of them until the deadline, whatever else they answer."""
+        for member in self._members:
+            if member.name in names and member.worker is not None:
+                why = f"it had prompts and delivered no group for {self._patience.lease_seconds:g} s"
+                self._ended(member, member.worker, RunError(f"{why}; if one may take as long as that, raise --lease-deadline"))
 
     def _late_to_serve(self, member: _Member, worker: Worker) -> None:
         if member.worker is worker and not member.serves:
@@ -241,20 +225,44 @@ class ProducerTeam:
             self._site.schedule.call("store_lost", store)
         again = f"; the {leases} groups that it had under way are generated again" if leases else ""
         what = f"{name} was lost ({member.last_reason}){again}"
-        if member.failures > self._patience.restarts or not self._replace(member):
+        if member.failures > self._patience.restarts:
             self._give_up(member, what)
         else:
-            self._restarts += 1
-            self._say(f"warning: {what}; {member.name} takes its place")
+            self._replace(member, what)
 
-    def _replace(self, member: _Member) -> bool:
-        """Start another one in its place; return False if there is no room for it."""
-        seat = self._site.new_seat(member.seat)
-        if seat is None:
-            return False
-        member.life, member.seat = member.life + 1, seat
-        self._load(member, self._start(member))
-        return True
+    def _replace(self, member: _Member, what: str) -> None:
+        """Start another one in its place, once a seat is found; ``what`` happened."""
+
+        def found(seat: Seat | None, error: BaseException | None) -> None:
+            if error is not None:
+                raise error
+            if self._stopping or member.worker is not None:
+                return
+            if seat is None:
+                self._without_room(member, what)
+                return
+            why = "a node has room again" if member.homeless_since is not None else f"warning: {what}"
+            member.homeless_since = None
+            member.life, member.seat = member.life + 1, seat
+            self._restarts += 1
+            self._load(member, self._start(member))
+            self._say(f"{why}; {member.name} takes its place")
+
+        self._inbox.watch(self._site.new_seat(member.seat), found)
+
+    def _without_room(self, member: _Member, what: str) -> None:
+        """No node has room: the others go on, and from time to time a place is looked for."""
+        now = time.monotonic()
+        if member.homeless_since is None:
+            member.homeless_since = now
+            self._given_up.append(f"producer-{member.number} lost its place ({member.last_reason}), and for a time no node had room for it")
+            left = sum(not other.away for other in self._members)
+            others = f"the run goes on with {left} producer{'s' * (left > 1)}" if left else "the run waits for one"
+            self._say(f"warning: {what}: no node has room for another; {others}, and takes the place again once a node has room")
+        waited = min((now - other.homeless_since for other in self._members if other.homeless_since is not None), default=0.0)
+        if all(other.away for other in self._members) and waited > self._patience.load_seconds:
+            raise WorkerLostError(f"{what}: for {self._patience.load_seconds:g} s no node has had room for a producer, and none is left")
+        self._inbox.after(_LOOK_SECONDS, lambda: None if self._stopping else self._replace(member, what))
 
     def _load(self, member: _Member, worker: Worker) -> None:
         """Until it works again: its process, its engine, its links, each after the other."""
@@ -272,9 +280,18 @@ class ProducerTeam:
             elif member.worker is worker:
                 self._inbox.watch(self._connected(member, worker), connected)
 
-        def late() -> None:
-            if not here:
+        started = time.monotonic()
+
+        def look() -> None:
+            """A launcher may wait for ever for a node that has gone away."""
+            if here or member.worker is not worker:
+                return
+            if not self._site.stands(member.seat):
+                self._ended(member, worker, RunError("its node has gone away"))
+            elif time.monotonic() - started > _START_SECONDS:
                 self._ended(member, worker, RunError(f"its process was not there after {_START_SECONDS:g} s"))
+            else:
+                self._inbox.after(_LOOK_SECONDS, look)
 
         def stuck() -> None:
             if not member.joined:
@@ -282,15 +299,15 @@ class ProducerTeam:
                 self._ended(member, worker, RunError(why))
 
         self._inbox.watch(worker.call("lives"), lambda pid, error: here.append(pid) if error is None else None)
-        self._inbox.after(_START_SECONDS, late)
+        self._inbox.after(_LOOK_SECONDS, look)
         self._inbox.after(self._patience.load_seconds, stuck)
         self._inbox.watch(worker.call("prepare"), prepared)
 
     def _give_up(self, member: _Member, what: str) -> None:
         member.given_up = True
         left = sum(not other.given_up for other in self._members)
-        why = f"it failed {member.failures} times in a row" if member.failures > self._patience.restarts else "no node has room for another"
+        why = f"it failed {member.failures} times in a row"
         if not left:
-            raise WorkerLostError(f"{what}: {why}, and no producer is left; its own words are in {self._site.logs}")
+            raise RunError(f"{what}: {why}, and no producer is left; its own words are in {self._site.logs}")  # no checkpoint mends that
         self._given_up.append(f"producer-{member.number} was given up: {why} ({member.last_reason}); the run went on with {left}")
         self._say(f"warning: {what}: {why}; the run goes on with {left} producer{'s' * (left > 1)}")

@@ -148,10 +148,12 @@ def summary_of(run: PastRun) -> Summary:
 
 
 def check_model_files(plan: Plan) -> None:
-    """Raise ConfigError if the model to start from lies in a checkpoint of rlcore and is not what was saved. Reads all of its bytes."""
-    model = Path(plan.config.model.model or ".")
-    if plan.config.model.model and (model.parent / "checkpoint.json").is_file():
-        verify(model.parent, f"{model.name}/")
+    """Raise ConfigError if the model to start from, or its tokenizer, lies in a checkpoint of rlcore and is not what was saved. Reads all
+    of its bytes."""
+    section = plan.config.model
+    for model in {Path(place) for place in (section.model, section.tokenizer_path) if place}:
+        if (model.parent / "checkpoint.json").is_file():
+            verify(model.parent, f"{model.name}/")
 
 
 def _remarks(plan: Plan, changed: Sequence[str], point: ResumePoint) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
@@ -25,12 +26,14 @@ _MOST_IN_VAIN = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """What the schedule learns of a group that a store holds. ``reason``: why its prompt failed, should that be the verdict."""
+    """What the schedule learns of a group that a store holds. ``reason``: why its prompt failed, should that be the verdict;
+    ``cut_tokens``: of rollouts that were cut (``sampling.oversampling``), which are not in the group."""
 
     delivery: Delivery
     prompt_id: str
     tokens: int
     reason: str = ""
+    cut_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +47,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, or lost afterwards."""
+    """Tokens of groups that were delivered, and those of them that trained nothing: filtered, masked, failed, late, lost afterwards,
+    or cut before the answer ended."""
 
     generated: int = 0
     wasted: int = 0
 
-    def plus(self, tokens: int, *, wasted: bool) -> Tokens:
-        """With one more group."""
-        return Tokens(self.generated + tokens, self.wasted + tokens * wasted)
+    def plus(self, tokens: int, *, wasted: bool, cut: int = 0) -> Tokens:
+        """With one more group, and what was cut of it."""
+        return Tokens(self.generated + tokens + cut, self.wasted + tokens * wasted + cut)
 
     def lost(self, tokens: int) -> Tokens:
         """With a group that was counted as good, and is gone."""
@@ -65,12 +69,13 @@ class Tokens:
 @dataclass(slots=True)
 class _Worker:
     """A producer that lives. ``asks``: how many leases it waits for, ``answer`` where they go, None where it waits for none;
-    ``groups``: how many it delivered."""
+    ``groups``: how many it delivered; ``since``: when it delivered the last one, or got a lease while it had none."""
 
     serving: int = -1
     asks: int = 0
     answer: asyncio.Future[list[Lease]] | None = None
     groups: int = 0
+    since: float = 0.0
 
 
 @dataclass(slots=True)
@@ -140,6 +145,7 @@ class ScheduleService:
         verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
         if (state := self._workers.get(worker)) is not None:
             state.groups += len(arrivals)
+            state.since = monotonic()
         self._in_vain = 0
         self._interrupted = self._interrupted or self._interrupted_next
         for arrival, verdict in zip(arrivals, verdicts, strict=True):
@@ -152,7 +158,7 @@ class ScheduleService:
         lease = self._leases.pop(lease_id, None)
         if lease is not None:  # else it was booked before, or came too late
             self._watch.saw(arrival.delivery, verdict)
-            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT)
+            self._tokens = self._tokens.plus(arrival.tokens, wasted=verdict is not Verdict.KEPT, cut=arrival.cut_tokens)
             if verdict is Verdict.FAILED:
                 ended = {"step": self._coordinator.version + 1, "episode": lease.episode}
                 self._failures.append({**ended, "prompt_id": arrival.prompt_id, "reason": arrival.reason})
@@ -228,6 +234,11 @@ class ScheduleService:
         self._pump()
         return len(ended), state.groups if state else 0
 
+    async def overdue(self, seconds: float) -> list[str]:
+        """The producers that have leases, and for so many seconds have delivered no group."""
+        now = monotonic()
+        return [name for name, state in self._workers.items() if now - state.since > seconds and self._coordinator.under_way(name)]
+
     async def interrupt(self, after_delivery: bool = False) -> None:
         """Whoever waits for a batch gets None: at once, or if the next delivery does not complete one."""
         self._interrupted_next = after_delivery
@@ -271,6 +282,9 @@ class ScheduleService:
         """Never returns; who waits for it learns at once that this process died."""
         await asyncio.Event().wait()
 
+    async def lives(self) -> None:
+        """Return, which shows that its process is not stopped."""
+
     async def restarted(self, what: str) -> None:
         """A store or a judge died, and another one is there in its place."""
         self._restarts[what] = self._restarts.get(what, 0) + 1
@@ -312,6 +326,8 @@ class ScheduleService:
     def _deal(self) -> None:
         for name, leases in self._queue.deal(self._coordinator, alive=len(self._workers)).items():
             self._leases.update((lease.lease_id, lease) for lease in leases)
+            if self._coordinator.under_way(name) == len(leases):
+                self._workers[name].since = monotonic()
             self._answer(name, self._workers[name], leases)
 
     def _answer(self, name: str, state: _Worker, leases: list[Lease]) -> None:

@@ -59,9 +59,16 @@ class Site(ABC):
     def producer_seat(self, number: int) -> Seat:
         """Return the seat of a producer."""
 
-    def new_seat(self, seat: Seat) -> Seat | None:
-        """Return the seat for what replaces a producer that was lost; None if there is no room for one."""
-        return seat
+    def new_seat(self, seat: Seat) -> Future[Seat | None]:
+        """Look for a seat for what replaces a producer that was lost; the answer is None if there is no room for one. Returns at once:
+        whoever works must not wait for the search."""
+        found: Future[Seat | None] = Future()
+        found.set_result(seat)
+        return found
+
+    def stands(self, seat: Seat) -> bool:
+        """Return whether the host of a seat is there, as far as is known."""
+        return True
 
     @abstractmethod
     def links(self, seat: Seat) -> Links:
@@ -74,6 +81,11 @@ class Site(ABC):
     @abstractmethod
     def judges(self) -> Sequence[Worker]:
         """Return the judges that are there."""
+
+    def services(self) -> Sequence[Worker]:
+        """Return the services that are processes of their own (``lives`` is among their methods): the driver asks whether they answer, and
+        kills one that does not. The schedule among them ends the run then; others must come back by themselves."""
+        return ()
 
     def forget_lost(self) -> Sequence[str]:
         """Forget stores and judges that will not come back; return the names of the stores."""

@@ -4,6 +4,7 @@ of a step, and the rows of the rollout log.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,11 +44,13 @@ class Batch:
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
-    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, the rest over all."""
+    """Means over the sampled rollouts of the batch: reward and accuracy over those in the statistics, the rest over all.
+    ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut."""
     pairs = list(_sampled(batch))
     counted = [score for _, score in pairs if score.in_statistics]
     lengths = np.array([rollout.length for rollout, _ in pairs] or [0])
     ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
+    cut = sum(group.cut_tokens for group in batch.groups)
     turns = [float(sum(message.policy for message in rollout.turns) or 1) for rollout, _ in pairs]
     figures = {
         "reward/mean": _mean([score.value for score in counted]),
@@ -61,6 +64,7 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
         "staleness/mean": _mean([float(age) for age in ages]),
         "staleness/max": float(max(ages, default=0)),
+        "cut_share": cut / (cut + float(lengths.sum())) if cut else float("nan"),
         "groups": float(len(batch.groups)),
         "groups/masked": float(len(batch.masked)),
         **batch.filtering,
@@ -142,6 +146,10 @@ class TrainerHost:
         self._notes: list[str] = []
         self._taking = Lock()
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
+
+    def lives(self) -> int:
+        """The id of the process, which is there."""
+        return os.getpid()
 
     def rendezvous(self, port: int | None) -> str:
         """An address of this host where the ranks can meet. ConfigError where the port that was asked for is taken."""

@@ -1,4 +1,4 @@
-"""The trainer ranks of a run, as one: every call goes to all of them, and the death of one ends the run."""
+"""The trainer ranks of a run, as one: every call goes to all of them, and without one of them none can go on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from rlcore.contracts.errors import UsageError, WorkerLostError
 from rlcore.contracts.interfaces import Saving
 from rlcore.runtime.driver_inbox import DriverInbox
+from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
@@ -26,8 +27,9 @@ __all__ = ["Ranks"]
 class Ranks:
     """All methods are for the driver's thread. Rank 0 publishes the weights."""
 
-    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int) -> None:
-        self._inbox = inbox
+    def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int, patience: Patience) -> None:
+        self._inbox, self._patience = inbox, patience
+        self._alone = site.one_process
         self.workers = [
             site.launcher.start(
                 TrainerHost, shipment, rank, site.address, site.device, name=f"trainer rank {rank}", seat=site.trainer_seat(rank)
@@ -41,14 +43,39 @@ class Ranks:
         """Have them load and meet; the first one gives the address of the weights."""
         rendezvous = ""
         if len(self.workers) > 1:
-            (rendezvous,) = self._inbox.wait([self.workers[0].call("rendezvous", port)], self.failed)
-        return [worker.call("prepare", prompts, rendezvous) for worker in self.workers]
+            (rendezvous,) = self._inbox.wait(self._loading([self.workers[0].call("rendezvous", port)]), self.failed)
+        return self._loading([worker.call("prepare", prompts, rendezvous) for worker in self.workers])
+
+    def _loading(self, calls: list[Future[Any]]) -> list[Future[Any]]:
+        if not self._alone:
+            self._patience.while_loading(self._inbox, [worker.name for worker in self.workers[: len(calls)]], calls)
+        return calls
+
+    def watch(self, heartbeats: Heartbeats) -> None:
+        """From here on each must answer the driver in time."""
+        for rank, worker in enumerate(self.workers):
+            heartbeats.watch(worker, lambda: True, partial(self._silent, rank))
+
+    def _silent(self, rank: int, error: BaseException) -> None:
+        raise WorkerLostError(f"trainer rank {rank} of {len(self.workers)} was lost ({error})")
+
+    def _together(self, calls: Sequence[Future[Any]]) -> list[Any]:
+        """Their answers. One that waits for ever, in a collective or on a file system, ends all of them at the deadline."""
+        seconds = None if self._alone else self._patience.trainer_seconds
+        try:
+            return self._inbox.wait(calls, self.failed, seconds)
+        except TimeoutError as late:
+            names = ", ".join(self.workers[number].name for number in late.args)
+            raise WorkerLostError(
+                f"{names} did not come back within {seconds:g} s; if an update or a checkpoint may take as long as that, raise "
+                "--trainer-deadline"
+            ) from None
 
     def start(self, probe_ids: np.ndarray | None, profiles: Path | None) -> None:
         """Hand out the weights that the run begins with. ``profiles``: the folder for the ranks' profiles, None for none."""
         files = [profiles / f"profile-trainer-{rank}.prof" if profiles else None for rank in range(len(self.workers))]
         calls = zip(self.workers, files, strict=True)
-        self._inbox.wait([worker.call("start", probe_ids, file) for worker, file in calls], self.failed)
+        self._together([worker.call("start", probe_ids, file) for worker, file in calls])
 
     def close(self) -> list[Future[Any]]:
         """Have them leave each other."""
@@ -56,7 +83,7 @@ class Ranks:
 
     def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Trained]:
         """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: what each store sends of it."""
-        return self._inbox.wait([worker.call("train", order, log_rollouts, *groups) for worker in self.workers], self.failed)
+        return self._together([worker.call("train", order, log_rollouts, *groups) for worker in self.workers])
 
     def preload(self, groups: Sequence[Any], then: Callable[[set[int]], None]) -> None:
         """Bring groups of a batch to come to every rank, beside what they do; ``then(leases)`` once all of them have them."""
@@ -77,9 +104,9 @@ class Ranks:
 
     def save(self, folder: Path) -> Saving:
         """Begin ``model/`` and ``trainer/`` below the folder; the next update may be asked for when this returns."""
-        self._inbox.wait([worker.call("save", folder.resolve()) for worker in self.workers], self.failed)
+        self._together([worker.call("save", folder.resolve()) for worker in self.workers])
         calls = [worker.call("saved", beside=True) for worker in self.workers]
-        return _RanksSaving(calls, lambda: self._inbox.wait(calls, self.failed))
+        return _RanksSaving(calls, lambda: self._together(calls))
 
     def _ended(self, rank: int, value: Any, error: BaseException | None) -> None:
         if error is not None:
@@ -89,7 +116,7 @@ class Ranks:
         """The error of one rank; its death, or that of another rank that it had to do with, in one sentence."""
         if isinstance(error, WorkerDiedError):
             why = error.details or error
-            return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died, and the run cannot go on without it ({why})")
+            return WorkerLostError(f"trainer rank {rank} of {len(self.workers)} died ({why})")
         alone = len(self.workers) == 1 or isinstance(error, UsageError | WorkerLostError)
         return error if alone else self._inbox.cause(error)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, settings_of
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RunError, StarvationError
+from rlcore.contracts.errors import RunError, StarvationError, disk_full
 from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import blaming, reason
@@ -41,9 +42,19 @@ _MEAN_GAP = {"float64": 1e-4, "float32": 1e-3, "bfloat16": 0.05, "float16": 0.02
 
 
 class TrainingRun:
-    """One run, from a plan to a summary."""
+    """One run, from a plan to a summary, or to the loss of a part that it cannot do without."""
 
-    def __init__(self, plan: Plan, progress: Progress) -> None:
+    def __init__(
+        self, plan: Plan, progress: Progress, *, root: Path | None = None, holding: ExitStack | None = None, restores: int = 0
+    ) -> None:
+        """``root``: the folder of the run, if there is one; ``holding``: what keeps it locked between this life of the run and the next;
+        ``restores``: how many lives were before this one."""
+        self.root = root or (plan.resume.run if plan.resume is not None else None)
+        self.interrupted = False
+        """Whether Ctrl-C or a scheduler asked the run to end."""
+        self.updates = 0
+        """How many were made in this life."""
+        self._holding, self._restores = holding, restores
         self._plan = plan
         self._config = plan.config
         self._progress = progress
@@ -56,7 +67,7 @@ class TrainingRun:
         self._tokens = 0
         self._reward_last: float | None = None
         self._gap_told = False
-        self._interrupted = False
+        self._most_text = self._config.log.rollout_max_mb * 1e6
         self._saved_at = 0.0
         self._since = 0.0
         """When the last update was recorded: ``seconds`` in metrics.jsonl counts from one to the next, evaluations included."""
@@ -77,19 +88,21 @@ class TrainingRun:
             self._recall()
             if self._plan.resume is not None:  # a kill may have come between the last checkpoint and this
                 self._pruning(self._plan.resume.step)()
-            closing.callback(self._log_reward_errors, last=True)
+            closing.callback(self._log_last_reward_errors)
             self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
-            with Interrupt(self._progress.note) as interrupt, profiled(profile):
-                timing = self._trained(interrupt)
-            self._folder.log_times(timing.workers())
-            write_trace(self._folder.root / "trace.json", timing.rows())
-            self._listeners.close_trackers()
-            summary = self._summarise(timing)
-            self._listeners.run_finished(summary.as_json())
-            self._folder.write_document("summary", summary.as_json())
+            with self._saved_told():
+                with Interrupt(self._progress.note) as interrupt, profiled(profile):
+                    interrupt.wakes.append(lambda: setattr(self, "interrupted", True))
+                    timing = self._trained(interrupt)
+                self._folder.log_times(timing.workers())
+                write_trace(self._folder.root / "trace.json", timing.rows())
+                self._listeners.close_trackers()
+                summary = self._summarise(timing)
+                self._listeners.run_finished(summary.as_json())
+                self._folder.write_document("summary", summary.as_json())
             return summary
 
     def _check_beginning(self) -> None:
@@ -143,7 +156,7 @@ class TrainingRun:
 
     def _trained(self, interrupt: Interrupt) -> Timing:
         """Begin and ``_train``; where it starves, what was learnt until then is saved, for a policy that has learnt every prompt starves
-        too. Where the run cannot go on, what was saved is named. An OSError that nobody has told otherwise is one of the runtime."""
+        too."""
         try:
             self._crew.begin(self._folder.root, interrupt)
             return self._train(interrupt)
@@ -156,12 +169,23 @@ class TrainingRun:
             self._save(status.version)
             self._end_save()
             raise StarvationError(f"{error}; the policy as it stands is saved in {self._checkpoint}") from error
+
+    @contextmanager
+    def _saved_told(self) -> Iterator[None]:
+        """Inside, the error of a run that cannot go on says what was saved. An OSError that nobody has told otherwise is one of the
+        runtime, unless the disk is full."""
+        try:
+            yield
+        except StarvationError:  # it says so already
+            raise
         except (RunError, OSError) as error:
             with suppress(RunError):  # what ended the run comes first
                 self._end_save()
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
+            if full := disk_full(error):
+                raise RunError(f"{error.filename or self._folder.root}: cannot be written ({full}); {saved}") from None
             runtime = self._config.run.runtime
             who = f"runtime {runtime!r} of {self._plan.registry.owner(PluginKind.RUNTIME, runtime)}"
             raise RunError(f"{who} failed while training: {reason(error)}; {saved}") from error
@@ -187,8 +211,8 @@ class TrainingRun:
         timing = crew.timing()
         self._log_failures()
         status = crew.status()
-        self._interrupted = not status.finished
-        if not self._interrupted:
+        self.interrupted = not status.finished
+        if not self.interrupted:
             refuse_an_empty_run(status, crew.watch())
             self._save(version)
             self._end_save()  # before the evaluation, which may take long
@@ -216,17 +240,19 @@ class TrainingRun:
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
         )
-        if point is None:
+        holding = self._holding or closing
+        if self.root is None:
             folder = RunFolder.create(Path(self._config.run.run_dir), self._config.run.project, **moved)
-            closing.enter_context(locked(folder.root))
+            holding.enter_context(locked(folder.root))
         else:
-            folder = RunFolder.at(point.run, **moved)
-            closing.enter_context(locked(folder.root))
+            folder, step = RunFolder.at(self.root, **moved), first_version(self._plan)
+            holding.enter_context(locked(folder.root))
             changed = changed_settings(self._plan, settings_of(folder.root))
-            manifest = resumed_manifest(folder.root, point.step, manifest, changed)
+            manifest = resumed_manifest(folder.root, step, manifest, changed)
             if "data" in manifest["resumes"][-1]:
                 self._progress.note("warning: the held-out data are not those that the run began with: its accuracies do not compare")
-            rewind(folder, point.step, point.state.get("logs", {}))
+            rewind(folder, step, point.state.get("logs", {}) if point is not None else {})
+        self.root = folder.root
         sign(folder.root)
         folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
@@ -235,6 +261,7 @@ class TrainingRun:
 
     def _record(self, update: Update) -> None:
         step = update.version
+        self.updates += 1
         seconds, self._since = time.monotonic() - self._since, time.monotonic()
         figures = {**update.figures, "seconds": seconds}
         self._tokens += int(figures["response_tokens"])
@@ -245,19 +272,25 @@ class TrainingRun:
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
         if self._logs_rollouts(step):
-            self._folder.write_rollouts(step, update.rollouts)
+            self._folder.write_rollouts(step, update.rollouts, self._most_text)
         self._log_failures()
         self._log_reward_errors()
         self._collect_evaluations(wait=False)
 
     def _log_failures(self) -> None:
         for failure in self._crew.take_failures():
-            self._folder.log("failures", failure)
+            self._folder.log_accident("failures", failure)
+
+    def _log_last_reward_errors(self) -> None:
+        """However the run ends: a reward that raises is what ends many. What keeps them from being written does not hide that end."""
+        try:
+            self._log_reward_errors(last=True)
+        except RunError as error:
+            logging.getLogger("rlcore").warning("%s", error)
 
     def _log_reward_errors(self, *, last: bool = False) -> None:
-        """However the run ends: a reward that raises is what ends many."""
         for error in self._crew.take_reward_faults(last=last):
-            self._folder.log("reward_errors", error)
+            self._folder.log_accident("reward_errors", error)
 
     def _warn_of_gap(self, figures: Mapping[str, float]) -> None:
         """Say once where sampler and trainer disagree on fresh tokens: they then do not compute the same model."""
@@ -286,7 +319,7 @@ class TrainingRun:
             figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
             self._held_out[step] = figures
             for report in reports:  # before the line that says that the evaluation is there
-                self._folder.write_evaluation(report.task, step, report.rows)
+                self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
             self._folder.log("metrics", {"step": step, **figures})
             self._listeners.evaluated(step, figures)
             self._progress.evaluated(step, reports)
@@ -302,8 +335,9 @@ class TrainingRun:
             with ExitStack() as failed:
                 if saving is not None:  # it writes into this folder, which is removed if the tokenizer fails
                     failed.callback(_ended, saving)
-                with blaming("the tokenizer", f"saving into {folder / 'model'}"):
-                    self._crew.tokenizer.save(folder / "model")
+                for place in (folder / "model", *[folder / "export"] * (self._config.log.export_dtype is not None)):
+                    with blaming("the tokenizer", f"saving into {place}"):
+                        self._crew.tokenizer.save(place)
                 failed.pop_all()
             return saving
 
@@ -358,17 +392,21 @@ class TrainingRun:
             shares=timing.shares() if status.version else {},
             peak_memory_bytes=sum(peaks.values()),
             peak_memory=peaks,
-            interrupted=self._interrupted,
+            interrupted=self.interrupted,
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._crew.dropped),
-            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks()])),
+            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores()])),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
             reproducible=self._plan.reproducible.level,
             train_on=self._train_on(status.version),
         )
+
+    def _told_of_restores(self) -> str:
+        times = "once" if self._restores == 1 else f"{self._restores} times"
+        return f"the run went back to its last checkpoint by itself {times}, for a part of it was lost" if self._restores else ""
 
     def _train_on(self, steps: int) -> str:
         run, prompts = self._config.run, self._crew.prompts

@@ -25,22 +25,25 @@ from rlcore.roles.evaluator import TaskReport
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.evaluating import Evaluations
 from rlcore.runtime.gathering import Gathered
+from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts
 from rlcore.runtime.parts import first_version, make_evaluator, schedule_settings
-from rlcore.runtime.producer_team import Patience, ProducerTeam
+from rlcore.runtime.producer_team import ProducerTeam
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
 from rlcore.runtime.trainer_ranks import Ranks
-from rlcore.runtime.workers import WorkerDiedError
+from rlcore.runtime.workers import Worker, WorkerDiedError
 from rlcore.schedule import Status
 
 __all__ = ["WorkerCrew"]
 
 _CLOSE_SECONDS = 5.0
+_LOOK_SECONDS = 5.0
+"""Between two looks at what changes seldom: which services there are, and which producer is overdue."""
 _LAST_SECONDS = 5.0
 _INTERRUPTED_SECONDS = 20.0
 """How long, at most, a batch is waited for after Ctrl-C."""
@@ -78,16 +81,14 @@ class WorkerCrew(Crew):
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
         self._inbox.watch(self._schedule.call("lifetime"), self._schedule_ended)
+        self._patience = patience = Patience.of(plan.config.schedule, plan.config.weights.deadline)
+        self._heartbeats = Heartbeats(self._inbox, patience.silence_seconds)
+        self._watched: list[Worker] = []
+        self._watch_services()
         for notice in self._inbox.wait([site.prepare()])[0]:
             say(notice)
         config = plan.config
-        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers)
-        patience = Patience(
-            restarts=config.schedule.producer_restarts,
-            engine_seconds=config.schedule.producer_deadline,
-            load_seconds=config.schedule.producer_load_deadline,
-            weights_seconds=config.weights.deadline,
-        )
+        self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers, patience)
         self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
         self._team.on_loss = self._ranks.producer_left
         closing.callback(self._close)
@@ -110,6 +111,10 @@ class WorkerCrew(Crew):
     def begin(self, folder: Path, interrupt: Interrupt) -> None:
         interrupt.wakes.append(lambda: self._inbox.post(self._interrupt))
         self._listen_for_notes()
+        if not self._site.one_process:
+            self._ranks.watch(self._heartbeats)
+            self._inbox.suspects = self._ranks.workers
+            self._look_for_overdue()
         profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
         # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
         self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
@@ -152,18 +157,22 @@ class WorkerCrew(Crew):
     def _read(self, wanted: Mapping[str, Sequence[int]]) -> list[int]:
         """Read these groups, for the ranks; return the leases whose groups no store has: all of a store that died."""
         stores = self._site.stores()
-        self._groups = []
-        absent: dict[str, Sequence[int]] = {store: lease_ids for store, lease_ids in wanted.items() if store not in stores}
+        found: dict[str, Any] = {}
+        absent: dict[str, Sequence[int]] = {}
 
         def arrived(store: str, value: Any, error: BaseException | None) -> None:
             if error is not None and not isinstance(error, WorkerDiedError):
                 raise error
-            absent[store], groups = (wanted[store], None) if error is not None else value
-            self._groups.append(groups)
+            absent[store], found[store] = (wanted[store], None) if error is not None else value
 
-        for store in wanted.keys() - absent.keys():
+        def gone() -> set[str]:  # a store may be given up while it is asked
+            return wanted.keys() - found.keys() - self._site.stores().keys()
+
+        for store in wanted.keys() & stores.keys():
             self._inbox.watch(stores[store].call("read", wanted[store]), partial(arrived, store))
-        self._inbox.until(lambda: len(absent) == len(wanted))
+        self._inbox.until(lambda: len(found) + len(gone()) == len(wanted))
+        absent |= {store: wanted[store] for store in gone()}
+        self._groups = list(found.values())
         return [lease_id for lease_ids in absent.values() for lease_id in lease_ids]
 
     def train(self, *, log_rollouts: bool) -> Update:
@@ -280,6 +289,39 @@ class WorkerCrew(Crew):
         self._team.stop()
         self._gathered.finish()
 
+    # --- who answers no more -----------------------------------------------------------------------------------------
+
+    def _watch_services(self) -> None:
+        """Those that are there now; others are made later, and a look for them costs nothing."""
+        before, self._watched = self._watched, list(self._site.services())
+        for service in self._watched:
+            if service not in before:
+                self._watch_service(service)
+        self._inbox.after(_LOOK_SECONDS, self._watch_services)
+
+    def _watch_service(self, service: Worker) -> None:
+        """From its first answer on: until then its process starts."""
+        first = service.call("lives")
+        self._patience.while_loading(self._inbox, [service.name], [first])
+        wanted, silent = partial(self._is_watched, service), partial(self._silent_service, service)
+        self._inbox.watch(first, lambda value, error: self._heartbeats.watch(service, wanted, silent))
+
+    def _is_watched(self, service: Worker) -> bool:
+        return service in self._watched
+
+    def _silent_service(self, service: Worker, error: RunError) -> None:
+        if service is self._schedule:
+            raise WorkerLostError(f"the coordinator was lost ({error})")
+        service.kill()
+        self._say(f"warning: {service.name} was lost ({error}); it is ended and started anew")
+        self._watched.remove(service)  # its successor is watched from the next look on
+
+    def _look_for_overdue(self) -> None:
+        """Ask the schedule who has prompts and delivers nothing: an engine may answer, and lose what it was asked for."""
+        call = self._schedule.call("overdue", self._patience.lease_seconds)
+        self._inbox.watch(call, lambda names, error: None if error is not None else self._team.overdue(names))
+        self._inbox.after(min(_LOOK_SECONDS, self._patience.lease_seconds / 4), self._look_for_overdue)
+
     # --- ends --------------------------------------------------------------------------------------------------------
 
     def _schedule_ended(self, value: Any, error: BaseException | None) -> None:
@@ -289,7 +331,7 @@ class WorkerCrew(Crew):
     def _schedule_failed(self, error: BaseException) -> BaseException:
         if not isinstance(error, WorkerDiedError):
             return error
-        return WorkerLostError(f"the coordinator died, and the run cannot go on without it ({error.details or error})")
+        return WorkerLostError(f"the coordinator died ({error.details or error})")
 
     def _listen_for_notes(self) -> None:
         def told(notes: Any, error: BaseException | None) -> None:

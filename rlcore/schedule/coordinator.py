@@ -272,6 +272,10 @@ class Coordinator:
 
     # --- losses ------------------------------------------------------------------------------------------------------
 
+    def under_way(self, worker: str) -> int:
+        """How many groups this worker has leased and not delivered."""
+        return len(self._by_worker.get(worker, ()))
+
     def worker_lost(self, worker: str) -> tuple[int, ...]:
         """The worker is gone: what it had in flight is asked for again. What it delivered stays. Returns the leases that ended."""
         return self.withdraw(sorted(self._by_worker.get(worker, ())))

@@ -40,7 +40,13 @@ FAKE_INFERENCE = InferenceCapabilities(
     reproducible="bitwise",
     implementation="fake",
 )
-FAKE_TRAINING = TrainingCapabilities(sleeps=True, layouts=frozenset({"single", "data"}), reproducible="bitwise", implementation="fake")
+FAKE_TRAINING = TrainingCapabilities(
+    sleeps=True,
+    layouts=frozenset({"single", "data"}),
+    exports=frozenset({"float16"}),
+    reproducible="bitwise",
+    implementation="fake",
+)
 FAKE_TENSOR_INFERENCE = InferenceCapabilities(
     in_flight=InFlight.RESUME,
     sleeps=True,

@@ -150,9 +150,9 @@ class FakeTraining(TrainingBackend):
         if not self.awake:
             raise RunError("the fake trainer sleeps: call wake() first")
 
-    def save_model(self, folder: Path) -> Future[None] | None:
+    def save_model(self, folder: Path, dtype: str | None = None) -> Future[None] | None:
         """Write the policy in the form that ``setup`` loads; rank 0 writes, and no rank returns before it is whole, or begun."""
-        return self._written(partial(self.policy.save, folder))
+        return self._written(partial(self.policy.save, folder, dtype))
 
     def save(self, folder: Path) -> Future[None] | None:
         """Write the optimizer's state, as ``save_model`` does."""

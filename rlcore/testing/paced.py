@@ -291,7 +291,7 @@ class PacedTraining(TrainingBackend):
         """int32[T] -> float32[T - 1], at temperature 1."""
         return self.policy.logprobs(token_ids).astype(np.float32)
 
-    def save_model(self, folder: Path) -> None:
+    def save_model(self, folder: Path, dtype: str | None = None) -> None:
         """Write the weights in the form that ``setup`` loads; one rank does."""
         if self.ranks.rank == 0:
             self.policy.save(folder)

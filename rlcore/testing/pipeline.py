@@ -184,7 +184,7 @@ class FakePipeline(TrainingBackend):
         """int32[T] -> float32[T - 1], at temperature 1."""
         return self.policy.logprobs(token_ids).astype(np.float32)
 
-    def save_model(self, folder: Path) -> None:
+    def save_model(self, folder: Path, dtype: str | None = None) -> None:
         """Write the policy in the form that ``setup`` loads."""
         self.policy.save(folder)
 

@@ -114,10 +114,10 @@ class FakePolicy:
         self.check([TensorInfo(name=name, dtype=tensor.dtype, shape=tensor.shape) for name, tensor in tensors.items()])
         return FakePolicy(*(tensors[name].data.reshape(own.shape) for name, own in self.arrays().items()))
 
-    def save(self, folder: Path) -> None:
-        """Write ``config.json`` and the weights into a folder."""
+    def save(self, folder: Path, dtype: str | None = None) -> None:
+        """Write ``config.json`` and the weights, rounded to ``dtype`` if one is named, into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        np.savez(folder / FILE, last=self.last, pair=self.pair)
+        np.savez(folder / FILE, last=self.last.astype(dtype or np.float32), pair=self.pair.astype(dtype or np.float32))
         (folder / "config.json").write_text(json.dumps({"model_type": "rlcore-fake", "vocab_size": self.vocabulary}), "utf-8")
 
     @classmethod

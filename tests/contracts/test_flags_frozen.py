@@ -63,7 +63,7 @@ REFERENCE = {
 
 OURS = """
 run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong sampling.stop
-sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
+sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size
 training.tokens_per_forward training.betas training.weight_decay training.warmup_steps training.min_lr_ratio training.max_grad_norm
@@ -71,9 +71,10 @@ training.max_skipped_steps training.lora_rank training.lora_alpha training.lora_
 training.dtype training.device algorithm.kl_kind algorithm.kl_in algorithm.filter_by algorithm.filter_limit algorithm.updates_per_batch
 algorithm.epochs_per_batch algorithm.entropy_coeff algorithm.mismatch_correction algorithm.mismatch_range algorithm.old_logprobs
 schedule.max_staleness schedule.producer_restarts schedule.producer_deadline schedule.producer_load_deadline schedule.reward_workers
+schedule.heartbeat_deadline schedule.lease_deadline schedule.trainer_deadline schedule.max_restores
 schedule.reward_error_budget schedule.reward_worker_items schedule.reward_worker_growth_mb
 weights.transport weights.deadline weights.bucket_mb weights.probe eval.eval_temperature eval.eval_max_new_tokens log.rollout_interval
-log.keep_checkpoints log.keep_best log.trackers rewards.deadline
+log.rollout_max_mb log.keep_checkpoints log.keep_best log.export_dtype log.trackers rewards.deadline
 """
 
 OPTIONS_OF_THE_CLIPPED_LOSS = {

@@ -26,7 +26,7 @@ __all__ = ["BESIDE", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "seconds", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
-    "run": {"num_episodes": 4, "max_steps": 8},
+    "run": {"num_episodes": 4, "max_steps": 8, "runtime": "local"},
     "inference": {"name": "fake", "num_inferencer": 2},
     "schedule": {"max_staleness": 2, "reward_workers": 1},
 }
@@ -60,7 +60,7 @@ class CrashMatrix:
         held_out = {"letters": str(self._tester.fake_data("held.jsonl", "abcd"))}
         defaults: dict[str, Mapping[str, Any]] = {
             "run": {"num_episodes": 3, "max_steps": 5},
-            "log": {"save_interval": 1, "rollout_interval": 1, "keep_checkpoints": 2},
+            "log": {"save_interval": 1, "rollout_interval": 1, "rollout_max_mb": 0.02, "keep_checkpoints": 2},
             "eval": {"eval_dataset": held_out, "eval_interval": 2},
             "schedule": {"max_staleness": 0, "reward_workers": 1},
             "algorithm": {"name": "fake"},

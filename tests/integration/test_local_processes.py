@@ -97,7 +97,8 @@ def test_a_producer_that_is_stopped_while_it_first_loads_ends_the_run_at_the_dea
 
 
 def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) -> None:
-    tester, config = project(tmp_path, run={"num_episodes": 4000, "max_steps": 6000}, schedule={"max_staleness": 1})
+    schedule = {"max_staleness": 1, "max_restores": 0}
+    tester, config = project(tmp_path, run={"num_episodes": 4000, "max_steps": 6000}, schedule=schedule)
     with BackgroundRun(tester, ("train", config), tmp_path) as run:
         run.reach(2)
         others = children(run.process.pid)
@@ -105,7 +106,7 @@ def test_a_trainer_that_dies_ends_the_run_and_nothing_is_left(tmp_path: Path) ->
         os.kill(rank, signal.SIGKILL)
         outcome = run.outcome()
     assert outcome.exit_code == 1, outcome
-    assert "trainer rank 0 of 1 died, and the run cannot go on without it (killed by signal 9" in outcome.error
+    assert "trainer rank 0 of 1 died (killed by signal 9" in outcome.error
     assert not [pid for pid in others if Path(f"/proc/{pid}").exists()]
 
 

@@ -146,15 +146,21 @@ def test_with_staleness_every_prompt_ends_exactly_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("lora", [{}, {"lora_rank": 2}], ids=["whole", "adapters"])
-def test_real_backends_go_on_to_the_bit_with_the_reference_that_they_began_with(tmp_path: Path, lora: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("lora", "sampling"),
+    [({}, {}), ({"lora_rank": 2}, {}), ({}, {"num_generations": 6, "oversampling": 2, "max_new_tokens": 12})],
+    ids=["whole", "adapters", "oversampled"],
+)
+def test_real_backends_go_on_to_the_bit_with_the_reference_that_they_began_with(
+    tmp_path: Path, lora: dict[str, int], sampling: dict[str, int]
+) -> None:
     tester, config = project(
         tmp_path,
         inference={"name": "transformers"},
         training={"name": "torch", "learning_rate": 0.01, **lora},
         model={"model": str(tmp_path / "tiny")},
         algorithm={"name": "grpo", "kl_coeff": 0.1, "filter_range": "none"},
-        sampling={"max_new_tokens": 4},
+        sampling={"max_new_tokens": 4, **sampling},
         eval={"eval_dataset": {}, "eval_interval": 0},
     )
     write_model(tmp_path / "tiny")
@@ -162,6 +168,7 @@ def test_real_backends_go_on_to_the_bit_with_the_reference_that_they_began_with(
     again = train(tester, config, cut(whole.run, tmp_path / "again", 3))
     assert_equal_runs(again, whole)
     assert any(row["kl_reference"] > 1e-9 for row in metrics_of(whole.run)), "the policy has not left its reference"
+    assert any(row.get("cut_share", 0) > 0 for row in metrics_of(whole.run)) == bool(sampling)
 
 
 def test_another_backend_goes_on_with_the_model_alone_and_says_so(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_a_failure_leaves_neither_a_folder_nor_a_pointer(tmp_path: Path) -> None
         fill(folder)
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(RunError, match="disk full"):
         Checkpoint(tmp_path, 7, fails, {}).finish()
     assert list(tmp_path.iterdir()) == []
 

@@ -67,6 +67,20 @@ class PersistenceRules(TrainerSuite):
         allowed = 0.0 if self.dtype == "float32" and self.context().lora is None else self.tolerance
         assert np.allclose(own, loaded, rtol=0.0, atol=allowed), "the saved model has other log probabilities"
 
+    def test_an_export_is_the_policy_rounded(self) -> None:
+        """``save_model`` with a dtype of ``capabilities.exports`` writes what ``setup`` reads: the weights rounded to that dtype."""
+        backend = self.ready()
+        backend.update(self.batch(), self.objective())
+        for dtype in sorted(backend.capabilities.exports) * (self.dtype == "float32"):
+            folder = self.scratch / f"export-{dtype}"
+            folder.mkdir()
+            _written(backend.save_model(folder, dtype))
+            mine, theirs = weights_of(backend), weights_of(self.ready(model=str(folder)))
+            assert set(mine) == set(theirs), f"tensors in only one of export and live model: {sorted(set(mine) ^ set(theirs))}"
+            for name, tensor in mine.items():
+                rounded = _rounded(tensor.data, dtype)
+                assert np.array_equal(theirs[name].data, rounded), f"tensor {name!r} of the export is not that of the policy in {dtype}"
+
     def test_continues_exactly(self) -> None:
         """Saved after two updates and loaded into a fresh backend, the third and fourth are equal bit for bit."""
         straight = self.ready(total_steps=8)
@@ -174,6 +188,14 @@ class PersistenceRules(TrainerSuite):
 def _written(saving: Saving | None) -> None:
     if saving is not None:
         saving.result()
+
+
+def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    """float32 values rounded to the nearest of ``dtype``, to even in between, as float32; numpy has no bfloat16."""
+    if dtype != "bfloat16":
+        return values.astype(dtype).astype(np.float32)
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32).reshape(values.shape)
 
 
 def _refused(backend: TrainingBackend, state: Path, what: str) -> None:

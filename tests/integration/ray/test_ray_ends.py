@@ -21,14 +21,14 @@ LONG = 200
 @pytest.mark.parametrize(
     ("cls", "words"),
     [
-        ("ScheduleService", "the coordinator died, and the run cannot go on without it"),
-        ("TrainerHost", "of 2 died, and the run cannot go on without it"),
+        ("ScheduleService", "the coordinator died ("),
+        ("TrainerHost", "of 2 died ("),
     ],
 )
 def test_the_run_ends_with_the_last_checkpoint_named(
     cluster: SmallCluster, tester: RunTester, killer: Killer, cls: str, words: str
 ) -> None:
-    config = fault_run(tester, LONG, log={"save_interval": 2})
+    config = fault_run(tester, LONG, log={"save_interval": 2}, schedule={"max_restores": 0})
     with joined(tester, cluster, config, "-i", "2", "-t", "2") as run:
         run.reach(3)
         killer.kill(run, lambda: run.actors(cls), cls)

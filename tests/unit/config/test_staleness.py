@@ -24,14 +24,18 @@ from rlcore.testing import PluginFolder
 
 SOURCE = """
 from rlcore.api import (
-    AlgorithmSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, RuntimeSpec, TrainingBackendSpec,
-    TrainingCapabilities, WeightTransferSpec, hookimpl,
+    AlgorithmSpec, ConversationSpec, InferenceBackendSpec, InferenceCapabilities, InFlight, LossSpec, RewardSpec, RuntimeSpec,
+    TrainingBackendSpec, TrainingCapabilities, WeightTransferSpec, hookimpl,
 )
 rlcore_api = "1.0"
 
 @hookimpl
 def rlcore_register_rewards():
     return [RewardSpec(name="right", target="rlcore.testing.judging:FakeReward", summary="")]
+
+@hookimpl
+def rlcore_register_conversations():
+    return [ConversationSpec(name="talks", target="json:load", summary="")]
 
 @hookimpl
 def rlcore_register_inference_backends():
@@ -427,6 +431,12 @@ def outcome(make: Callable[[], Plan]) -> Plan | str:
             {"max_staleness": 0, "inference.name": "noisy"},
             0,
             "reproducible: seeded (the draws of inference backend noisy depend on timing)",
+        ),
+        ({"max_staleness": 0, "oversampling": 2}, 0, "reproducible: bitwise"),
+        (
+            {"max_staleness": 0, "oversampling": 2, "sampling.conversation": "talks"},
+            0,
+            "reproducible: seeded (sampling.oversampling: timing decides which conversations of several turns end first)",
         ),
         ({"max_staleness": 0, **CARDS}, 0, "reproducible: bitwise"),
         ({"max_staleness": 0, **CARDS}, 1, "reproducible: seeded (inference device cuda: on it sums are rounded in any order)"),

@@ -52,8 +52,8 @@ def test_every_line_of_every_log_is_strict_json(tmp_path: Path) -> None:
     made.log("metrics", ODD)
     made.log("failures", ODD)
     made.log("reward_errors", ODD)
-    made.write_rollouts(1, [ODD])
-    made.write_evaluation("task", 1, [ODD])
+    made.write_rollouts(1, [ODD], 1e9)
+    made.write_evaluation("task", 1, [ODD], 1e9)
     made.write_document("summary", ODD)
     made.write_document("manifest", ODD)
     names = ("metrics.jsonl", "failures.jsonl", "reward_errors.jsonl", "rollouts/step-1.jsonl", "eval/task/step-1.jsonl", "summary.json")
@@ -68,7 +68,7 @@ def test_two_runs_of_one_second_get_two_folders(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_there_already_is_never_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 6)
-    monkeypatch.setattr("time.strftime", lambda form: "now")
+    monkeypatch.setattr("rlcore.runlog.folder._beginning", lambda project: "now")
     first = folder(tmp_path)
     with pytest.raises(ConfigError, match=rf"{first.root}: the folder cannot be made \(File exists\)"):
         folder(tmp_path)
@@ -139,8 +139,8 @@ def test_logs_and_tables_land_where_the_architecture_says(tmp_path: Path) -> Non
     made = folder(tmp_path)
     made.log("metrics", {"step": 1, "loss": 0.5})
     made.log("metrics", {"step": 2, "loss": 0.25})
-    made.write_rollouts(2, [{"text": "é"}])
-    made.write_evaluation("task", 2, [{"prompt": "x"}])
+    made.write_rollouts(2, [{"text": "é"}], 1e9)
+    made.write_evaluation("task", 2, [{"prompt": "x"}], 1e9)
     assert [json.loads(line)["step"] for line in (made.root / "metrics.jsonl").read_text().splitlines()] == [1, 2]
     assert json.loads((made.root / "rollouts" / "step-2.jsonl").read_text()) == {"text": "é"}
     assert (made.root / "eval" / "task" / "step-2.jsonl").exists()

@@ -27,8 +27,8 @@ def test_what_was_written_after_the_checkpoint_goes_and_the_rest_stays(tmp_path:
     for step in (1, 2, 3):
         folder.log("metrics", {"step": step, "reward/mean": 0.5})
         folder.log_times({"driver": {"other": 1.0}}, step)
-        folder.write_rollouts(step, [{"step": step}])
-        folder.write_evaluation("task", step, [{"step": step}])
+        folder.write_rollouts(step, [{"step": step}], 1e9)
+        folder.write_evaluation("task", step, [{"step": step}], 1e9)
         folder.log("failures", {"step": step, "prompt_id": step})
         sizes[step] = sizes_of_logs(folder.root)
         Checkpoint(folder.checkpoints, step, lambda place: None, {}).finish()

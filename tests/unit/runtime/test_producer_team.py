@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from rlcore.contracts.errors import DataError, RewardBudgetError, RunError, WeightsError, WorkerLostError
+from rlcore.runtime import producer_team
 from rlcore.runtime.driver_inbox import DriverInbox
-from rlcore.runtime.producer_team import Patience, ProducerTeam
+from rlcore.runtime.heartbeat import Patience
+from rlcore.runtime.producer_team import ProducerTeam
 from rlcore.runtime.site import Site
 from rlcore.runtime.workers import Launcher, Seat, WorkerDiedError
 from tests.worker_answers import Answer, ToldWorker
@@ -37,6 +39,7 @@ class OneRoom(Site):
         self.launcher = self.starter = Starter()
         self.schedule = ToldWorker("the coordinator", join=lambda: None, worker_lost=lambda: (3, delivered))
         self.elsewhere: Seat | None = Seat(place="home")
+        self.standing = True
         self.asked: list[Any] = []
 
     def trainer_seat(self, rank: int) -> Seat:
@@ -45,8 +48,13 @@ class OneRoom(Site):
     def producer_seat(self, number: int) -> Seat:
         return Seat(place="home")
 
-    def new_seat(self, seat: Seat) -> Seat | None:
-        return self.elsewhere
+    def new_seat(self, seat: Seat) -> Answer:
+        found = Answer()
+        found.give(self.elsewhere)
+        return found
+
+    def stands(self, seat: Seat) -> bool:
+        return self.standing
 
     def links(self, seat: Seat) -> Any:
         self.asked.append(seat.place)
@@ -61,7 +69,8 @@ class OneRoom(Site):
 class Stage:
     """A team of two whose schedule answers at once; a lost worker had delivered ``delivered`` groups."""
 
-    def __init__(self, restarts: int = 1, delivered: int = 0, engine: float = 60.0, load: float = 60.0, weights: float = 60.0) -> None:
+    def __init__(self, restarts: int = 1, delivered: int = 0, **seconds: float) -> None:
+        patience = {"engine_seconds": 60.0, "load_seconds": 60.0, "weights_seconds": 60.0, **seconds}
         self.site, self.inbox, self.said, self.lost = OneRoom(delivered), DriverInbox(), list[str](), list[str]()
         self.starter = self.site.starter
         self.team = ProducerTeam(
@@ -69,7 +78,7 @@ class Stage:
             self.inbox,
             None,  # type: ignore[arg-type]
             2,
-            patience=Patience(restarts=restarts, engine_seconds=engine, load_seconds=load, weights_seconds=weights),
+            patience=Patience(restarts=restarts, **patience),
             say=self.said.append,
         )
         self.why: Answer | None = None
@@ -122,7 +131,7 @@ def test_who_hangs_is_replaced_and_killed() -> None:
 
 
 def test_who_takes_a_place_and_never_serves_is_replaced() -> None:
-    stage = Stage(restarts=2, weights=0.0)
+    stage = Stage(restarts=2, weights_seconds=0.0)
     stage.serve("producer-0", "producer-1")
     stage.die("producer-0")
     stage.inbox.drain()
@@ -131,7 +140,7 @@ def test_who_takes_a_place_and_never_serves_is_replaced() -> None:
 
 
 def test_who_takes_a_place_and_is_never_ready_is_replaced() -> None:
-    stage = Stage(restarts=2, load=0.0)
+    stage = Stage(restarts=2, load_seconds=0.0)
     stage.serve("producer-0", "producer-1")
     stage.starter.ready.pop("connect")  # from here on nobody is connected
     stage.die("producer-0")
@@ -164,7 +173,7 @@ def test_two_that_die_together_are_not_taken_for_nobody_left() -> None:
     stage = Stage(restarts=0)
     stage.die("producer-0")
     stage.die("producer-1")
-    with pytest.raises(WorkerLostError, match="no producer is left"):
+    with pytest.raises(RunError, match="no producer is left"):
         stage.inbox.drain()
     assert "goes on with 1 producer" in stage.said[0]  # the second one, which was not judged yet
 
@@ -234,13 +243,42 @@ def test_who_loses_its_node_moves_to_the_seat_that_the_site_has_for_it() -> None
     assert stage.site.asked[-1] == "elsewhere"
 
 
-def test_who_loses_its_node_and_finds_no_room_is_given_up() -> None:
+def test_who_loses_its_node_and_finds_no_room_takes_a_place_again_once_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
     stage = Stage(restarts=5)
     stage.serve("producer-0", "producer-1")
     stage.site.elsewhere = None
     stage.die("producer-0")
     stage.inbox.drain()
-    assert "no node has room for another; the run goes on with 1 producer" in stage.said[-1]
+    stage.inbox.until(lambda: False, 0.1)  # it looks again and again, and says so once
+    assert [said for said in stage.said if "no node has room for another; the run goes on with 1 producer" in said] == stage.said
+    stage.team.wait_until_serving(0, 5.0)  # nobody waits for it
+    stage.site.elsewhere = Seat(place="another")
+    stage.inbox.until(lambda: "producer-0.1" in stage.starter.made, 20.0)
+    assert stage.starter.seats["producer-0.1"].place == "another"
+    assert stage.said[-1] == "a node has room again; producer-0.1 takes its place"
+
+
+def test_if_no_node_has_room_for_any_producer_the_run_ends_at_the_deadline_of_loading(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
+    stage = Stage(restarts=5, load_seconds=0.2)
+    stage.serve("producer-0", "producer-1")
+    stage.site.elsewhere = None
+    stage.die("producer-0")
+    stage.die("producer-1")
+    with pytest.raises(WorkerLostError, match=r"for 0.2 s no node has had room for a producer"):
+        stage.inbox.until(lambda: False, 20.0)
+
+
+def test_a_process_whose_node_goes_while_it_starts_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producer_team, "_LOOK_SECONDS", 0.01)
+    stage = Stage(restarts=5)
+    stage.serve("producer-0", "producer-1")
+    del stage.starter.ready["lives"]
+    stage.site.standing = False
+    stage.die("producer-0")
+    stage.inbox.until(lambda: "producer-0.2" in stage.starter.made, 20.0)
+    assert any("producer-0.1 was lost (its node has gone away)" in said for said in stage.said)
 
 
 def test_in_one_process_what_ended_a_producer_ends_the_run() -> None:
@@ -254,17 +292,19 @@ def test_in_one_process_what_ended_a_producer_ends_the_run() -> None:
 
 def test_a_process_that_was_stopped_is_replaced() -> None:
     """Its guard stands still with it."""
-    stage = Stage(engine=0.05)
+    stage = Stage(silence_seconds=0.1)
     stage.starter.made["producer-0"]._ready.pop("lives")
     stage.inbox.until(lambda: bool(stage.said), 20.0)
     assert "producer-0 was lost (its process has not answered for 0.1 s)" in stage.said[0]
 
 
-def test_a_process_that_answers_is_asked_again() -> None:
-    stage = Stage(engine=0.01)
-    lives = stage.starter.made["producer-0"].calls["lives"]
-    stage.inbox.until(lambda: len(lives) > 2, 20.0)
-    assert stage.said == []
+def test_who_has_prompts_and_delivers_nothing_is_replaced() -> None:
+    stage = Stage(lease_seconds=7.0)
+    stage.serve("producer-0", "producer-1")
+    stage.team.overdue(["producer-1", "producer-9"])
+    stage.inbox.drain()
+    assert "producer-1 was lost (it had prompts and delivered no group for 7 s; if one may take as long" in stage.said[0]
+    assert len(stage.said) == 1
 
 
 def test_whom_the_publisher_ended_is_said_to_be_lost_for_its_reason() -> None:
@@ -287,7 +327,7 @@ def test_whom_the_publisher_ended_is_said_to_be_lost_for_its_reason() -> None:
 @pytest.mark.parametrize("step", ["prepare", "connect"])
 def test_who_first_loads_for_longer_than_the_deadline_is_named_and_ends_the_run(step: str) -> None:
     """A process that is stopped, or hangs."""
-    stage = Stage(load=0.05)
+    stage = Stage(load_seconds=0.05)
     del stage.starter.made["producer-1"]._ready[step]
     loading = stage.team.prepare() if step == "prepare" else stage.team.connect("address")
     with pytest.raises(WorkerLostError, match=r"^producer-1 was not loaded after 0.05 s: .* or raise --producer-load-deadline$"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
 from rlcore.contracts.types import Group, Lease
 from rlcore.runtime.node_services import GroupStore
-from rlcore.runtime.schedule_service import Arrival, ScheduleService
+from rlcore.runtime.schedule_service import Arrival, ScheduleService, Tokens
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
 
@@ -254,6 +255,20 @@ def test_groups_lost_with_their_store_void_the_batch_and_are_made_again() -> Non
         await schedule.deliver("s", "a", [arrival(again)])
         assert set((await batch).order.lease_ids) == {leases[1].lease_id, again.lease_id}
         assert (await schedule.tokens()).wasted == 10
+
+    run(story)
+
+
+def test_what_oversampling_cut_is_generated_and_wasted_whatever_becomes_of_its_group() -> None:
+    async def story() -> None:
+        schedule = service(batch=2, staleness=1)
+        await schedule.join("a")
+        await parked(schedule.next_batch())
+        leases = await schedule.lease("a", 2, 0)
+        await schedule.deliver("s", "a", [replace(arrival(leases[0]), cut_tokens=3), arrival(leases[1])])
+        assert await schedule.tokens() == Tokens(generated=23, wasted=3)
+        await schedule.groups_lost([leases[0].lease_id])
+        assert await schedule.tokens() == Tokens(generated=23, wasted=13)
 
     run(story)
 

@@ -254,6 +254,13 @@ class SavesHalfPrecision(FakeTraining):
         FakePolicy(*(array.astype(np.float16) for array in self.policy.arrays().values())).save(folder)
 
 
+class ExportsUnrounded(FakeTraining):
+    """The export is the model once more."""
+
+    def save_model(self, folder: Path, dtype: str | None = None) -> Future[None] | None:
+        return super().save_model(folder)
+
+
 class NormAfterClipping(FakeTraining):
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         metrics = super().update(batch, objective)

@@ -17,6 +17,7 @@ from rlcore_plugin_torch.activation_memory import store_activations
 from rlcore_plugin_torch.host_memory import move_module, on_device
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, pick_device
+from rlcore_plugin_torch.model_files import save_checkpoint
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
 from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, with_padding_share
@@ -33,7 +34,6 @@ from rlcore_plugin_torch.weights import (
     leaving_weights,
     named_weights,
     save_adapters,
-    save_checkpoint,
     stored,
 )
 
@@ -46,8 +46,8 @@ _BELONG = "the adapters of this checkpoint belong on the model that their run be
 class TorchBackend(TrainingBackend):
     """Trains with AdamW in float32, or in bfloat16 compute over float32 weights, gradients and moments.
 
-    In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; weights leave the backend
-    (snapshots, model checkpoints) in bfloat16, and ``save`` keeps the float32 ones for exact resume.
+    In bfloat16 the forward runs under autocast, so that gradients of micro-batches are still summed in float32; snapshots leave the backend
+    in bfloat16, and model checkpoints in float32, which an exact resume reads.
 
     Several ranks hold the same model, or divide it (``Layout``); each computes the gradient of its share, and the sum over all of them
     is what every one clips and steps on.
@@ -174,23 +174,21 @@ class TorchBackend(TrainingBackend):
         reshard(self.policy)
         return values
 
-    def save_model(self, folder: Path) -> None:
-        """Hugging Face checkpoint in the precision that the forward computes with; adapters are merged, and beside it by themselves, in
-        full precision."""
-        model, adapters, keep = self.policy.model, self.adapters, self.ranks.rank == 0
-        with self.ranks.together("gathering the model"):
-            weights = stored(leaving_weights(model, self._loader.dtype, adapters), keep=keep)
-            matrices = stored(adapter_weights(adapters, self._loader.master_dtype), keep=keep) if adapters is not None else {}
-
-        def write() -> None:
-            save_checkpoint(model, folder, self._loader.dtype, weights)
-            if adapters is not None:
-                save_adapters(adapters, folder / "adapter", matrices)
-
-        self.ranks.write(write)
+    def save_model(self, folder: Path, dtype: str | None = None) -> None:
+        """Hugging Face checkpoint of the master weights, rounded to ``dtype`` if one is named. Adapters are merged, in the precision that
+        the forward computes with, and without ``dtype`` beside it by themselves, in full precision."""
+        model, adapters = self.policy.model, self.adapters
+        own = self._loader.master_dtype if adapters is None else self._loader.dtype
+        rounded: torch.dtype = own if dtype is None else getattr(torch, dtype)
+        apart = adapters if dtype is None else None
+        save_checkpoint(model, folder, rounded, leaving_weights(model, rounded, adapters), self.ranks)
+        if apart is not None:
+            with self.ranks.together("gathering the adapters"):
+                matrices = stored(adapter_weights(apart, self._loader.master_dtype), keep=self.ranks.rank == 0)
+            self.ranks.write(lambda: save_adapters(apart, folder / "adapter", matrices))
 
     def save(self, folder: Path) -> Saving:
-        """Optimizer, step count, random states, where the reference model is, and in full precision what ``save_model`` rounds or merges.
+        """Optimizer, step count, random states, where the reference model is, and in full precision adapters, which ``save_model`` merges.
         What every rank holds is copied when this returns, and written in the background."""
         progress = self._progress()
         self.ranks.write(lambda: write_progress(folder, progress))
@@ -258,11 +256,7 @@ class TorchBackend(TrainingBackend):
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """Those that ``save`` writes and ``load`` fills, as they stand."""
-        weights: Mapping[str, torch.Tensor] = {}
-        if self.adapters is not None:
-            weights = self.adapters.tensors()
-        elif self._loader.rounds:
-            weights = named_weights(self.policy.model)
+        weights = self.adapters.tensors() if self.adapters is not None else {}
         return {**self.optimizer.moments(), **{f"weight.{name}": weight.detach() for name, weight in weights.items()}}
 
     def sleep(self) -> None:

@@ -13,9 +13,9 @@ from rlcore_plugin_torch.checksums import SUFFIX, check_files, write_checksum
 __all__ = ["read_progress", "write_progress"]
 
 _FILE = "trainer.pt"
-_FORMAT = 4
+_FORMAT = 5
 """1 had moments and weights of one process in the file itself, 2 no checksums and no fingerprint of the model below adapters, 3 neither
-the precision nor checksums of the weights."""
+the precision nor checksums of the weights, 4 the weights of a run in bfloat16, whose model was rounded."""
 
 
 def write_progress(folder: Path, progress: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ __all__ = [
     "leaving_weights",
     "named_weights",
     "save_adapters",
-    "save_checkpoint",
     "stored",
 ]
 
@@ -142,16 +140,6 @@ def stored(weights: Mapping[str, Leaving], *, keep: bool) -> dict[str, torch.Ten
         if keep:
             state[name] = whole.to(device="cpu", dtype=leaving.dtype)
     return state
-
-
-def save_checkpoint(model: PreTrainedModel, folder: Path, dtype: torch.dtype, state: Mapping[str, torch.Tensor]) -> None:
-    """A Hugging Face checkpoint (safetensors) of ``state``, from ``stored``, with floating-point weights in ``dtype``."""
-    model.save_pretrained(folder, state_dict=dict(state))
-    # save_pretrained writes down the precision of the model in memory, which is that of the master weights.
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config["dtype"] = str(dtype).removeprefix("torch.")
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def save_adapters(adapters: Adapters, folder: Path, state: Mapping[str, torch.Tensor]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -254,7 +253,7 @@ def test_a_damaged_state_is_a_sentence(folder: Path, tmp_path: Path, damage: str
     words = r"trainer\.pt (cannot be read|is no state of a trainer|is damaged).*copy the checkpoint again"
     if damage == "an older one":
         file.with_name("trainer.pt.sha256").unlink()
-        words = "has format 2, this version of the torch backend reads 4"
+        words = "has format 2, this version of the torch backend reads 5"
     with pytest.raises(RunError, match=words):
         backend.load(tmp_path)
 
@@ -322,9 +321,6 @@ def test_bfloat16_is_sent_as_uint16_and_stays_near_float32(folder: Path, tmp_pat
         assert np.array_equal(
             torch.from_numpy(np.array(tensor.data.view(np.int16))).view(torch.bfloat16).float(), master.bfloat16().float()
         )
-    backend.save_model(tmp_path)
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
-    assert AutoModelForCausalLM.from_pretrained(tmp_path).dtype == torch.bfloat16
 
 
 def test_equal_runs_are_equal_bit_for_bit(folder: Path) -> None:

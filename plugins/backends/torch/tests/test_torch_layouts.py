@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from rlcore_plugin_torch.layout import Layout
 from torch_layout_bodies import UNPLANNED, resume, session
 from transformers import PhiConfig, PretrainedConfig, Qwen2Config, Qwen3Config
@@ -97,6 +98,9 @@ def test_a_layout_is_one_process(name: str, models: dict[str, str], alone: dict[
     for answer in ranks:
         assert not isinstance(answer, RlcoreError), answer
     check_resumed([answer["saved"] for answer in ranks], [answer["resumed"] for answer in ranks])
+    kept = dcp.FileSystemReader(tmp_path / "trainer" / "shards").read_metadata().state_dict_metadata
+    whole = {f"{kind}.{name}": weight.shape for name, weight in ranks[0]["saved"]["saved"].items() for kind in ("exp_avg", "exp_avg_sq")}
+    assert {name: tuple(known.size) for name, known in kept.items()} == whole, "no weights, and moments by their names"
     for rank, answer in enumerate(ranks):
         who = "" if rank == 1 else "trainer rank 1 failed: "
         assert re.match(rf"RunError: {who}\S*/shards/__0_0.distcp is damaged", answer["damaged"]), answer["damaged"]
@@ -169,7 +173,13 @@ def check_resumed(saved: list[Any], resumed: list[Any]) -> None:
         assert after["metrics"] == before["metrics"]
         check_same(after["after"], before["after"])
         assert before["files"] == saved[0]["files"]
-        assert {"model/config.json", "model/model.safetensors", "trainer/trainer.pt", "trainer/shards/.metadata"} <= set(before["files"])
+        assert {
+            "model/config.json",
+            "model/model-00001-of-00004.safetensors",
+            "export/config.json",
+            "trainer/trainer.pt",
+            "trainer/shards/.metadata",
+        } <= set(before["files"])
         assert any(not np.array_equal(before["after"][name], weight) for name, weight in before["saved"].items())
 
 

@@ -170,7 +170,8 @@ class ProcessWorker(Worker):
         self._listens.join()
         with self._lock:
             code = self._popen.wait()
-        how = f"killed by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"exit code {code}"
+        hint = "; the system does that if memory runs out" if code == -signal.SIGKILL else ""
+        how = f"killed by signal {-code} ({signal.strsignal(-code)}{hint})" if code < 0 else f"exit code {code}"
         details = f"{how}, its last line: {self._last_line[:200]}" if self._last_line else how
         self._link.end(lambda: WorkerDiedError(self.name, f"the process of {self.name} died ({how})", details))
         self._channel.close()

@@ -36,6 +36,8 @@ def ray_head(settings: RunSection) -> Iterator[str | None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Without it Ray hides the GPUs from actors that reserve none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Ray ends a driver that cannot reach the head for 60 s; the run has a deadline, and a sentence, of its own.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "86400")
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         yield None

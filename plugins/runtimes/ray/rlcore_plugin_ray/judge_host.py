@@ -22,6 +22,9 @@ class JudgeHost:
         self._made: AsyncJudge | None = None
         self._making = asyncio.Lock()
 
+    async def lives(self) -> None:
+        """Return, which shows that its process is not stopped."""
+
     async def check(self) -> tuple[str, ...]:
         """Ask the rewards whether they can judge every row; what they say of this machine. DataError for rows that they cannot judge."""
         judge = (await self._judge()).judge

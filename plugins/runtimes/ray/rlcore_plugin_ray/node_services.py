@@ -11,7 +11,7 @@ import ray
 
 from rlcore.api.runtime import Arrival, GroupStore, Shipment, Verdict, Worker
 from rlcore_plugin_ray.judge_host import JudgeHost
-from rlcore_plugin_ray.ray_worker import RayStore, RayWorker
+from rlcore_plugin_ray.ray_worker import RayService, RayStore
 from rlcore_plugin_ray.session import Session
 
 __all__ = ["NodeServices", "Services"]
@@ -80,7 +80,10 @@ class NodeServices:
                 restarts=-1,
                 called=f"judge of {node}",
             )
-            self.by_node[node] = Services(store=RayStore(store, "the store of its node"), judge=RayWorker(judge, "the judge of its node"))
+            restart = self._session.restart
+            self.by_node[node] = Services(
+                store=RayStore(store, "the store of its node", restart), judge=RayService(judge, "the judge of its node", restart)
+            )
         return self.by_node[node]
 
     def drop_dead(self) -> list[str]:

@@ -7,12 +7,13 @@ from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Links, Plan, ScheduleService, Seat, Shipment, Site, Worker, check_reach, make_coordinator, make_watch
 from rlcore_plugin_ray.node_placement import place, roles
 from rlcore_plugin_ray.node_services import NodeServices
-from rlcore_plugin_ray.ray_worker import RayWorker
+from rlcore_plugin_ray.ray_worker import RayService
 from rlcore_plugin_ray.session import RaySeat, Session
 
 __all__ = ["RaySite"]
@@ -47,7 +48,7 @@ class RaySite(Site):
         coordinator = session.service(
             ScheduleService, make_coordinator(plan, prompts), make_watch(plan), node=nodes[0].node_id, called="coordinator"
         )
-        self.schedule = RayWorker(coordinator, "the coordinator")
+        self.schedule = RayService(coordinator, "the coordinator")
         self._services = NodeServices(session, shipment, keep_scored=keep_scored)
         closing.callback(self._close_judges)
         self._group = session.reserve(self._places.bundles)
@@ -73,16 +74,30 @@ class RaySite(Site):
             place=RaySeat(node=home, group=self._group, bundle=bundle, cpus=places.cpus, gpus=places.producer_gpus),
         )
 
-    def new_seat(self, seat: Seat) -> Seat | None:
+    def new_seat(self, seat: Seat) -> Future[Seat | None]:
         """The same; if its node is gone, one on a node that Ray chooses."""
+        if self.stands(seat):
+            return super().new_seat(seat)
+        found: Future[Seat | None] = Future()
+        Thread(target=self._seek, args=(seat, found), name="looks for room", daemon=True).start()
+        return found
+
+    def _seek(self, seat: Seat, found: Future[Seat | None]) -> None:
+        """In a thread: Ray looks for as long as it is told to."""
         old: RaySeat = seat.place
-        if old.node in {node.node_id for node in self._session.nodes()}:
-            return seat
         try:
             group = self._session.reserve([(None, old.cpus, old.gpus)], seconds=_ROOM_SECONDS)
+            found.set_result(replace(seat, place=replace(old, node=self._session.home(group, 0), group=group, bundle=0)))
         except ConfigError:
-            return None
-        return replace(seat, place=replace(old, node=self._session.home(group, 0), group=group, bundle=0))
+            found.set_result(None)
+        except Exception as error:  # the driver hears of it
+            found.set_exception(error)
+
+    def stands(self, seat: Seat) -> bool:
+        return seat.place.node in {node.node_id for node in self._session.nodes()}
+
+    def services(self) -> Sequence[Worker]:
+        return [self._session.head, self.schedule, *self.stores().values(), *self.judges()]
 
     def links(self, seat: Seat) -> Links:
         services = self._services.on(seat.place.node)

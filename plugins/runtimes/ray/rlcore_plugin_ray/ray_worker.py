@@ -20,7 +20,7 @@ from ray.exceptions import (
 
 from rlcore.api.runtime import Worker, WorkerDiedError, WorkerLostError
 
-__all__ = ["BESIDE", "RayStore", "RayWorker", "gist", "is_out_of_memory", "raised"]
+__all__ = ["BESIDE", "RayService", "RayStore", "RayWorker", "gist", "is_out_of_memory", "raised"]
 
 BESIDE = "beside"
 """The concurrency group of calls that run beside all others."""
@@ -61,12 +61,19 @@ class RayWorker(Worker):
             self._end(self.actor)
 
 
-class RayStore(RayWorker):
+class RayService(RayWorker):
+    """A service: an event loop, in which no call waits for another one, whatever ``beside`` says."""
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        return super().call(method, *arguments)
+
+
+class RayStore(RayService):
     """A store of groups: what it reads stays in Ray's object store, and a reference to it goes to the ranks."""
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
         if method != "read":
-            return super().call(method, *arguments, beside=beside)
+            return super().call(method, *arguments)
         missing, groups = self.actor.read.options(num_returns=2).remote(*arguments)
         return self._answer(missing, lambda leases: (leases, groups))
 

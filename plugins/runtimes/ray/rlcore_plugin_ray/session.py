@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
@@ -20,6 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Interpreters, Launcher, RunSection, Seat, Worker, install_line
+from rlcore_plugin_ray.cluster_head import ClusterHead
 from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
 from rlcore_plugin_ray.own_cluster import first_line, not_started
@@ -31,7 +33,10 @@ _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometh
 """Modules without which Ray starts no dashboard; its extra ``default`` brings them."""
 
 
-_BESIDE_CALLS = 4
+_CONNECT_SECONDS = 0.5
+_CLOSE_SECONDS = 20.0
+"""How long the end of all actors may take."""
+_BESIDE_CALLS = 8
 """Calls of a worker that may run beside the others at the same time."""
 
 
@@ -58,6 +63,9 @@ class Session(Launcher):
         self._connected = contextlib.ExitStack()
         self._interpreters = Interpreters()
         self._run = uuid.uuid4().hex[:12]
+        self._headless = False
+        self.head: Worker
+        """Of the cluster; it must answer, too."""
 
     def __enter__(self) -> Session:
         if self._address is None:
@@ -69,20 +77,32 @@ class Session(Launcher):
                 ray.shutdown()
                 raise
         self._say(f"Ray dashboard: http://{dashboard}" if dashboard else _no_dashboard())
+        joined = self._settings.master_address or ("" if self._address else "this program")
+        self.head = ClusterHead(joined, own=not joined, lost=self._head_lost)
         return self
+
+    def _head_lost(self) -> None:
+        self._headless = True
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
     def close(self) -> None:
+        """End what was started. If the head is gone, whatever is asked of Ray waits for it, and actors end with their driver."""
+        if not self._headless:
+            ending = threading.Thread(target=self._end_actors, name="ends actors", daemon=True)
+            ending.start()
+            ending.join(_CLOSE_SECONDS)
+        self._connected.close()
+        self._interpreters.close()
+
+    def _end_actors(self) -> None:
         for actor in self._actors:
-            with contextlib.suppress(RayError):  # the head may be gone, and what ended the run is the error to see
+            with contextlib.suppress(RayError):  # what ended the run is the error to see
                 ray.kill(actor)
         for group in self._groups:
             with contextlib.suppress(RayError):
                 remove_placement_group(group)
-        self._connected.close()
-        self._interpreters.close()
 
     def _connect(self, address: str) -> str | None:
         """Return the address of the dashboard, if there is one."""
@@ -105,9 +125,10 @@ class Session(Launcher):
         return context.dashboard_url or None
 
     def nodes(self) -> list[Node]:
-        """The nodes that live, the driver's first."""
+        """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
+        its Ray daemon says so at once."""
         own = ray.get_runtime_context().get_node_id()
-        alive = [node for node in ray.nodes() if node["Alive"]]
+        alive = [node for node in ray.nodes() if node["Alive"] and (node["NodeID"] == own or not _refuses(node))]
         views = [
             Node(
                 node_id=node["NodeID"],
@@ -172,6 +193,10 @@ class Session(Launcher):
             ray.kill(actor)
             self._actors.remove(actor)
 
+    def restart(self, actor: Any) -> None:
+        """Kill a service that Ray starts anew."""
+        ray.kill(actor, no_restart=False)
+
     def unique(self, called: str) -> str:
         """The name that Ray knows a service by: several runs may share a cluster."""
         return f"{called} of rlcore {self._run}"
@@ -179,6 +204,17 @@ class Session(Launcher):
     def _keep(self, actor: Any) -> Any:
         self._actors.append(actor)
         return actor
+
+
+def _refuses(node: Mapping[str, Any]) -> bool:
+    """Return whether the node's host says that no Ray daemon listens; one that says nothing may be slow."""
+    try:
+        socket.create_connection((node["NodeManagerAddress"], node["NodeManagerPort"]), _CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _no_dashboard() -> str:

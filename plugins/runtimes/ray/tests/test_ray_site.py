@@ -35,7 +35,7 @@ class Nodes:
 def new_seat(nodes: Nodes) -> Seat | None:
     site: Any = RaySite.__new__(RaySite)
     site._session = nodes
-    found: Seat | None = site.new_seat(SEAT)
+    found: Seat | None = site.new_seat(SEAT).result(20.0)
     return found
 
 

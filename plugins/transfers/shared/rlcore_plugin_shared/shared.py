@@ -66,7 +66,7 @@ class SharedPublisher(BackgroundPublisher):
         except OSError as error:
             raise WeightsError(
                 f"version {layout.version} needs {self._needed(layout) / 1e6:.0f} MB of shared memory, and this host has none: {error}"
-            ) from error
+            ) from None
 
     def _withdraw(self) -> None:
         self._readers.withdraw()

@@ -1,0 +1,49 @@
+"""The head of the Ray cluster (its GCS) as a worker of the run: the driver asks whether it answers, for without it Ray ends the driver."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import ray
+
+from rlcore.api import RunError
+from rlcore.api.runtime import Worker, WorkerLostError
+
+__all__ = ["ClusterHead"]
+
+_AGAIN_SECONDS = 1.0
+
+
+class ClusterHead(Worker):
+    """``lost``: told before the error is raised that nothing can be asked of Ray any more; ``own``: whether the run started it."""
+
+    name = "the head of the Ray cluster"
+
+    def __init__(self, address: str, *, own: bool, lost: Callable[[], object]) -> None:
+        self._address, self._own, self._lost = address, own, lost
+
+    def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
+        """Whatever is asked: answered once the head answers a question of its own."""
+        answer: Future[Any] = Future()
+        threading.Thread(target=self._ask, args=(answer,), name="asks the head of Ray", daemon=True).start()
+        return answer
+
+    def _ask(self, answer: Future[Any]) -> None:
+        while ray.is_initialized():
+            with suppress(Exception):  # of the connection; the next question may find another one
+                ray.nodes()
+                answer.set_result(None)
+                return
+            time.sleep(_AGAIN_SECONDS)
+
+    def kill(self) -> None:
+        """Raise what ends the run: WorkerLostError if it can begin anew with a cluster of its own, else RunError."""
+        self._lost()
+        if self._own:
+            raise WorkerLostError(f"{self.name} that the run had started does not answer")
+        raise RunError(f"{self.name} at {self._address} does not answer; start a cluster, and type the command again with --resume auto")
