@@ -53,7 +53,7 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
 	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py -m "not nightly" $(ARGS)
 
-test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 15 minutes
+test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 25 minutes
 	@for name in sbatch slurmctld slurmd; do PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || { echo "make test-slurm needs $$name; on Debian and Ubuntu: apt-get install slurm-wlm (its daemons need not run)" >&2; exit 2; }; done
 	$(BIN)/python -m pytest tests/slurm $(ARGS)
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -105,9 +105,9 @@ class SmallSlurm:
             self.start_node(name)
 
     def start_node(self, name: str) -> None:
-        """A node joins, or joins again; return when it is idle."""
+        """A node joins, or joins again; return when Slurm gives it work."""
         self._daemon(name, "slurmd", "-D", "-N", name, "-f", str(self.config))
-        until(lambda: self.ask("sinfo", "--noheader", "--Node", f"--nodes={name}", "--format=%T").split()[:1] == ["idle"], self.state, 60.0)
+        until(lambda: self._node_state(name) in ("idle", "mixed", "allocated"), self.state, 60.0)
 
     def kill_node(self, name: str) -> None:
         """SIGKILL to everything that runs on a node, as if its power were gone."""
@@ -116,9 +116,9 @@ class SmallSlurm:
         daemon.wait()
         self._kill(lambda environment, title: f"SLURMD_NODENAME={name}" in environment or f"slurmd -D -N {name}" in title)
 
-    def submit(self, *words: str) -> int:
-        """The number of a job that was handed to sbatch."""
-        return int(self.ask("sbatch", "--parsable", *words))
+    def submit(self, *words: str, environment: Mapping[str, str] | None = None) -> int:
+        """The number of a job that was handed to sbatch, options first, with this environment or that of the tests."""
+        return int(self.ask("sbatch", "--parsable", *words, environment=environment))
 
     def job(self, number: int) -> dict[str, str]:
         """What ``scontrol show job`` says, key by key."""
@@ -140,14 +140,18 @@ class SmallSlurm:
         self.ask("scontrol", "update", f"JobId={number}", f"TimeLimit={hours * 60 + minutes + 2}")
 
     def start_now(self, number: int) -> None:
-        """Start a job now that was queued again. By itself Slurm waits until credentials of its first life have run out: two minutes."""
-        until(lambda: self.job(number)["Reason"] == "BeginTime", self.state, 60.0)
+        """Start a job now that was queued again. By itself Slurm waits until credentials of its first life have run out: two minutes. After
+        the failure of a node it does not, and has perhaps started the job."""
+        until(lambda: self.job(number)["Reason"] == "BeginTime" or self.job(number)["JobState"] == "RUNNING", self.state, 60.0)
+        if self.job(number)["JobState"] == "RUNNING":
+            return
         time.sleep(2.0)  # its new credential must be of a later second than the order that revoked the old one
         self.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
 
-    def ask(self, *words: str) -> str:
+    def ask(self, *words: str, environment: Mapping[str, str] | None = None) -> str:
         """The output of one of Slurm's programs."""
-        done = subprocess.run(words, env={**os.environ, **self.environment}, capture_output=True, text=True, timeout=60.0, check=False)
+        whole = {**(environment or os.environ), **self.environment}
+        done = subprocess.run(words, env=whole, capture_output=True, text=True, timeout=60.0, check=False)
         return done.stdout.strip() if done.returncode == 0 else done.stdout + done.stderr
 
     def state(self) -> str:
@@ -167,6 +171,9 @@ class SmallSlurm:
             with suppress(subprocess.TimeoutExpired):
                 daemon.wait(timeout=20.0)
         self._kill(lambda environment, title: True)
+
+    def _node_state(self, name: str) -> str:
+        return " ".join(self.ask("sinfo", "--noheader", "--Node", f"--nodes={name}", "--format=%T").split()[:1])
 
     def _daemon(self, name: str, program: str, *words: str) -> None:
         path = shutil.which(program) or f"/usr/sbin/{program}"

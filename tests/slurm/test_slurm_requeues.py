@@ -67,8 +67,8 @@ class BatchRun:
         assert _weights(self.folder) == self.whole
 
 
-def _config(tester: RunTester) -> str:
-    sections = {"schedule": {"max_staleness": 0}, "log": {"save_interval": 4}, "inference": {"options": {"seconds": 0.1}}}
+def _config(tester: RunTester, seconds: float = 0.1) -> str:
+    sections = {"schedule": {"max_staleness": 0}, "log": {"save_interval": 4}, "inference": {"options": {"seconds": seconds}}}
     return fault_run(tester, EPISODES, **sections)
 
 
@@ -76,7 +76,7 @@ def _uninterrupted(tester: RunTester) -> bytes:
     """The weights after the last update of a run of the same settings in one process, in a folder of its own."""
     other = RunTester(tester.folder.parent / "whole").with_fakes()
     other.plugins.install("slow", (tester.plugins.root / "rlcore_plugin_slow" / "__init__.py").read_text())
-    other.run("train", _config(other), "--runtime", "local", "-t", "1", "-i", "1").assert_ok()
+    other.run("train", _config(other, 0.0), "--runtime", "local", "-t", "1", "-i", "1").assert_ok()
     (folder,) = (other.folder / "runs").glob("*/*")
     return _weights(folder)
 
@@ -116,6 +116,16 @@ def test_a_job_that_somebody_queues_again_goes_on(slurm: SmallSlurm, tester: Run
     assert "goes on after update " in run.output
 
 
+def test_a_job_that_somebody_tells_to_end_saves_first(slurm: SmallSlurm, tester: RunTester) -> None:
+    run = BatchRun(slurm, tester)
+    run.reach(9)
+    slurm.ask("scancel", "--batch", "--signal=TERM", str(run.job))
+    slurm.reach(run.job, "PENDING")
+    assert "Stopped early, and saved." in run.output
+    slurm.start_now(run.job)
+    run.ends_as_the_other(lives=2)
+
+
 def test_a_job_that_loses_a_node_goes_on_when_there_are_enough_again(slurm: SmallSlurm, tester: RunTester) -> None:
     run = BatchRun(slurm, tester)
     run.reach(9)
@@ -136,8 +146,9 @@ def test_a_job_at_its_time_limit_saves_and_goes_on_and_says_when_it_is_finished(
     slurm.start_now(run.job)
     run.ends_as_the_other(lives=2)
     written = run.output
-    again = slurm.submit(str(tester.folder / "run.sbatch"), f"--output={tester.folder}/again.out")
+    output, file = tester.folder / "again.out", tester.folder / "run.sbatch"
+    again = slurm.submit(f"--output={output}", str(file), environment=tester.plugins.environment)
     assert slurm.reach(again, "COMPLETED", "FAILED")["ExitCode"] == "0:0"
-    assert f"is finished, after {STEPS} updates" in (tester.folder / "again.out").read_text()
+    assert f"is finished, after {STEPS} updates" in output.read_text()
     assert run.output == written
     assert run.steps == list(range(1, STEPS + 1))
