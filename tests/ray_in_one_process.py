@@ -21,6 +21,7 @@ from rlcore_plugin_ray.ray_worker import BESIDE, RayWorker
 from rlcore.runtime import producer_host
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.workers import Seat
+from tests.worker_answers import ToldWorker
 
 __all__ = ["Stage", "ray_in_one_process"]
 
@@ -128,6 +129,7 @@ class Stage:
     """What a run is played on: its nodes, and what it made. ``made``: actors and services by name."""
 
     def __init__(self, nodes: int = 1) -> None:
+        self.head = ToldWorker("the head of the Ray cluster", lives=lambda: None)
         self._nodes = [Node(node_id=f"node-{number}", address="127.0.0.1", cpus=8.0, gpus=0.0) for number in range(nodes)]
         self._loop = asyncio.new_event_loop()
         self._actors: dict[str, ThreadActor] = {}
@@ -196,6 +198,9 @@ class Stage:
 
     def _kill(self, handle: Handle) -> None:
         self._actors[handle.called].end()
+
+    def restart(self, handle: Handle) -> None:
+        raise AssertionError(f"{handle.called} does not answer")
 
     def unique(self, called: str) -> str:
         return called

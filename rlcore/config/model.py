@@ -363,12 +363,12 @@ class LogSection(Section):
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
     keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
     export_dtype: Literal["bfloat16", "float16"] | None = setting(
-        None, help="each checkpoint gets a folder export/ beside model/, rounded to this; none: no such folder"
+        None, help="checkpoints also hold the model rounded to this, as export/; none: they do not"
     )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
     rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
-    rollout_max_mb: Positive = setting(1024.0, help="MB of rollout files, and again of evaluation files; the oldest are removed")
+    rollout_max_mb: Positive = setting(1024.0, help="MB that rollout logs may take, and again those of evaluations; the oldest make room")
     trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")
 

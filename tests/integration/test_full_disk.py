@@ -73,7 +73,9 @@ def test_standard_output_that_takes_nothing_is_one_sentence(tester: RunTester, a
     code, _, said = run(tester, *argv, stdout=str(FULL))
     assert code == 1
     assert "Traceback" not in said
-    assert said.splitlines()[-1] == ("error: standard output, or a file that is written: No space left on device; make room on its disk")
+    assert said.splitlines()[-1] == (
+        "error: standard output, or a file that is written: disk full (No space left on device); make room on its disk"
+    )
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")

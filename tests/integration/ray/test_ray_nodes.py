@@ -1,6 +1,8 @@
-"""Nodes that go: producers move to another one, a trainer's node ends the run."""
+"""Nodes that go: producers move to another one, a trainer's node takes the run back to its last checkpoint, on another node."""
 
 from __future__ import annotations
+
+import pytest
 
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster, joined
@@ -26,9 +28,9 @@ def test_producers_of_a_node_that_goes_move_to_another(cluster: SmallCluster, te
         cluster.remove(second)
 
 
-def test_the_node_of_the_trainer_cannot_go(cluster: SmallCluster, tester: RunTester) -> None:
+def test_without_restores_the_node_of_the_trainer_cannot_go(cluster: SmallCluster, tester: RunTester) -> None:
     large = cluster.add(8)
-    config = fault_run(tester, 200, log={"save_interval": 2})
+    config = fault_run(tester, 200, log={"save_interval": 2}, schedule={"max_restores": 0})
     with joined(tester, cluster, config, "-i", "2", "-t", "1", "--transport", "object_store") as run:
         run.reach(3)
         cluster.remove(large)
@@ -36,3 +38,18 @@ def test_the_node_of_the_trainer_cannot_go(cluster: SmallCluster, tester: RunTes
     assert outcome.exit_code == 1, outcome
     assert "trainer rank 0 of 1 died" in outcome.error
     assert "the last checkpoint is " in outcome.error
+
+
+@pytest.mark.nightly
+def test_a_rank_whose_node_goes_is_restored_on_another(cluster: SmallCluster, tester: RunTester) -> None:
+    large, other = cluster.add(8), cluster.add(4)
+    try:
+        config = fault_run(tester, 20, log={"save_interval": 3}, schedule={"heartbeat_deadline": 10.0})
+        with joined(tester, cluster, config, "-i", "2", "-t", "1", "--transport", "object_store") as run:
+            run.reach(7)
+            cluster.remove(large)
+            outcome = run.outcome()
+        outcome.balances(6 * 20, staleness=2).learned()
+        assert "goes on by itself from step" in str(outcome)
+    finally:
+        cluster.remove(other)

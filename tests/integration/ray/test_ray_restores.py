@@ -10,8 +10,7 @@ import pytest
 
 from rlcore.testing import RunTester
 from tests.integration.ray.conftest import SmallCluster, joined
-from tests.integration.ray.faults import BackgroundRun, fault_run, processes_of, until
-from tests.integration.ray.small_cluster import end_processes, short_folder, small_cluster
+from tests.integration.ray.faults import BackgroundRun, fault_run, until
 
 EPISODES = 12
 SCHEDULE = {"heartbeat_deadline": 5.0}
@@ -64,17 +63,3 @@ def test_a_run_with_a_cluster_of_its_own_is_restored(ray_dir: Path, tester: RunT
         strike(run, "TrainerHost", signal.SIGKILL)
         outcome = run.outcome()
     outcome.balances(6 * EPISODES, staleness=2).learned()
-
-
-def test_without_the_head_of_its_cluster_a_run_ends_with_one_sentence(tester: RunTester) -> None:
-    config = fault_run(tester, 60, log={"save_interval": 3}, schedule=SCHEDULE)
-    with short_folder() as folder, small_cluster(folder) as cluster:
-        with joined(tester, cluster, config, "-i", "1", "-t", "1") as run:
-            run.reach(4)
-            (head,) = [process for process in processes_of(folder) if "gcs_server" in process.title.split()[0]]
-            os.kill(head.pid, signal.SIGKILL)
-            outcome = run.outcome()
-        end_processes(folder)
-    assert outcome.exit_code == 1, outcome
-    assert f"the head of the Ray cluster at {cluster.address} does not answer; start a cluster, and type" in outcome.error
-    assert "the last checkpoint is " in outcome.error

@@ -27,6 +27,7 @@ def test_figures_are_shares_of_the_rows_seconds() -> None:
         "seconds": 0.25,
         "response_tokens": 1024.0,
         "staleness/mean": 3.0,
+        "cut_share": 0.25,
         "time/trainer/compute": 0.2,
         "time/trainer/waiting_for_data": 0.04,
         "time/trainer/other": 0.01,
@@ -35,5 +36,13 @@ def test_figures_are_shares_of_the_rows_seconds() -> None:
         "time/producers/back_pressure": 0.2,
     }
     assert _figures([row, row], seconds_per_token=0.2 / 64) == pytest.approx(
-        {"throughput": 4.0, "trainer_idle": 0.2, "producer_idle": 0.4, "slots_busy": 0.4, "staleness": 3.0}
+        {
+            "throughput": 4.0,
+            "trainer_idle": 0.2,
+            "producer_idle": 0.4,
+            "slots_busy": 0.4,
+            "staleness": 3.0,
+            "tokens": 1024.0,
+            "cut_share": 0.25,
+        }
     )
