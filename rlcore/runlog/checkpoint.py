@@ -66,6 +66,11 @@ class Checkpoint:
             self._written()
         return self._final.exists() if self._sealing is None else not self._sealing.is_alive()
 
+    def is_filled(self) -> bool:
+        """True once the trainer has written its files: ``finish`` then waits for no worker."""
+        self.done()
+        return self._sealing is not None or self._final.exists()
+
     def finish(self) -> Path:
         """Wait until the checkpoint has its name; what went wrong is raised, and nothing is left of it then.
 

@@ -48,7 +48,7 @@ def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
     did; the refusal of a runtime to begin may come from a node that is lost, if it has begun before."""
     if isinstance(error, ConfigError):
         return restores > 0
-    return isinstance(error, WorkerLostError) or run.updates > 0
+    return isinstance(error, WorkerLostError) or run.updates + restores > 0
 
 
 def _newest_point(root: Path, lost: RlcoreError, progress: Progress) -> ResumePoint | None:

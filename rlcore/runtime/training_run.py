@@ -14,7 +14,7 @@ from pathlib import Path
 from rlcore.config import Plan
 from rlcore.config.resume_rules import changed_settings, settings_of
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RunError, StarvationError, disk_full
+from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError, disk_full
 from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import blaming, reason
@@ -180,7 +180,8 @@ class TrainingRun:
             raise
         except (RunError, OSError) as error:
             with suppress(RunError):  # what ended the run comes first
-                self._end_save()
+                if not isinstance(error, WorkerLostError) or (self._saving is not None and self._saving.is_filled()):
+                    self._end_save()  # else it waits for a part that is lost
             saved = f"the last checkpoint is {self._checkpoint}" if self._checkpoint else "nothing was saved yet"
             if isinstance(error, RunError):
                 raise type(error)(f"{error}; {saved}") from error.__cause__
@@ -193,7 +194,8 @@ class TrainingRun:
     def _train(self, interrupt: Interrupt) -> Timing:
         """The loop: wait for the batch of the next version, train on it, write down what came of it. Returns where its seconds went."""
         crew, version = self._crew, first_version(self._plan)
-        asked = version - version % (self._config.eval.eval_interval or version or 1)
+        interval = self._config.eval.eval_interval
+        asked = version - version % interval if interval else 0
         if not any(asked <= step <= version for step in self._held_out):  # the newest evaluation was lost, if there was one
             self._evaluate(version, wait=True)
         crew.start_clock()

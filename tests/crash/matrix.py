@@ -29,6 +29,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "run": {"num_episodes": 4, "max_steps": 8, "runtime": "local"},
     "inference": {"name": "fake", "num_inferencer": 2},
     "schedule": {"max_staleness": 2, "reward_workers": 1},
+    "log": {"rollout_max_mb": 1024.0},  # all rollouts stay: the prompts in them are counted
 }
 """Sections of a run whose producers are processes that work beside the trainer."""
 _HANGS = 300.0
