@@ -324,7 +324,9 @@ class ScheduleSection(Section):
     producer_restarts: Whole = setting(3, help="failures in a row after which the run goes on without a producer")
     producer_deadline: Seconds = setting(600.0, help="seconds after which an engine that does not answer counts as dead")
     producer_load_deadline: Seconds = setting(1800.0, help="seconds that a producer or a trainer may take to load its model")
-    heartbeat_deadline: Seconds = setting(60.0, help="seconds after which a process that does not answer counts as dead")
+    heartbeat_deadline: Annotated[float, Field(ge=1, le=86400, allow_inf_nan=False)] = setting(
+        60.0, help="seconds after which a process that does not answer counts as dead"
+    )
     lease_deadline: Seconds = setting(3600.0, help="seconds without a group after which a producer with prompts counts as dead")
     trainer_deadline: Seconds = setting(3600.0, help="seconds that the trainers may take for one update or checkpoint")
     max_restores: Whole = setting(3, help="times in a row that a run restores its last checkpoint by itself; 0: it ends instead")

@@ -117,7 +117,7 @@ class RunFolder:
             for old in sorted(others, key=lambda old: (_step(old) <= 1, _step(old), old)):
                 if total <= most:
                     break
-                old.unlink()
+                old.unlink(missing_ok=True)
                 total -= others[old]
         write_text(path, text)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, RlcoreError, WeightsError, WorkerLostError
+from rlcore.contracts.errors import ConfigError, RlcoreError, RunError, UsageError, WeightsError, WorkerLostError
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.runlog.points import NoPointError, find_point
 from rlcore.runtime.parts import first_version
@@ -15,6 +16,9 @@ from rlcore.runtime.progress import Progress, Summary
 from rlcore.runtime.training_run import TrainingRun
 
 __all__ = ["run_to_the_end"]
+
+_PAUSE_SECONDS = 10.0
+"""Before the second restore in a row; each one after it waits so much longer."""
 
 
 def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
@@ -29,24 +33,27 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
             run = TrainingRun(plan, progress, root=root, holding=holding, restores=restores)
             try:
                 return run.run()
-            except (WorkerLostError, WeightsError, ConfigError) as error:
+            except (WorkerLostError, WeightsError, UsageError) as error:
                 root = run.root
                 if root is None or run.interrupted or not _is_accident(error, run, restores):
                     raise
                 plan = replace(plan, resume=_newest_point(root, error, progress))
                 restored = restored + 1 if first_version(plan) <= newest else 1
                 newest = first_version(plan)
+                if not most:
+                    raise
                 if restored > most:
-                    raise _beyond_help(error, most) from error
+                    raise _beyond_help(error, most, plan) from error
                 again = f"the run goes on by itself from step {newest}, restore {restored} of at most {most} in a row"
                 progress.note(f"warning: {error}; {again}")
                 restores += 1
+                time.sleep((restored - 1) * _PAUSE_SECONDS)  # the machine that took the last one may be back by then
 
 
 def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
     """Whether another beginning may go better. Weights that do not arrive, or are not those that were sent, are a defect if they never
-    did; the refusal of a runtime to begin may come from a node that is lost, if it has begun before."""
-    if isinstance(error, ConfigError):
+    did; a refusal to begin may come from a node that is lost, if the run has begun before."""
+    if isinstance(error, UsageError):
         return restores > 0
     return isinstance(error, WorkerLostError) or run.updates + restores > 0
 
@@ -60,8 +67,9 @@ def _newest_point(root: Path, lost: RlcoreError, progress: Progress) -> ResumePo
         raise WorkerLostError(f"{lost}; {error}") from lost
 
 
-def _beyond_help(error: RlcoreError, most: int) -> RlcoreError:
-    if not most:
-        return error
+def _beyond_help(error: RlcoreError, most: int, plan: Plan) -> RunError:
+    """A RunError whatever the last error was: the run had begun, and what it saved stays."""
     times = "once" if most == 1 else f"{most} times in a row"
-    return WorkerLostError(f"{error}; the run had gone back to its checkpoint {times}, and reached no other one (--max-restores)")
+    kept = f"the last checkpoint is {plan.resume.checkpoint}" if plan.resume is not None else "nothing was saved yet"
+    told = str(error) if kept in str(error) else f"{error}; {kept}"
+    return WorkerLostError(f"{told}; the run had gone back to its checkpoint {times}, and reached no other one (--max-restores)")

@@ -110,4 +110,5 @@ def test_restores_that_bring_no_new_checkpoint_come_to_an_end(tmp_path: Path) ->
         strike(run, "trainer rank 0", signal.SIGKILL)
         outcome = run.outcome()
     assert outcome.exit_code == 1, outcome
+    assert "nothing was saved yet" in outcome.error
     assert "the run had gone back to its checkpoint once, and reached no other one (--max-restores)" in outcome.error
