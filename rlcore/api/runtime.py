@@ -25,7 +25,7 @@ from __future__ import annotations
 from rlcore.config import Plan, RunConfig
 from rlcore.config.model import RunSection
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import WorkerLostError
+from rlcore.contracts.errors import RuntimeLostError, WorkerLostError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.specs import RuntimeSpec
 from rlcore.host.blame import blaming, reason
@@ -87,6 +87,7 @@ __all__ = [
     "Role",
     "RunConfig",
     "RunSection",
+    "RuntimeLostError",
     "RuntimeSpec",
     "ScheduleService",
     "Seat",

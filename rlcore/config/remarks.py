@@ -22,11 +22,12 @@ def remarks(facts: Facts) -> Iterator[str]:
             "of one leaves no advantage; -g 2 or more learns"
         )
     if config.sampling.oversampling:
-        kept = config.sampling.num_generations
+        kept, extra = config.sampling.num_generations, config.sampling.oversampling
+        much = f", {extra / kept:.1f} times as many as are trained are thrown away: a greater -g would train them" if extra > kept else ""
         yield (
-            f"{facts.cite('sampling.oversampling')}: of {kept + config.sampling.oversampling} completions a prompt the first {kept} to "
-            "finish are scored and trained, so long answers, and those that reach max_new_tokens, are under-represented; the metric "
-            "cut_share tells which share of the tokens is thrown away"
+            f"{facts.cite('sampling.oversampling')}: of {kept + extra} completions a prompt the first {kept} to "
+            f"finish are scored and trained{much}; so long answers, and those that reach max_new_tokens, are under-represented; the metric "
+            f"cut_share tells which share of the tokens is thrown away; each of the -imbs prompts generates {kept + extra}"
         )
     splits, batch = config.algorithm.updates_per_batch, config.training.train_batch_size
     if splits > batch:

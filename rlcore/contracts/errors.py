@@ -13,10 +13,12 @@ __all__ = [
     "DataError",
     "GroupBrokenError",
     "InfrastructureError",
+    "InterruptedRunError",
     "PluginError",
     "RewardBudgetError",
     "RlcoreError",
     "RunError",
+    "RuntimeLostError",
     "SandboxError",
     "StarvationError",
     "UsageError",
@@ -66,6 +68,16 @@ class GroupBrokenError(WeightsError):
 
 class WorkerLostError(RunError):
     """A part of the run that it cannot do without died: the coordinator, a trainer rank, the last producer."""
+
+
+class RuntimeLostError(RunError):
+    """What all workers of a run stand on is gone (the head of somebody else's cluster): nothing that this process does brings it back."""
+
+
+class InterruptedRunError(RunError):
+    """A run that had been told to end lost a part before it had saved its last step: a scheduler may type its command again."""
+
+    exit_code = 130
 
 
 class InfrastructureError(RlcoreError):

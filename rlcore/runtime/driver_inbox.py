@@ -11,7 +11,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from rlcore.contracts.errors import RlcoreError, WorkerLostError
+from rlcore.contracts.errors import RlcoreError, RuntimeLostError, WorkerLostError
 from rlcore.runtime.workers import Then, Worker, WorkerDiedError, answer
 
 __all__ = ["DriverInbox"]
@@ -96,7 +96,7 @@ class DriverInbox:
             while (left := deadline - time.monotonic()) > 0:
                 try:
                     self.until(lambda: False, left)
-                except WorkerLostError as lost:
+                except (RuntimeLostError, WorkerLostError) as lost:
                     return lost
                 except RlcoreError:
                     continue

@@ -8,7 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from rlcore.config import Plan
-from rlcore.contracts.errors import ConfigError, RlcoreError, RunError, UsageError, WeightsError, WorkerLostError
+from rlcore.contracts.errors import (
+    ConfigError,
+    InterruptedRunError,
+    RlcoreError,
+    RunError,
+    UsageError,
+    WeightsError,
+    WorkerLostError,
+)
 from rlcore.contracts.resume_point import ResumePoint
 from rlcore.runlog.points import NoPointError, find_point
 from rlcore.runtime.parts import first_version
@@ -23,7 +31,8 @@ _PAUSE_SECONDS = 10.0
 
 def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
     """Run; after the loss of such a part make all workers anew and go on from the newest whole checkpoint of the same run folder, or from
-    its beginning if there is none. Raises what was raised last once ``schedule.max_restores`` restores in a row brought no new checkpoint.
+    its beginning if there is none. Raises what was raised last once ``schedule.max_restores`` restores in a row brought no new checkpoint,
+    and InterruptedRunError after a loss if the run had been told to end.
     """
     most, restores, restored = plan.config.schedule.max_restores, 0, 0
     root: Path | None = None
@@ -32,11 +41,18 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
         while True:
             run = TrainingRun(plan, progress, root=root, holding=holding, restores=restores)
             try:
+                time.sleep(max(0, restored - 1) * _PAUSE_SECONDS)  # the machine that took the last one may be back by then
                 return run.run()
+            except KeyboardInterrupt:
+                if restores and not run.interrupted:
+                    progress.note(f"the run was told to end before it had begun again; {_kept(plan)}")
+                raise
             except (WorkerLostError, WeightsError, UsageError) as error:
                 root = run.root
-                if root is None or run.interrupted or not _is_accident(error, run, restores):
+                if root is None or not _is_accident(error, run, restores):
                     raise
+                if run.interrupted:
+                    raise InterruptedRunError(f"{error}; the run had been told to end, and what it made since then is lost") from error
                 plan = replace(plan, resume=_newest_point(root, error, progress))
                 restored = restored + 1 if first_version(plan) <= newest else 1
                 newest = first_version(plan)
@@ -47,7 +63,6 @@ def run_to_the_end(plan: Plan, progress: Progress) -> Summary:
                 again = f"the run goes on by itself from step {newest}, restore {restored} of at most {most} in a row"
                 progress.note(f"warning: {error}; {again}")
                 restores += 1
-                time.sleep((restored - 1) * _PAUSE_SECONDS)  # the machine that took the last one may be back by then
 
 
 def _is_accident(error: RlcoreError, run: TrainingRun, restores: int) -> bool:
@@ -70,6 +85,10 @@ def _newest_point(root: Path, lost: RlcoreError, progress: Progress) -> ResumePo
 def _beyond_help(error: RlcoreError, most: int, plan: Plan) -> RunError:
     """A RunError whatever the last error was: the run had begun, and what it saved stays."""
     times = "once" if most == 1 else f"{most} times in a row"
-    kept = f"the last checkpoint is {plan.resume.checkpoint}" if plan.resume is not None else "nothing was saved yet"
+    kept = _kept(plan)
     told = str(error) if kept in str(error) else f"{error}; {kept}"
     return WorkerLostError(f"{told}; the run had gone back to its checkpoint {times}, and reached no other one (--max-restores)")
+
+
+def _kept(plan: Plan) -> str:
+    return f"the last checkpoint is {plan.resume.checkpoint}" if plan.resume is not None else "nothing was saved yet"

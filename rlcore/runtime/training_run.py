@@ -408,7 +408,8 @@ class TrainingRun:
 
     def _told_of_restores(self) -> str:
         times = "once" if self._restores == 1 else f"{self._restores} times"
-        return f"the run went back to its last checkpoint by itself {times}, for a part of it was lost" if self._restores else ""
+        what = f"the run went back to its last checkpoint by itself {times}, for a part of it was lost"
+        return f"{what}; seconds and tokens/s are of what came after" if self._restores else ""
 
     def _train_on(self, steps: int) -> str:
         run, prompts = self._config.run, self._crew.prompts

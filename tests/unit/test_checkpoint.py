@@ -85,3 +85,27 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file/\.step-1\.partial: cannot be written \(Not a directory\)$"):
         Checkpoint(tmp_path / "file", 1, fill, {}).finish()
+
+
+class Writing:
+    """What a trainer that writes in the background returns: its files are there once ``over`` is set."""
+
+    def __init__(self, over: bool) -> None:
+        self.over = over
+
+    def done(self) -> bool:
+        return self.over
+
+    def result(self) -> None:
+        assert self.over, "a run whose rank is lost waits for the files of that rank"
+
+
+def test_whether_the_trainer_has_written_is_told_without_waiting_for_it(tmp_path: Path) -> None:
+    """A rank that is lost while it writes must not be waited for; one that has written leaves a checkpoint worth its name."""
+    writing = Writing(over=False)
+    checkpoint = Checkpoint(tmp_path, 1, lambda folder: writing, {})
+    assert not checkpoint.is_filled()
+    writing.over = True
+    assert checkpoint.is_filled()
+    assert checkpoint.finish() == tmp_path / "step-1"
+    assert checkpoint.is_filled()

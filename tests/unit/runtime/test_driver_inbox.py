@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlcore.contracts.errors import RunError
+from rlcore.contracts.errors import RunError, RuntimeLostError, WorkerLostError
 from rlcore.runtime.driver_inbox import DriverInbox
 from tests.worker_answers import Answer
 
@@ -41,3 +41,14 @@ def test_drain_takes_what_is_there_and_does_not_wait() -> None:
         inbox.post(lambda number=number: heard.append(number))  # type: ignore[misc]
     inbox.drain()
     assert heard == [0, 1, 2]
+
+
+@pytest.mark.parametrize("death", [WorkerLostError("rank 1 died"), RuntimeLostError("the head does not answer")])
+def test_the_cause_of_an_error_is_the_loss_that_is_told_soon_after(death: RunError) -> None:
+    inbox = DriverInbox()
+
+    def told() -> None:
+        raise death
+
+    inbox.after(0.01, told)
+    assert inbox.cause(RunError("connection reset")) is death

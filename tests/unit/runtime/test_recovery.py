@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from rlcore.contracts.errors import ConfigError, PluginError, RlcoreError, RunError, WeightsError, WorkerLostError
+from rlcore.contracts.errors import (
+    ConfigError,
+    InterruptedRunError,
+    PluginError,
+    RlcoreError,
+    RunError,
+    RuntimeLostError,
+    WeightsError,
+    WorkerLostError,
+)
 from rlcore.runtime import recovery
 from rlcore.runtime.progress import Progress
 from rlcore.runtime.recovery import run_to_the_end
@@ -19,7 +28,7 @@ LOST = WorkerLostError("trainer rank 0 of 1 died")
 class Lives:
     """Stands for TrainingRun: each life ends as ``ends`` says, after ``updates`` of it."""
 
-    def __init__(self, *ends: RlcoreError | str, updates: int = 1, interrupted: bool = False) -> None:
+    def __init__(self, *ends: BaseException | str, updates: int = 1, interrupted: bool = False) -> None:
         self.ends, self.updates, self.interrupted, self.restores = list(ends), updates, interrupted, list[int]()
 
     def __call__(self, plan: Any, progress: Progress, *, root: Path | None, holding: Any, restores: int) -> Any:
@@ -49,7 +58,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch, lives: Lives, most: int = 2) -> tup
 
 def test_a_loss_is_made_good_and_the_second_in_a_row_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = Lives(LOST, LOST, "done")
-    assert outcome(monkeypatch, lives) == ("done", [0.0, 10.0])
+    assert outcome(monkeypatch, lives) == ("done", [0, 0, 10.0])
     assert lives.restores == [0, 1, 2]
 
 
@@ -76,7 +85,29 @@ def test_weights_that_never_arrived_are_a_defect(monkeypatch: pytest.MonkeyPatch
     assert outcome(monkeypatch, Lives(broken, "done", updates=1))[0] == "done"
 
 
-def test_without_restores_and_once_interrupted_the_loss_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_restores_the_loss_is_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcome(monkeypatch, Lives(LOST), most=0)[0] is LOST
     assert LOST.__cause__ is None
-    assert outcome(monkeypatch, Lives(LOST, interrupted=True))[0] is LOST
+
+
+def test_a_cluster_that_is_gone_is_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = RuntimeLostError("the head does not answer")
+    assert outcome(monkeypatch, Lives(LOST, gone))[0] is gone
+
+
+def test_a_run_that_was_told_to_end_and_loses_a_part_is_an_interrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    error, _ = outcome(monkeypatch, Lives(LOST, interrupted=True))
+    assert isinstance(error, InterruptedRunError)
+    assert error.exit_code == 130, "the scheduler's file queues the job again"
+    assert str(error).startswith("trainer rank 0 of 1 died; the run had been told to end")
+
+
+def test_ctrl_c_while_a_run_begins_again_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    monkeypatch.setattr(Progress, "note", lambda self, line: said.append(line))
+    with pytest.raises(KeyboardInterrupt):
+        outcome(monkeypatch, Lives(LOST, KeyboardInterrupt()))
+    assert said[-1] == "the run was told to end before it had begun again; nothing was saved yet"
+    with pytest.raises(KeyboardInterrupt):
+        outcome(monkeypatch, Lives(KeyboardInterrupt()))
+    assert len(said) == 2, "a run that has not begun yet keeps nothing"

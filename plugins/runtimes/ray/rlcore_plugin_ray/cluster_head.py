@@ -11,8 +11,7 @@ from typing import Any
 
 import ray
 
-from rlcore.api import RunError
-from rlcore.api.runtime import Worker, WorkerLostError
+from rlcore.api.runtime import RuntimeLostError, Worker, WorkerLostError
 
 __all__ = ["ClusterHead"]
 
@@ -42,8 +41,9 @@ class ClusterHead(Worker):
             time.sleep(_AGAIN_SECONDS)
 
     def kill(self) -> None:
-        """Raise what ends the run: WorkerLostError if it can begin anew with a cluster of its own, else RunError."""
+        """Raise what ends the run: WorkerLostError if it can begin anew with a cluster of its own, else RuntimeLostError."""
         self._lost()
         if self._own:
             raise WorkerLostError(f"{self.name} that the run had started does not answer")
-        raise RunError(f"{self.name} at {self._address} does not answer; start a cluster, and type the command again with --resume auto")
+        again = "start a cluster, and type the command again with --resume auto"
+        raise RuntimeLostError(f"{self.name} at {self._address} does not answer; {again}")

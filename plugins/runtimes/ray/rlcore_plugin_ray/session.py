@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
@@ -36,6 +37,8 @@ _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometh
 _CONNECT_SECONDS = 0.5
 _CLOSE_SECONDS = 20.0
 """How long the end of all actors may take."""
+_PART_SECONDS = 5.0
+"""How long Ray may take to leave a cluster whose head does not answer."""
 _BESIDE_CALLS = 8
 """Calls of a worker that may run beside the others at the same time."""
 
@@ -120,9 +123,22 @@ class Session(Launcher):
                 f"the Ray cluster at {address} cannot be joined: {first_line(error)}; type --master_address HOST:PORT, as ray start "
                 "--head says"
             ) from error
-        self._connected.callback(_shut_down)
+        self._connected.callback(self._disconnect)
         self._connected.enter_context(_muted([thread for thread in threading.enumerate() if thread not in others]))
         return context.dashboard_url or None
+
+    def _disconnect(self) -> None:
+        """Ray waits for a head that is stopped, for ever, here and once more when Python ends."""
+        if not self._headless:
+            with contextlib.redirect_stdout(None):  # Ray prints what it has held back of repeated reports
+                ray.shutdown()
+            return
+        parting = threading.Thread(target=ray.shutdown, name="leaves Ray", daemon=True)
+        with _muted([parting]):
+            parting.start()
+            parting.join(_PART_SECONDS)
+        if parting.is_alive():
+            atexit.unregister(ray.shutdown)
 
     def nodes(self) -> list[Node]:
         """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
@@ -221,11 +237,6 @@ def _no_dashboard() -> str:
     if any(find_spec(name) is None for name in _DASHBOARD):
         return f"Ray runs without its dashboard, which is not installed: {install_line('rlcore[ray]')}"
     return "Ray runs without its dashboard, which did not come up"
-
-
-def _shut_down() -> None:
-    with contextlib.redirect_stdout(None):  # Ray prints what it has held back of repeated reports
-        ray.shutdown()
 
 
 class _Output:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 from rlcore_plugin_ray.cluster_head import ClusterHead
 
-from rlcore.api import RunError
-from rlcore.api.runtime import WorkerLostError
+from rlcore.api.runtime import RuntimeLostError, WorkerLostError
 
 
 def test_the_head_of_a_cluster_that_was_joined_ends_the_run() -> None:
     told: list[str] = []
     head = ClusterHead("10.0.0.3:6379", own=False, lost=lambda: told.append("lost"))
     with pytest.raises(
-        RunError, match=r"^the head of the Ray cluster at 10\.0\.0\.3:6379 does not answer; start a cluster, and type"
+        RuntimeLostError, match=r"^the head of the Ray cluster at 10\.0\.0\.3:6379 does not answer; start a cluster, and type"
     ) as found:
         head.kill()
     assert not isinstance(found.value, WorkerLostError), "no restore brings somebody else's cluster back"

@@ -114,6 +114,13 @@ def test_the_exit_code_of_the_run_is_the_job_s(cluster: StubCluster, job: Make, 
     assert not any("requeue" in line for line in cluster.said)
 
 
+def test_a_run_whose_driver_is_killed_is_queued_again(cluster: StubCluster, job: Make) -> None:
+    code, out, _ = cluster.run(job(), STUB_EXIT="137")
+    assert code == 137
+    assert "the run was killed" in out
+    assert cluster.said[-1] == "scontrol requeue 4711"
+
+
 def nothing_is_left(cluster: StubCluster) -> None:
     """Ray has ended on every node, and the scratch folder is gone."""
     assert cluster.nodes == []

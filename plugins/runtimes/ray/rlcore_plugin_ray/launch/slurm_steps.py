@@ -239,7 +239,11 @@ while :; do
   wait "$driver" && status=0 || status=$?
   [ "$before" != "$heard" ] || break # else a signal ended the wait, not the driver
 done
-if [ -n "$heard" ] && [ "$status" -eq 130 ]; then
+if [ -n "$heard" ] && { [ "$status" -eq 130 ] || [ "$status" -eq 143 ]; }; then # 143: it had just begun
+  clean_up
+  requeue
+elif [ "$status" -eq 137 ]; then
+  echo "the run was killed, as the system does if memory runs out"
   clean_up
   requeue
 elif [ "$status" -ne 0 ] && [ "$status" -ne 2 ] && ! whole; then
