@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     ends.append(end)
         text = tables(rows, ends)
         if arguments.write:
-            write(text)
+            write(rows, ends)
         wrong = sum(row.wrong for row in rows) + sum(end["wrong"] for end in ends)
         print(text)
         print(json.dumps({"wrong": wrong, "faults": [row.as_json() for row in rows], "runs": ends, "folder": str(folder)}))
@@ -114,7 +114,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pace", type=float, default=0.15, metavar="S", help="seconds of a step of the fake engine (0.15)")
     parser.add_argument("--limit", type=float, default=240.0, metavar="S", help="seconds after which a fault counts as hanging (240)")
     parser.add_argument("--spacing", type=int, default=8, metavar="N", help="updates that a run must make after a fault (8)")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/when_things_break.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into docs/when_things_break.md, where rows of what is not run stay"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder of the runs; the last line names it")
     return parser
 

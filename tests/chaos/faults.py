@@ -64,7 +64,8 @@ Over = Callable[[], bool]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """``inject`` returns what tells that the run has noticed, beside its steps. ``mend``: afterwards, before the next one. ``ends``: the
-    run is expected to end, and the same command goes on with it. ``waits``: it comes once all producers are at work."""
+    run is expected to end, and the same command goes on with it. ``waits``: it comes once all producers are at work. ``last``: what it
+    takes is given back to no run that is under way, so the next fault comes to another one."""
 
     what: str
     how: str
@@ -72,6 +73,7 @@ class Fault:
     mend: Callable[[Scene], None] = lambda scene: None
     ends: bool = False
     waits: bool = True
+    last: bool = False
 
     @property
     def name(self) -> str:
@@ -105,11 +107,11 @@ def driver_killed() -> Fault:
     return Fault(what="driver", how="SIGKILL", inject=inject, ends=True)
 
 
-def head_fault(what: str, number: int) -> Fault:
-    """The head's GCS or its raylet: the run ends, a new cluster is made, and the run goes on there."""
+def gcs_fault(number: int) -> Fault:
+    """To the server that knows the cluster: the run ends, a new cluster is made, and the run goes on there."""
 
     def inject(scene: Scene) -> Over:
-        victim = scene.raylets.gcs if what == "GCS" else scene.raylets.node("head")
+        victim = scene.raylets.gcs
         scene.hurt = [victim]
         victim.signal(number)
         return lambda: False
@@ -119,7 +121,19 @@ def head_fault(what: str, number: int) -> Fault:
         scene.raylets.head()
         whole(scene)
 
-    return Fault(what=what, how=signal.Signals(number).name, inject=inject, mend=mend, ends=True)
+    return Fault(what="GCS", how=signal.Signals(number).name, inject=inject, mend=mend, ends=True)
+
+
+def head_raylet_fault(number: int) -> Fault:
+    """To the raylet beside a GCS that lives: the coordinator is on that node."""
+
+    def inject(scene: Scene) -> Over:
+        scene.hurt = []
+        warned = _warned(scene)
+        scene.raylets.node("head").signal(number)
+        return warned
+
+    return Fault(what="raylet of the head", how=signal.Signals(number).name, inject=inject, last=True)
 
 
 RANKS, FIRST, SECOND, CABLE = "ranks", "first", "second", "cable"
@@ -129,9 +143,12 @@ have a seat for a producer whose node is lost; there is none."""
 
 
 def whole(scene: Scene) -> None:
-    """Start the nodes of a cluster that are missing."""
+    """Start the nodes of a cluster that are missing; if the head's is, all of them."""
     if scene.cluster is None:
         return
+    if not scene.raylets.has_head():
+        scene.raylets.close()
+        scene.raylets.head()
     for name in (RANKS, FIRST, *([CABLE] if scene.link else [SECOND])):
         if name not in scene.raylets.names:
             scene.raylets.add(name, CORES[name], scene.link if name == CABLE else None)
@@ -224,9 +241,9 @@ SCHEDULES: dict[str, list[Fault]] = {
         node_lost(RANKS, "raylet SIGKILL, another one added", _replaced),
     ],
     "ray-head": [
-        head_fault("GCS", KILL),
-        head_fault("GCS", STOP),
-        head_fault("raylet of the head", KILL),
-        head_fault("raylet of the head", STOP),
+        gcs_fault(KILL),
+        gcs_fault(STOP),
+        head_raylet_fault(KILL),
+        head_raylet_fault(STOP),
     ],
 }

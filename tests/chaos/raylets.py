@@ -110,6 +110,10 @@ class Raylets:
         """Of the raylets that live."""
         return {process.pid for process in self.raylets()}
 
+    def has_head(self) -> bool:
+        """Whether the raylet of the head lives and is not stopped."""
+        return any(process.pid == self._nodes["head"] and process.state not in "TZ" for process in self.raylets())
+
     @property
     def names(self) -> list[str]:
         """Of the nodes that were started and not forgotten."""

@@ -62,6 +62,8 @@ class Suffering:
             if run.exit_code == 0 and not over:
                 return  # it ended too early to show anything: the fault comes again in the next run
             yield row
+            if fault.last:
+                return
 
     def finish(self, run: Run) -> int:
         """Wait for the end; the exit code, 124 if it makes no more steps."""
