@@ -16,7 +16,7 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("env", "plan", "quickstart", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
-_NAMES = ("code", "math", "processes", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
+_NAMES = ("code", "colossalai", "math", "processes", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
@@ -26,7 +26,7 @@ REQUIRED = {"code": ("sandbox",)}
 _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
 
-NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("colossalai", "sglang", "tensorboard", "wandb"))
+NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("sglang", "tensorboard", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
 EXTRAS = {
