@@ -43,7 +43,7 @@ class GradientPass:
             self.policy.run_pipeline(inputs, criterion, self.booster, self.optimizer.wrapper)
             return
         model, wrapper = self.policy.model, self.optimizer.wrapper
-        with nullcontext() if self.optimizer.stage else model.no_sync():
+        with nullcontext() if self.optimizer.stage else self.booster.no_sync(model, wrapper):
             for number, token_ids in enumerate(inputs):
                 wrapper.backward(criterion(number, model(input_ids=token_ids)))
         if not averaged and self.layout.data > 1:
