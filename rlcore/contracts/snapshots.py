@@ -24,6 +24,7 @@ __all__ = [
     "BUCKET_BYTES",
     "Bucket",
     "Probe",
+    "ProbeFailedError",
     "RemoteSnapshot",
     "Snapshot",
     "Tensor",
@@ -172,6 +173,10 @@ def grouped(sizes: Sequence[int], max_bytes: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise([*starts, len(sizes)]) if stop > start]
 
 
+class ProbeFailedError(WeightsError):
+    """A producer computes other log probabilities than the trainer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """A fixed sequence int32[T] and the trainer's log probabilities float32[T-1] of it, to check a receiver against."""
@@ -181,10 +186,10 @@ class Probe:
     tolerance: float
 
     def check(self, served: np.ndarray, *, version: int, producer: str) -> None:
-        """Raise WeightsError where a producer's log probabilities float32[T-1] are not the trainer's."""
+        """Raise ProbeFailedError where a producer's log probabilities float32[T-1] are not the trainer's."""
         gap = float(np.max(np.abs(served - self.logprobs))) if served.shape == self.logprobs.shape else float("inf")
         if not gap <= self.tolerance:
-            raise WeightsError(
+            raise ProbeFailedError(
                 f"producer {producer} does not serve version {version}: its probe log probabilities differ from the trainer's by "
                 f"{gap:.3g} nats where {self.tolerance:g} is allowed; check that its backend loaded every tensor"
             )

@@ -178,18 +178,22 @@ class TrainerHost:
         return address
 
     def start(self, probe_ids: np.ndarray | None, profile: Path | None) -> None:
-        """Offer the weights that the run begins with; from here on it waits for data."""
+        """Offer the weights that the run begins with; from here on it waits for data. In an environment of its own they are always
+        probed, far from the beginning of a sequence too: other libraries may read another model from the same folder."""
         self._closing.enter_context(profiled(profile))
-        self._publish(first_version(self._plan), probe_ids)
+        config = self._plan.config
+        apart = config.training.environment is not None
+        if apart and probe_ids is not None:
+            probe_ids = np.resize(probe_ids, min(256, config.data.max_prompt_tokens + config.sampling.max_new_tokens))
+        self._publish(first_version(self._plan), probe_ids, probed=apart or config.weights.probe)
         self._wait()
 
     def _wait(self) -> None:
         self._waiting.enter_context(self._account.span("waiting for data"))
 
-    def _publish(self, version: int, probe_ids: np.ndarray | None) -> None:
+    def _publish(self, version: int, probe_ids: np.ndarray | None, *, probed: bool) -> None:
         """Offer the weights as they stand."""
-        wanted = probe_ids if self._plan.config.weights.probe else None
-        self._consumer.publish(self._publisher, version, wanted, self._tolerance)
+        self._consumer.publish(self._publisher, version, probe_ids if probed else None, self._tolerance)
 
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
         """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
@@ -202,7 +206,7 @@ class TrainerHost:
         self._waiting.close()
         batch = _batch(order, [*self._ahead, *stored])
         metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
-        self._publish(batch.version + 1, probe_sequence(batch))
+        self._publish(batch.version + 1, probe_sequence(batch), probed=self._plan.config.weights.probe)
         self._wait()
         if self._rank:
             return Trained(time=self.report())

@@ -18,8 +18,9 @@ from typing import Any
 
 from rlcore.config import Plan
 from rlcore.contracts.crew import Crew, Update
-from rlcore.contracts.errors import RunError, WorkerLostError
+from rlcore.contracts.errors import ConfigError, RlcoreError, RunError, WorkerLostError
 from rlcore.contracts.interfaces import Saving
+from rlcore.contracts.snapshots import ProbeFailedError
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runtime.driver_inbox import DriverInbox
@@ -118,8 +119,23 @@ class WorkerCrew(Crew):
         profiles, alone = folder.resolve() if self._plan.config.run.enable_profiling else None, self._site.one_process
         # From Python 3.12 on a process has one profiler, and the loop's thread is the one to see.
         self._team.run(None if alone and sys.version_info >= (3, 12) else profiles)
-        self._ranks.start(self._texts.probe_ids(), None if alone else profiles)
-        self._team.wait_until_serving(self._version, None if alone else self._plan.config.weights.deadline)
+        try:
+            self._ranks.start(self._texts.probe_ids(), None if alone else profiles)
+            self._team.wait_until_serving(self._version, None if alone else self._plan.config.weights.deadline)
+        except ProbeFailedError as error:
+            raise self._other_model(error) from error
+
+    def _other_model(self, error: ProbeFailedError) -> RlcoreError:
+        """Before the first step; ConfigError if trainers and producers may have read the folder with different libraries."""
+        config = self._plan.config
+        if config.training.environment is None:
+            return error
+        there = config.inference.environment or "the driver's environment"
+        return ConfigError(
+            f"trainers in environment {config.training.environment} and producers in {there} do not read the same model from "
+            f"{config.model.model}: {str(error).partition(';')[0]}; compare the transformers of the two and what they make of config.json "
+            "(rope_parameters or rope_theta, tie_word_embeddings), or leave out --training-environment"
+        )
 
     def next_batch(self) -> bool:
         if self._stopped:
