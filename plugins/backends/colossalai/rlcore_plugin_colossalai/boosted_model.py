@@ -21,9 +21,12 @@ __all__ = ["BoostedModel", "configuration_file", "load_model", "make_plugin"]
 def configuration_file(path: str) -> Path:
     """``config.json`` of a folder, or of a model of the hub in the cache of this machine; ConfigError if there is none."""
     try:
-        return Path(cached_file(path, "config.json"))
+        found = cached_file(path, "config.json")
     except OSError as error:
         raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    if found is None:
+        raise ConfigError(f"model {path!r} cannot be loaded: it has no config.json; name another -m")
+    return Path(found)
 
 
 def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:

@@ -57,10 +57,11 @@ class ColossalBackend(TrainingBackend):
         vocabulary = int(model.get_output_embeddings().weight.shape[0])
         shapes, embedding = outline(model), model.get_input_embeddings().weight
         tied = next((name for name, weight in model.named_parameters() if weight is embedding), "")
+        adamw = make_adamw(model, context.optimizer, self.options.adam)
         self.plugin = make_plugin(layout, context.dtype)
         self.booster = Booster(plugin=self.plugin)
         try:
-            boosted, wrapper, *_ = self.booster.boost(model, make_adamw(model, context.optimizer))
+            boosted, wrapper, *_ = self.booster.boost(model, adamw)
         except (AssertionError, NotImplementedError) as error:
             raise ConfigError(f"ColossalAI does not divide model {context.model!r} ({type(model).__name__}): {error}") from error
         boosted.eval()
