@@ -19,7 +19,7 @@ def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: 
         )
     if zero > 2:
         return (
-            f"training.zero_stage {zero}: ColossalAI's stage 3 (Gemini) is not offered by the colossalai backend, for it runs on CUDA alone; "
+            f"training.zero_stage {zero}: ColossalAI's stage 3 (Gemini) is not offered by the colossalai backend (it needs CUDA); "
             "type -zero 2, or --trainer torch"
         )
     data = world // shards
