@@ -2,4 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
+
 rlcore_api = "1.0"
+
+CAPABILITIES = TrainingCapabilities(
+    layouts=frozenset({"single", "data", "tensor", "pipeline", "zero"}),
+    dtypes=frozenset({"float32", "bfloat16"}),
+    devices=frozenset({"cpu", "cuda"}),
+    reproducible="seeded",
+    implementation="transformers",
+)
+"""What the spec, the class and its refusals go by."""
+
+
+@hookimpl
+def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
+    """Offer the backend ``colossalai``; below 0, since a user names it."""
+    return [
+        TrainingBackendSpec(
+            name="colossalai",
+            target="rlcore_plugin_colossalai.colossal_backend:ColossalBackend",
+            config="rlcore_plugin_colossalai.options:ColossalOptions",
+            summary="ColossalAI 0.5: data, ZeRO 1 and 2, tensor and pipeline parallel ranks, in an environment of its own",
+            requires_module="colossalai",
+            install="rlcore env build colossalai-cpu, and --training-environment with the folder that it prints",
+            capabilities=CAPABILITIES,
+            preference=-1,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_check_run(config: Any) -> list[str]:
+    """What ColossalAI refuses of a layout, in one sentence, before anything starts."""
+    from rlcore_plugin_colossalai.layout import layout_problem
+
+    training = config.training
+    if training.name != "colossalai":
+        return []
+    problem = layout_problem(
+        world=training.num_trainers,
+        tensor=training.tensor_parallel_size,
+        pipeline=training.pipeline_parallel_size,
+        zero=training.zero_stage,
+        dtype=training.dtype,
+    )
+    return [problem] if problem else []

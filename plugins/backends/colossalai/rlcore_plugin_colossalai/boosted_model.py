@@ -1,0 +1,116 @@
+"""A Hugging Face model as this rank holds it after ColossalAI's Booster, and its log probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from rlcore.api import ConfigError, TrainingContext
+from rlcore.learning import MicroBatch
+from rlcore_plugin_colossalai.layout import Layout
+
+__all__ = ["BoostedModel", "load_model", "make_plugin"]
+
+
+def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:
+    """In float32, without dropout; ConfigError if it cannot be read whole."""
+    try:
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path,
+            torch_dtype=torch.float32,
+            attn_implementation=attention,
+            output_loading_info=True,
+            trust_remote_code=context.trust_remote_code,
+        )
+    except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
+        raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    if absent := sorted(report["missing_keys"]):
+        raise ConfigError(f"model {path!r} does not hold what its config.json describes: tensor {absent[0]!r} is absent")
+    model.config.use_cache = False
+    ready: PreTrainedModel = model.eval()
+    return ready
+
+
+def make_plugin(layout: Layout, dtype: str) -> Any:
+    """Of ColossalAI: TorchDDP, LowLevelZero 1 or 2, or HybridParallel. Clipping is this backend's own."""
+    from colossalai.booster.plugin import HybridParallelPlugin, LowLevelZeroPlugin, TorchDDPPlugin
+
+    stage, precision = layout.stage(dtype), {"float32": "fp32", "bfloat16": "bf16"}[dtype]
+    if layout.tensor * layout.pipeline > 1:
+        named: dict[str, Any] = {"num_microbatches": layout.pipeline} if layout.pipeline > 1 else {}
+        return HybridParallelPlugin(
+            tp_size=layout.tensor,
+            pp_size=layout.pipeline,
+            zero_stage=stage,
+            precision=precision,
+            broadcast_buffers=False,
+            overlap_communication=False,
+            enable_metadata_cache=False,
+            make_vocab_size_divisible_by=64 if layout.pipeline == 1 else 1,  # a tied head of another stage is not padded
+            **named,
+        )
+    if stage:
+        return LowLevelZeroPlugin(stage=stage, precision=precision, overlap_communication=False)
+    return TorchDDPPlugin(broadcast_buffers=False)
+
+
+class BoostedModel:
+    """``model``: what ``booster.boost`` gave, or a plain model that every rank holds. ``vocabulary``: entries that are no padding."""
+
+    def __init__(self, model: Any, plugin: Any, layout: Layout, rank: int, vocabulary: int) -> None:
+        self.model, self.plugin, self.layout, self.vocabulary = model, plugin, layout, vocabulary
+        self.last = layout.place(rank)[1] == layout.pipeline - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return next(self.model.parameters()).device
+
+    def logits(self, output: Any) -> torch.Tensor:
+        """[B x T, V] float32, whole on each tensor-parallel rank, without padding; differentiable."""
+        flat = output.logits.flatten(0, 1)
+        if self.layout.tensor > 1:
+            from colossalai.shardformer.layer._operation import gather_forward_split_backward
+
+            flat = gather_forward_split_backward(flat, -1, self.plugin.tp_group)
+        found: torch.Tensor = flat[:, : self.vocabulary].float()
+        return found
+
+    def logprobs(self, output: Any, micro: MicroBatch, rows: int, width: int, *, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n], [n] or None) of the policy tokens; ``rows`` and ``width`` are those of the micro-batch inside a padded output."""
+        logits = self.logits(output)
+        padded = output.logits.shape[1]
+        places = micro.select // width * padded + micro.select % width
+        chosen = logits.index_select(0, places)
+        divisor = micro.temperature
+        if isinstance(divisor, torch.Tensor):
+            divisor = divisor.to(chosen.dtype)[:, None]
+        log_p = (chosen / divisor).log_softmax(-1)
+        found = log_p.gather(1, micro.targets[:, None]).squeeze(1)
+        return found, -(log_p.exp() * log_p).sum(-1) if entropy else None
+
+    def run_pipeline(
+        self, inputs: Sequence[torch.Tensor], criterion: Callable[[int, Any], torch.Tensor], booster: Any = None, optimizer: Any = None
+    ) -> None:
+        """One pass of the pipeline's schedule over ``inputs``, int64[b, t] each; on the last stage ``criterion`` gets the number of the
+        micro-batch and the output. With ``optimizer`` backward too, gradients summed over the stages that share a weight."""
+        scheduler = self.plugin.scheduler
+        count = max(len(inputs), self.layout.pipeline)
+        rows, width = max(len(each) for each in inputs), max(each.shape[1] for each in inputs)
+        batch = torch.zeros(count * rows, width, dtype=torch.int64, device=self.device)
+        for number, each in enumerate(inputs):
+            batch[number * rows : number * rows + len(each), : each.shape[1]] = each
+        scheduler.num_microbatches, scheduler.microbatch_size, scheduler.last_batch_size = count, rows, None
+        done = iter(range(count))
+
+        def numbered(output: Any, _: Any) -> torch.Tensor:
+            return criterion(next(done), output) * count  # which the schedule divides by
+
+        data = iter([{"input_ids": batch}])
+        if optimizer is None:
+            scheduler.forward_backward_step(self.model, data, numbered, None, False, False)
+        else:
+            booster.execute_pipeline(data, self.model, numbered, optimizer, return_loss=False, return_outputs=False)

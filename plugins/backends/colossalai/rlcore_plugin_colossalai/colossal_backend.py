@@ -1,0 +1,269 @@
+"""The ColossalAI training backend: a Hugging Face causal language model, whole or divided between ranks by ColossalAI's plugins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
+from rlcore.learning import MicroBatch, collate, plan_micro_batches
+from rlcore_plugin_colossalai import CAPABILITIES
+from rlcore_plugin_colossalai.boosted_model import BoostedModel, load_model, make_plugin
+from rlcore_plugin_colossalai.checkpoint_files import read_state, write_model, write_state
+from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
+from rlcore_plugin_colossalai.cpu_shim import activate
+from rlcore_plugin_colossalai.group import Group
+from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.options import ColossalOptions
+from rlcore_plugin_colossalai.sharded_weights import ColossalSource, Weights, outline
+
+__all__ = ["ColossalBackend"]
+
+
+class ColossalBackend(TrainingBackend):
+    """AdamW in float32; in bfloat16 ColossalAI's ZeRO keeps weights and gradients in bfloat16, masters and moments in float32.
+
+    Gradients of all ranks are summed: where ColossalAI averages (ZeRO, its pipeline), the loss is multiplied by what it divides by.
+    """
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, context: TrainingContext | None = None, options: ColossalOptions | None = None) -> None:
+        self.options = options or ColossalOptions()
+        if context is not None:
+            _check(context)
+
+    def setup(self, context: TrainingContext) -> None:
+        """Meet the other ranks, load the policy and let ColossalAI divide it. The reference is loaded on first use."""
+        _check(context)
+        activate()
+        torch.manual_seed(context.seed)
+        self.context, self.layout = context, Layout.of(context)
+        self.device = _device(context)
+        self.group = Group(context, self.options.ranks_deadline, self.device)
+        self._boost()
+        self._reference_path, self._reference = context.reference or context.model, None
+
+    def _boost(self) -> None:
+        from colossalai.booster import Booster
+
+        context, layout = self.context, self.layout
+        model = load_model(context.model, self.options.attention, context).to(self.device)
+        self.config, vocabulary = model.config, int(model.get_output_embeddings().weight.shape[0])
+        shapes, embedding = outline(model), model.get_input_embeddings().weight
+        tied = next((name for name, weight in model.named_parameters() if weight is embedding), "")
+        self.plugin = make_plugin(layout, context.dtype)
+        self.booster = Booster(plugin=self.plugin)
+        try:
+            boosted, wrapper, *_ = self.booster.boost(model, make_adamw(model, context.optimizer))
+        except (AssertionError, NotImplementedError) as error:
+            raise ConfigError(f"ColossalAI does not divide model {context.model!r} ({type(model).__name__}): {error}") from error
+        boosted.eval()
+        self.policy = BoostedModel(boosted, self.plugin, layout, context.rank, vocabulary)
+        weights = self._weights(boosted, shapes, tied)
+        self.optimizer = ColossalOptimizer(wrapper, layout.stage(context.dtype), weights, layout, self.group, context.optimizer)
+
+    def _weights(self, boosted: Any, shapes: Mapping[str, torch.Size], tied: str) -> Weights:
+        from colossalai.tensor.d_tensor import is_distributed_tensor
+
+        # A tied head alone on its stage has the name of the head.
+        own = {(name if name in shapes else tied): weight for name, weight in boosted.unwrap().named_parameters()}
+        names, stages = list(shapes), {}
+        held = self.group.everyone(np.array([name in own for name in names]), "comparing what the ranks hold")
+        for rank in reversed(range(self.layout.size)):
+            stages |= {name: self.layout.place(rank)[1] for name, there in zip(names, held[rank], strict=True) if there}
+        return Weights(
+            shapes=shapes,
+            own=own,
+            owners=stages,
+            layout=self.layout,
+            rank=self.group.rank,
+            tensor_group=getattr(self.plugin, "tp_group", None),
+            pipeline_group=getattr(self.plugin, "pp_group", None),
+            data_group=getattr(self.plugin, "dp_group", None),
+            sliced=frozenset(name for name, weight in own.items() if self.layout.tensor > 1 and is_distributed_tensor(weight)),
+        )
+
+    # --- log probabilities -------------------------------------------------------------------------------------------------
+
+    def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+        """float32[N]; RunError if the reference is asked for and no need of it was declared."""
+        if which == Which.REFERENCE and Need.REFERENCE not in self.context.needs:
+            raise RunError("reference log probabilities were asked of the colossalai backend, and its context did not declare Need.REFERENCE")
+        model = self.policy if which == Which.POLICY else self._reference_model()
+        return self._forward_all(model, batch)
+
+    @torch.no_grad()
+    def _forward_all(self, model: BoostedModel, batch: TrainBatch) -> np.ndarray:
+        micros = [collate(batch, rows, device=model.device) for rows in self._plan(batch, everything=True)]
+        values = np.zeros(int(batch.offsets[-1]), np.float32)
+
+        def keep(number: int, output: Any) -> torch.Tensor:
+            if number < len(micros):
+                micro = micros[number]
+                found = model.logprobs(output, micro, *micro.input_ids.shape, entropy=False)[0]
+                values[micro.index] = found.float().cpu().numpy()
+            return torch.zeros((), device=model.device)
+
+        self._run(model, [micro.input_ids for micro in micros], keep)
+        return self._from_last_stage(values)
+
+    def _run(self, model: BoostedModel, inputs: list[torch.Tensor], keep: Any) -> None:
+        """Forwards alone; tensor-parallel ranks and pipeline stages of one replica have the same ``inputs``."""
+        if not inputs:
+            return
+        if self.layout.pipeline > 1:
+            model.run_pipeline(inputs, keep)
+            return
+        for number, token_ids in enumerate(inputs):
+            keep(number, model.model(input_ids=token_ids))
+
+    def _from_last_stage(self, values: np.ndarray) -> np.ndarray:
+        """What the last stage of this rank's replica has."""
+        if self.layout.pipeline == 1:
+            return values
+        place, _, tensor = self.layout.place(self.group.rank)
+        shards = self.layout.tensor * self.layout.pipeline
+        return self.group.everyone(values, "handing out log probabilities")[place * shards + shards - self.layout.tensor + tensor].copy()
+
+    @torch.no_grad()
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1], at temperature 1."""
+        ids = torch.from_numpy(np.array(token_ids, np.int64)).to(self.policy.device)
+        values = np.zeros(len(ids) - 1, np.float32)
+
+        def keep(number: int, output: Any) -> torch.Tensor:
+            if number == 0:
+                log_p = self.policy.logits(output)[: len(values)].log_softmax(-1)
+                values[:] = log_p.gather(1, ids[1:, None]).squeeze(1).cpu().numpy()
+            return torch.zeros((), device=ids.device)
+
+        self._run(self.policy, [ids[None]], keep)
+        return self._from_last_stage(values)
+
+    def _plan(self, batch: TrainBatch, everything: bool = False) -> list[np.ndarray]:
+        return plan_micro_batches(
+            batch,
+            rollouts=self.context.rollouts_per_forward,
+            tokens=self.context.tokens_per_forward,
+            prompts=self.context.prompts_per_slice,
+            everything=everything,
+        )
+
+    def _reference_model(self) -> BoostedModel:
+        if self._reference is None:
+            model: Any = load_model(self._reference_path, self.options.attention, self.context).to(self.device)
+            if self.layout.tensor * self.layout.pipeline > 1:
+                model, *_ = self.booster.boost(model)
+            else:
+                model = model.to(getattr(torch, self.context.dtype))
+            self._reference = BoostedModel(model.eval(), self.plugin, self.layout, self.group.rank, self.policy.vocabulary)
+        return self._reference
+
+    # --- one step ----------------------------------------------------------------------------------------------------------
+
+    def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
+        """Plan, then forward, objective and backward of each micro-batch; every replica makes as many as the one with most."""
+        from rlcore_plugin_colossalai.gradient_pass import GradientPass
+
+        plans: list[list[np.ndarray]] = []
+
+        def plan() -> Mapping[str, float]:
+            plans.append(self._plan(batch))
+            return {"forwards": len(plans[0])}
+
+        most = int(max(found["forwards"] for found in self.group.agreed(plan, "planning forwards")))
+        if most == 0:
+            return self.optimizer.skip()
+        micros: list[MicroBatch] = [collate(batch, rows, device=self.policy.device) for rows in plans[0]]
+        work = GradientPass(self.policy, self.booster, self.optimizer, objective)
+        work.run(micros, most)
+        metrics = self._summed(work)
+        return {**metrics, **self.optimizer.step()}
+
+    def _summed(self, work: Any) -> dict[str, float]:
+        """Metrics of the last stages, one rank a replica, added up; an error of one rank is raised on all."""
+        totals: dict[str, float] = {}
+        for rank, found in enumerate(self.group.agreed(work.metrics, "adding up what the shares gave")):
+            _, stage, tensor = self.layout.place(rank)
+            if stage == self.layout.pipeline - 1 and tensor == 0:
+                for name, value in found.items():
+                    totals[name] = totals.get(name, 0.0) + value
+        return totals
+
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """The place on the data axis."""
+        return self.layout.place(self.group.rank)[0], self.layout.data
+
+    def gather(self, values: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all data-parallel ranks, by place."""
+        return self.group.everyone(values)[:: self.layout.tensor * self.layout.pipeline]
+
+    # --- what leaves it ----------------------------------------------------------------------------------------------------
+
+    def weight_source(self) -> ColossalSource:
+        """The weights in the precision that the forward computes with, gathered bucket by bucket."""
+        return ColossalSource(self.optimizer.weights, self.context.dtype)
+
+    def save_model(self, folder: Path, dtype: str | None = None) -> None:
+        """Hugging Face checkpoint of the weights that the forward computes with; the masters of bfloat16 are in the state."""
+        weights = self.optimizer.weights
+        state = {name: weights.whole(name, weights.own.get(name)).cpu() for name in weights.shapes}
+        self.group.write(lambda: write_model(folder, self.config, state, self.context.dtype))
+
+    def save(self, folder: Path) -> None:
+        """Moments and masters whole, by Hugging Face name, so that any layout can go on; steps; random state; where the reference is."""
+        state = {
+            **self.optimizer.state(),
+            "dtype": self.context.dtype,
+            "reference": self._reference_path,
+            "random": torch.get_rng_state(),
+        }
+        self.group.write(lambda: write_state(folder, state))
+
+    def load(self, folder: Path) -> None:
+        """After ``setup`` on the model that ``save_model`` wrote beside it. RunError for a state that is damaged or of another dtype."""
+        state = read_state(folder)
+        if state["dtype"] != self.context.dtype:
+            raise RunError(
+                f"the trainer's state in {folder} was saved under training.dtype {state['dtype']}, and this run has {self.context.dtype}; "
+                f"type --training-dtype {state['dtype']}"
+            )
+        self.optimizer.restore(state)
+        torch.set_rng_state(state["random"])
+        self._reference_path, self._reference = self.context.reference or state["reference"], None
+
+    def close(self) -> None:
+        """Leave the other ranks; let go of the models."""
+        for name in ("policy", "optimizer", "booster", "plugin", "_reference"):
+            self.__dict__.pop(name, None)
+        if group := self.__dict__.pop("group", None):
+            group.close()
+
+
+def _check(context: TrainingContext) -> None:
+    if context.lora is not None:
+        raise ConfigError("training.lora_rank: the colossalai backend trains whole weights only; type --lora-rank 0, or --trainer torch")
+    if context.dtype not in CAPABILITIES.dtypes:
+        raise ConfigError(f"training.dtype {context.dtype!r} is not served by the colossalai backend; use bfloat16 or float32")
+    Layout.of(context)
+
+
+def _device(context: TrainingContext) -> torch.device:
+    """ColossalAI takes CUDA wherever there is one."""
+    kind = context.device.split(":")[0]
+    there = torch.cuda.is_available()
+    if kind not in ("auto", "cpu", "cuda") or (kind == "cuda" and not there):
+        raise ConfigError(f"training.device {context.device!r}: the colossalai backend finds no such device here; use cpu or auto")
+    if kind == "cpu" and there:
+        raise ConfigError("training.device 'cpu': ColossalAI uses the CUDA device that is here; hide it (CUDA_VISIBLE_DEVICES=) or use auto")
+    if not there:
+        return torch.device("cpu")
+    device = torch.device("cuda", context.rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device

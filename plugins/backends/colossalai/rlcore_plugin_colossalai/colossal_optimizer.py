@@ -1,0 +1,142 @@
+"""AdamW under ColossalAI's optimizer wrappers: norm, clipping and schedule are this module's, the step is ColossalAI's.
+
+ColossalAI's own clipping comes inside its step, too late for a step that must not be taken. Norms add squares in the order of the ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlcore.api import OptimizerSettings
+from rlcore.learning import learning_rate
+from rlcore_plugin_colossalai.group import Group
+from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.sharded_weights import Weights
+
+__all__ = ["ColossalOptimizer", "make_adamw"]
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def make_adamw(model: torch.nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
+    """Matrices decay, vectors do not. HybridAdam where CUDA has its kernels, else torch's."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [item for item in parameters if item.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [item for item in parameters if item.ndim < 2], "weight_decay": 0.0},
+    ]
+    made: torch.optim.Optimizer
+    if parameters[0].device.type == "cuda":
+        from colossalai.nn.optimizer import HybridAdam
+
+        made = HybridAdam(groups, lr=settings.learning_rate, betas=settings.betas, eps=1e-8, adamw_mode=True)
+    else:
+        made = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.betas)
+    return made
+
+
+class ColossalOptimizer:
+    """``wrapper``: what ``booster.boost`` made of ``make_adamw``; ``stage``: of ZeRO, 0 without."""
+
+    def __init__(self, wrapper: Any, stage: int, weights: Weights, layout: Layout, group: Group, settings: OptimizerSettings) -> None:
+        self.wrapper, self.stage, self.weights, self.layout, self.group, self.settings = wrapper, stage, weights, layout, group, settings
+        self.steps = 0
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        self.wrapper.zero_grad()
+
+    def skip(self) -> dict[str, float]:
+        """The figures of a step in which nothing is in the loss."""
+        self.zero_grad()
+        return {"grad_norm": 0.0, "learning_rate": learning_rate(self.settings, self.steps)}
+
+    def step(self) -> dict[str, float]:
+        """Clip, step, forget the gradients. One that is not finite leaves weights, moments and schedule as they are."""
+        rate, gradients = learning_rate(self.settings, self.steps), self._gradients()
+        norm = math.sqrt(self._squares(gradients))
+        taken = math.isfinite(norm)
+        if taken:
+            factor = (self.settings.max_grad_norm or math.inf) / (norm + 1e-6)
+            if factor < 1.0:
+                for gradient in gradients.values():
+                    gradient.mul_(factor)
+            for group in self.wrapper.param_groups:
+                group["lr"] = rate
+            self.wrapper.step()
+            self.steps += 1
+        self.zero_grad()
+        return {"grad_norm": norm, "learning_rate": rate, **({} if taken else {"skipped_steps": 1.0})}
+
+    def _gradients(self) -> dict[str, torch.Tensor]:
+        """By name, what this rank steps on: its parameters' gradients, or its part of them under ZeRO."""
+        found: dict[str, torch.Tensor] = {}
+        for name, item in self.weights.own.items():
+            if not self.stage:
+                if item.grad is not None:
+                    found[name] = item.grad
+                continue
+            store = self.wrapper.pid_to_grad_store[id(item)]
+            parts = store.get_partitioned_gradients_by_param_id(0 if item.ndim >= 2 else 1, id(item))
+            if parts:
+                found[name] = parts[0 if self.stage == 2 else store.local_rank]
+        return found
+
+    def _squares(self, gradients: Mapping[str, torch.Tensor]) -> float:
+        """Of the whole gradient: a tensor that several ranks hold counts once."""
+        data, pipeline, tensor = self.layout.place(self.group.rank)
+        own = 0.0
+        for name, gradient in gradients.items():
+            first = (self.stage or data == 0) and self.weights.owners[name] == pipeline
+            if first and (tensor == 0 or name in self.weights.sliced):
+                own += float(torch.linalg.vector_norm(gradient.float(), dtype=torch.float64)) ** 2
+        return float(np.sum(self.group.everyone(np.array([own]), "adding up gradient norms")))
+
+    # --- what is saved -----------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """Moments and masters, whole, by name; collective."""
+        tensors: dict[str, torch.Tensor] = {}
+        kinds = (*MOMENTS, *(("master",) if self.stage else ()))
+        stepped = self.steps > 0
+        for name in self.weights.shapes:
+            for kind in kinds if stepped else kinds[len(MOMENTS) :]:
+                own = self.weights.own.get(name)
+                part = None if own is None else self._shaped(name, self._stored(name, own, kind))
+                tensors[f"{kind}.{name}"] = self.weights.whole(name, part).float().cpu()
+        return {"steps": self.steps, "tensors": tensors}
+
+    def _stored(self, name: str, own: torch.nn.Parameter, kind: str) -> torch.Tensor:
+        key = self._key(own)
+        found: torch.Tensor = key if kind == "master" else self.wrapper.optim.state[key][kind]
+        return found.detach()
+
+    def _key(self, own: torch.nn.Parameter) -> torch.Tensor:
+        """Of the parameter in torch's optimizer."""
+        found: torch.Tensor = self.wrapper.working_to_master_param[id(own)] if self.stage else own
+        return found
+
+    def _shaped(self, name: str, part: torch.Tensor) -> torch.Tensor:
+        return self.weights.unflattened(name, part) if self.stage else part
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what ``state`` gave, in any layout."""
+        self.steps = int(state["steps"])
+        inner, tensors = self.wrapper.optim, state["tensors"]
+        inner.state.clear()
+        for name, own in self.weights.own.items():
+            key = self._key(own)
+            if (master := tensors.get(f"master.{name}")) is not None and self.stage:
+                key.data.copy_(self._part(name, master))
+            if f"exp_avg.{name}" in tensors:
+                moments = {kind: self._part(name, tensors[f"{kind}.{name}"]).to(key.device) for kind in MOMENTS}
+                inner.state[key] = {"step": torch.tensor(float(self.steps)), **moments}
+
+    def _part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
+        part = self.weights.slice_of(name, whole)
+        return self.weights.flattened(name, part) if self.stage else part

@@ -1,0 +1,73 @@
+"""How the trainer ranks divide one model, and which layouts ColossalAI refuses. Imports no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlcore.api import ConfigError, TrainingContext
+
+__all__ = ["Layout", "layout_problem"]
+
+
+def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: str) -> str:
+    """One sentence, or "" for a layout that ColossalAI has a plugin for."""
+    shards = tensor * pipeline
+    if world % shards:
+        return (
+            f"training.tensor_parallel_size {tensor} x training.pipeline_parallel_size {pipeline} does not divide the {world} trainer ranks: "
+            f"every copy of the model takes {shards} of them; type -t {shards} or a multiple of it"
+        )
+    if zero > 2:
+        return f"training.zero_stage {zero}: ColossalAI's stage 3 (Gemini) is not offered by the colossalai backend; type -zero 2, or --trainer torch"
+    data = world // shards
+    if zero > 1 and pipeline > 1 and data > 1:
+        return f"training.zero_stage {zero}: with pipeline stages ColossalAI divides by ZeRO 1 only; type -zero 1"
+    if zero and shards > 1 and data > 1 and dtype == "float32":
+        return (
+            f"training.zero_stage {zero}: beside -tp or -pp ColossalAI's ZeRO keeps no float32 model; type --training-dtype bfloat16, "
+            "or -zero 0"
+        )
+    return ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """``size`` ranks as a mesh [data, pipeline, tensor], as ColossalAI numbers them: neighbouring ranks are tensor-parallel."""
+
+    size: int = 1
+    tensor: int = 1
+    pipeline: int = 1
+    zero: int = 0
+
+    @classmethod
+    def of(cls, context: TrainingContext) -> Layout:
+        """ConfigError for one that ``layout_problem`` refuses, and for axes that this backend lacks."""
+        for name, value in (("context_parallel_size", context.context_parallel), ("expert_parallel_size", context.expert_parallel)):
+            if value > 1:
+                raise ConfigError(f"training.{name} {value}: the colossalai backend divides a model by -tp, -pp and -zero only; use 1")
+        problem = layout_problem(
+            world=context.world_size,
+            tensor=context.tensor_parallel,
+            pipeline=context.pipeline_parallel,
+            zero=context.zero_stage,
+            dtype=context.dtype,
+        )
+        if problem:
+            raise ConfigError(problem)
+        return cls(size=context.world_size, tensor=context.tensor_parallel, pipeline=context.pipeline_parallel, zero=context.zero_stage)
+
+    @property
+    def data(self) -> int:
+        """Ranks that hold whole replicas between them: shares that a batch is cut into."""
+        return self.size // (self.tensor * self.pipeline)
+
+    def place(self, rank: int) -> tuple[int, int, int]:
+        """(data, pipeline, tensor) of a rank."""
+        return rank // (self.tensor * self.pipeline), rank // self.tensor % self.pipeline, rank % self.tensor
+
+    def stage(self, dtype: str) -> int:
+        """The stage of ColossalAI's ZeRO. In bfloat16 at least 1, for its masters in float32; with one replica in float32 there is nothing
+        to divide."""
+        if dtype == "bfloat16":
+            return max(1, self.zero if self.data > 1 or self.pipeline == 1 else 1)
+        return self.zero if self.data > 1 else 0

@@ -1,0 +1,18 @@
+"""Options of the ColossalAI training backend: ``[training.options]``."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["ColossalOptions"]
+
+
+class ColossalOptions(BaseModel):
+    """Options of the ``colossalai`` training backend."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
+    ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")

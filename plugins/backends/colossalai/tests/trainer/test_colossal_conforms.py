@@ -1,0 +1,99 @@
+"""The colossalai backend keeps the rules of every training backend, on a tiny Qwen2; run in its environment (`make test-colossalai`).
+
+The layouts are tried in groups, since each takes minutes of processes: zero2, tp2 and pp2 in CI, the others by night.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import numpy as np
+import pytest
+import torch
+from rlcore_plugin_colossalai import rlcore_register_training_backends
+from rlcore_plugin_colossalai.colossal_backend import ColossalBackend
+from rlcore_plugin_colossalai.options import ColossalOptions
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from rlcore.api import TrainingBackend, TrainingContext
+from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
+from rlcore.testing.suites.layout_lives import LAYOUTS
+from rlcore.testing.suites.trainer import TrainerSuite
+
+VOCABULARY = 40
+
+
+@lru_cache
+def tiny_qwen2(*, tied: bool = True) -> Path:
+    torch.manual_seed(0)
+    folder = Path(mkdtemp(prefix="rlcore-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=tied,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
+
+
+class TinyQwen2(TrainerSuite):
+    """What the classes of rules are pointed at."""
+
+    spec = rlcore_register_training_backends()[0]
+    vocabulary = VOCABULARY
+    device = "cpu"
+
+    def model(self) -> str:
+        return str(tiny_qwen2())
+
+    def make(self, context: TrainingContext) -> TrainingBackend:
+        return ColossalBackend(context, ColossalOptions(ranks_deadline=60.0))
+
+    @torch.inference_mode()
+    def forward(self, model: str, token_ids: np.ndarray) -> np.ndarray:
+        loaded = AutoModelForCausalLM.from_pretrained(model, torch_dtype=torch.float32).eval()
+        return loaded(torch.from_numpy(np.array(token_ids, np.int64))[None]).logits[0].numpy()
+
+    def models(self) -> dict[str, str]:
+        return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
+
+
+def all_but(*names: str) -> frozenset[str]:
+    known = {layout.name for layout in LAYOUTS}
+    assert known.issuperset(names)
+    return frozenset(known - set(names))
+
+
+class TestColossalOneProcess(TinyQwen2, TrainingBackendSuite):
+    left_out = all_but("single")
+    rank_counts = (1,)
+
+
+class TestColossalZero2(TinyQwen2, TrainingLayoutSuite):
+    left_out = all_but("zero 2, data 2")
+
+
+class TestColossalTensor(TinyQwen2, TrainingLayoutSuite):
+    left_out = all_but("tensor 2")
+
+
+class TestColossalPipeline(TinyQwen2, TrainingLayoutSuite):
+    left_out = all_but("pipeline 2")
+
+
+@pytest.mark.nightly
+class TestColossalData(TinyQwen2, TrainingLayoutSuite):
+    left_out = all_but("data 2", "zero 1, data 2")
