@@ -1,6 +1,6 @@
 """Trainer ranks in a Python of their own: they train there, attest their plugins, and must read the producers' model before the first step.
 
-`make test-colossalai` builds the environment of ColossalAI and names it in RLCORE_TEST_COLOSSALAI; without that the tests of it are skipped.
+`make test-colossalai` builds the environment of ColossalAI and names it in RLCORE_TEST_COLOSSALAI; else the tests of it are skipped.
 """
 
 from __future__ import annotations
