@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.utils import cached_file
 
 from rlcore.api import ConfigError, TrainingContext
 from rlcore.learning import MicroBatch
 from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.model_configuration import read_configuration
 
-__all__ = ["BoostedModel", "load_model", "make_plugin"]
+__all__ = ["BoostedModel", "configuration_file", "load_model", "make_plugin"]
+
+
+def configuration_file(path: str) -> Path:
+    """``config.json`` of a folder, or of a model of the hub in the cache of this machine; ConfigError if there is none."""
+    try:
+        found = cached_file(path, "config.json")
+    except OSError as error:
+        raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
+    if found is None:
+        raise ConfigError(f"model {path!r} cannot be loaded: it has no config.json; name another -m")
+    return Path(found)
 
 
 def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:
-    """In float32, without dropout; ConfigError if it cannot be read whole."""
+    """In float32, without dropout, as transformers 5 reads its ``config.json``; ConfigError if it cannot be read whole."""
+    file = configuration_file(path)
     try:
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
+            config=read_configuration(file.parent),
             torch_dtype=torch.float32,
             attn_implementation=attention,
             output_loading_info=True,
             trust_remote_code=context.trust_remote_code,
         )
+    except ConfigError:
+        raise
     except Exception as error:  # transformers checks little of a config.json, so building from one may raise anything
         raise ConfigError(f"model {path!r} cannot be loaded: {' '.join(str(error).split())[:300]}") from error
     if absent := sorted(report["missing_keys"]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,10 @@ __all__ = ["read_state", "write_model", "write_state"]
 _FILE, _SUM = "colossalai.pt", "colossalai.pt.sha256"
 
 
-def write_model(folder: Path, config: Any, state: Mapping[str, torch.Tensor], dtype: str) -> None:
-    """``state`` whole, by name; a tied head is left out, as ``config`` says."""
-    config.save_pretrained(folder)
-    path = folder / "config.json"
-    told = json.loads(path.read_text(encoding="utf-8"))
-    told["torch_dtype"] = dtype
-    path.write_text(json.dumps(told, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+def write_model(folder: Path, configuration: str, state: Mapping[str, torch.Tensor]) -> None:
+    """``state`` whole, by name, without a tied head; ``configuration``: the text of the ``config.json`` that the model was read with,
+    which every version of transformers reads."""
+    (folder / "config.json").write_text(configuration, encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -12,7 +12,7 @@ import torch
 from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
-from rlcore_plugin_colossalai.boosted_model import BoostedModel, load_model, make_plugin
+from rlcore_plugin_colossalai.boosted_model import BoostedModel, configuration_file, load_model, make_plugin
 from rlcore_plugin_colossalai.checkpoint_files import read_state, write_model, write_state
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
 from rlcore_plugin_colossalai.cpu_shim import activate
@@ -53,13 +53,15 @@ class ColossalBackend(TrainingBackend):
 
         context, layout = self.context, self.layout
         model = load_model(context.model, self.options.attention, context).to(self.device)
-        self.config, vocabulary = model.config, int(model.get_output_embeddings().weight.shape[0])
+        self._configuration = configuration_file(context.model).read_text(encoding="utf-8")
+        vocabulary = int(model.get_output_embeddings().weight.shape[0])
         shapes, embedding = outline(model), model.get_input_embeddings().weight
         tied = next((name for name, weight in model.named_parameters() if weight is embedding), "")
+        adamw = make_adamw(model, context.optimizer, self.options.adam)
         self.plugin = make_plugin(layout, context.dtype)
         self.booster = Booster(plugin=self.plugin)
         try:
-            boosted, wrapper, *_ = self.booster.boost(model, make_adamw(model, context.optimizer))
+            boosted, wrapper, *_ = self.booster.boost(model, adamw)
         except (AssertionError, NotImplementedError) as error:
             raise ConfigError(f"ColossalAI does not divide model {context.model!r} ({type(model).__name__}): {error}") from error
         boosted.eval()
@@ -93,7 +95,9 @@ class ColossalBackend(TrainingBackend):
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError if the reference is asked for and no need of it was declared."""
         if which == Which.REFERENCE and Need.REFERENCE not in self.context.needs:
-            raise RunError("reference log probabilities were asked of the colossalai backend, and its context did not declare Need.REFERENCE")
+            raise RunError(
+                "reference log probabilities were asked of the colossalai backend, and its context did not declare Need.REFERENCE"
+            )
         model = self.policy if which == Which.POLICY else self._reference_model()
         return self._forward_all(model, batch)
 
@@ -214,7 +218,7 @@ class ColossalBackend(TrainingBackend):
         """Hugging Face checkpoint of the weights that the forward computes with; the masters of bfloat16 are in the state."""
         weights = self.optimizer.weights
         state = {name: weights.whole(name, weights.own.get(name)).cpu() for name in weights.shapes}
-        self.group.write(lambda: write_model(folder, self.config, state, self.context.dtype))
+        self.group.write(lambda: write_model(folder, self._configuration, state))
 
     def save(self, folder: Path) -> None:
         """Moments and masters whole, by Hugging Face name, so that any layout can go on; steps; random state; where the reference is."""
@@ -261,7 +265,9 @@ def _device(context: TrainingContext) -> torch.device:
     if kind not in ("auto", "cpu", "cuda") or (kind == "cuda" and not there):
         raise ConfigError(f"training.device {context.device!r}: the colossalai backend finds no such device here; use cpu or auto")
     if kind == "cpu" and there:
-        raise ConfigError("training.device 'cpu': ColossalAI uses the CUDA device that is here; hide it (CUDA_VISIBLE_DEVICES=) or use auto")
+        raise ConfigError(
+            "training.device 'cpu': ColossalAI uses the CUDA device that is here; hide it (CUDA_VISIBLE_DEVICES=) or use auto"
+        )
     if not there:
         return torch.device("cpu")
     device = torch.device("cuda", context.rank % torch.cuda.device_count())

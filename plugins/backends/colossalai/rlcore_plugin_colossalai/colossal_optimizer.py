@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlcore.api import OptimizerSettings
+from rlcore.api import ConfigError, OptimizerSettings
 from rlcore.learning import learning_rate
 from rlcore_plugin_colossalai.group import Group
 from rlcore_plugin_colossalai.layout import Layout
@@ -23,15 +23,18 @@ __all__ = ["ColossalOptimizer", "make_adamw"]
 MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
-def make_adamw(model: torch.nn.Module, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Matrices decay, vectors do not. HybridAdam where CUDA has its kernels, else torch's."""
+def make_adamw(model: torch.nn.Module, settings: OptimizerSettings, adam: str = "auto") -> torch.optim.Optimizer:
+    """Matrices decay, vectors do not. ``adam``: see ``ColossalOptions``; ConfigError for HybridAdam without CUDA."""
     parameters = list(model.parameters())
+    cuda = parameters[0].device.type == "cuda"
+    if adam == "hybrid" and not cuda:
+        raise ConfigError("training.options.adam 'hybrid': ColossalAI's fused kernels need CUDA, and this rank is on a CPU; use 'auto'")
     groups = [
         {"params": [item for item in parameters if item.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [item for item in parameters if item.ndim < 2], "weight_decay": 0.0},
     ]
     made: torch.optim.Optimizer
-    if parameters[0].device.type == "cuda":
+    if cuda and adam != "torch":
         from colossalai.nn.optimizer import HybridAdam
 
         made = HybridAdam(groups, lr=settings.learning_rate, betas=settings.betas, eps=1e-8, adamw_mode=True)

@@ -14,11 +14,14 @@ def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: 
     shards = tensor * pipeline
     if world % shards:
         return (
-            f"training.tensor_parallel_size {tensor} x training.pipeline_parallel_size {pipeline} does not divide the {world} trainer ranks: "
-            f"every copy of the model takes {shards} of them; type -t {shards} or a multiple of it"
+            f"training.tensor_parallel_size {tensor} x training.pipeline_parallel_size {pipeline} does not divide the {world} "
+            f"trainer ranks: every copy of the model takes {shards} of them; type -t {shards} or a multiple of it"
         )
     if zero > 2:
-        return f"training.zero_stage {zero}: ColossalAI's stage 3 (Gemini) is not offered by the colossalai backend; type -zero 2, or --trainer torch"
+        return (
+            f"training.zero_stage {zero}: ColossalAI's stage 3 (Gemini) is not offered by the colossalai backend, for it runs on CUDA alone; "
+            "type -zero 2, or --trainer torch"
+        )
     data = world // shards
     if zero > 1 and pipeline > 1 and data > 1:
         return f"training.zero_stage {zero}: with pipeline stages ColossalAI divides by ZeRO 1 only; type -zero 1"

@@ -15,4 +15,7 @@ class ColossalOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     attention: Literal["sdpa", "eager"] = Field(default="sdpa", description="attention implementation of the model")
+    adam: Literal["auto", "torch", "hybrid"] = Field(
+        default="auto", description="hybrid: ColossalAI's fused HybridAdam, which needs CUDA; auto: that on CUDA, torch's AdamW on a CPU"
+    )
     ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")

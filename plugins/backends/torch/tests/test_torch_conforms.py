@@ -113,3 +113,4 @@ class TestTorchLora(TinyQwen2, TrainingBackendSuite):
 @pytest.mark.nightly
 class TestTorchOnFourRanks(TinyQwen2, TrainingLayoutSuite):
     rank_counts = (2, 4)
+    left_out = frozenset({"zero 1, data 2 x tensor 2"})  # FSDP2 does the same for 2

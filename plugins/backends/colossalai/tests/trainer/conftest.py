@@ -1,5 +1,5 @@
-"""Tests that make the trainer: `make test-colossalai` runs them in the environment that has it. Elsewhere none of them is collected, since
-its transformers does not fit beside that of the other plugins."""
+"""Tests that train by ColossalAI: `make test-colossalai` runs them in the environment that has it. Elsewhere none of them is collected,
+since its packages do not fit beside those of the other plugins."""
 
 from __future__ import annotations
 
