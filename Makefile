@@ -53,8 +53,9 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
 	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py -m "not nightly" $(ARGS)
 
-test-colossalai: env  ## the tests that train by ColossalAI, in its environment (3 minutes; the first time 1.6 GB are installed)
+test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
+	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m pytest plugins/backends/colossalai/tests tests/integration/test_training_environment.py -m "not nightly" $(ARGS)
 
 test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 25 minutes
 	@for name in sbatch slurmctld slurmd; do PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || { echo "make test-slurm needs $$name; on Debian and Ubuntu: apt-get install slurm-wlm (its daemons need not run)" >&2; exit 2; }; done

@@ -290,6 +290,11 @@ def unoffered(offered: _Capabilities, name: str, config: RunConfig, cite: Callab
             f"{cite('weights.transport')} brings weights by {way}, and {backend} takes them by {ways} (capabilities.transfers); name a "
             "--transport that does so (rlcore plugins lists those that are installed), or another --backend"
         )
+    if isinstance(offered, InferenceCapabilities) and config.training.environment and not offered.scores:
+        return (
+            f"{cite('training.environment')} gives trainers libraries of their own, and {backend} cannot show that it reads the same model "
+            "(capabilities.scores is False); leave out --training-environment, or name another --backend"
+        )
     if isinstance(offered, InferenceCapabilities) and config.run.placement == "colocated":
         device = device_of(config.inference.device, offered.devices).partition(":")[0]
         keeps = "" if offered.sleeps else "never gives its device back (capabilities.sleeps is False)"

@@ -16,7 +16,21 @@ __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "insta
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("env", "plan", "quickstart", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
-_NAMES = ("code", "colossalai", "math", "processes", "ray", "sandbox", "shared", "tables", "torch", "transformers", "vllm", *_ALGOS, *_TOOLS)
+_NAMES = (
+    "code",
+    "colossalai",
+    "math",
+    "processes",
+    "ray",
+    "sandbox",
+    "shared",
+    "tables",
+    "torch",
+    "transformers",
+    "vllm",
+    *_ALGOS,
+    *_TOOLS,
+)
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 

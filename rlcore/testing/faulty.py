@@ -18,6 +18,7 @@ from rlcore.contracts.interfaces import InferenceContext, Objective, TrainingCon
 from rlcore.contracts.snapshots import Bucket, WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.contracts.types import Completion
+from rlcore.host.environments import ENVIRONMENT
 from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
 from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
 from rlcore.testing.weights import HostSource
@@ -96,10 +97,11 @@ class FaultyInference(FakeInference):
 class FaultyTrainingOptions(FakeTrainingOptions):
     """Options of the ``faulty`` training backend."""
 
-    fault: Literal["drops", "nan", "dies", "memory", "save"] = Field(
+    fault: Literal["drops", "nan", "dies", "memory", "save", "other"] = Field(
         ...,
         description="drops: weight_source leaves the last tensor out; nan: loss and weights of the second update are not numbers; "
-        "dies: the second update raises; memory: it runs out of memory; save: the disk is full when it writes beside the training.",
+        "dies: the second update raises; memory: it runs out of memory; save: the disk is full when it writes beside the training; "
+        "other: in an environment of its own it computes another model beyond the first 32 tokens of a sequence.",
     )
 
 
@@ -114,6 +116,13 @@ class FaultyTraining(FakeTraining):
         """All weights, or all but one."""
         weights = list(self.policy.tensors())
         return HostSource(dict(weights[:-1] if self.fault == "drops" else weights))
+
+    def probe(self, token_ids: np.ndarray) -> np.ndarray:
+        """As the weights have it, or not."""
+        logprobs = super().probe(token_ids)
+        if self.fault == "other" and ENVIRONMENT in os.environ:
+            logprobs[32:] += 0.1
+        return logprobs
 
     def save(self, folder: Path) -> Future[None] | None:
         """Written, or found too late not to be."""

@@ -116,5 +116,7 @@ def test_a_producer_in_another_environment_trains_the_same(tmp_path: Path) -> No
     alone = tester.run("train", config, "--json").assert_ok()
     apart = tester.run("train", config, "--json", "--inference-environment", str(environment)).assert_ok()
     assert weights_of(tester, apart) == weights_of(tester, alone)
+    trainers = tester.run("train", config, "--json", "-t", "2", "--training-environment", str(environment)).assert_ok()
+    assert weights_of(tester, trainers) == weights_of(tester, alone)
     refused = tester.run("train", config, "--training-environment", str(tmp_path))
     refused.assert_refused("--training-environment", "has no bin/python; make one:")

@@ -1,23 +1,22 @@
 """The ``config.json`` of a model for transformers 4.51, which ColossalAI's policies need, so that it is the model that transformers 5 reads
 from the same file.
 
-transformers 5 keeps what rotary embeddings need in ``rope_parameters``. 4.51 does not know that key and takes 10000 for the base, without a
-word. Where both know a setting and compute something else from it, the reading of transformers 5 counts: it is the one of rlcore's driver and
-of the engines. Training changes no setting, so a model is saved with the very file that it was read from.
+transformers 5 keeps what rotary embeddings need in ``rope_parameters``. 4.51 does not know that key and takes 10000 for the base, without
+a word. If both know a setting and compute something else from it, the reading of transformers 5 counts: it is the one of the driver and of
+the engines. Training changes no setting, so a model is saved with the very text that it was read from.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlcore.api import ConfigError
 
-__all__ = ["for_transformers_4", "keep_configuration", "read_configuration"]
+__all__ = ["for_transformers_4", "read_configuration"]
 
 _ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _SCALED = ("yarn", "longrope", "llama3")
@@ -39,11 +38,6 @@ def read_configuration(folder: Path) -> Any:
     return CONFIG_MAPPING[kind].from_dict(config)
 
 
-def keep_configuration(source: Path, target: Path) -> None:
-    """Write ``config.json`` of a saved model: the file of the model that it was trained from, for every version of transformers."""
-    shutil.copyfile(source / "config.json", target / "config.json")
-
-
 def for_transformers_4(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The settings of a ``config.json`` as 4.51 must be given them, whichever version wrote the file ``where``. ConfigError for what 4.51
     cannot compute."""
@@ -53,7 +47,7 @@ def for_transformers_4(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     if told.get("head_dim", 0) is None:
         del told["head_dim"]
     if not config.get("use_sliding_window", config.get("model_type") != "qwen2"):
-        told["sliding_window"] = None  # 4.51 masks by the window of a qwen2 even where it is switched off
+        told["sliding_window"] = None  # 4.51 masks by the window of a qwen2 even if it is switched off
     _refuse_windows(config, where)
     rope = _rope(config, where)
     return told if rope is None else {**told, **_legacy_rope(rope, config, where)}
@@ -124,5 +118,6 @@ def _longrope(scaling: dict[str, Any], config: Mapping[str, Any]) -> dict[str, A
 
 def _refused(where: str, what: str) -> ConfigError:
     return ConfigError(
-        f"{where} {what}, which transformers 4.51 of the trainer colossalai does not compute; name another -m, or train with --trainer torch"
+        f"{where} {what}, which transformers 4.51 of the trainer colossalai does not compute; name another -m, or train with "
+        "--trainer torch"
     )

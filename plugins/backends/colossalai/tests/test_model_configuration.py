@@ -1,5 +1,5 @@
-"""transformers 5 of the driver and 4.51 of ColossalAI read the same model from one folder. `make test-colossalai` builds the environment and
-names it in RLCORE_TEST_COLOSSALAI; without that the tests that need it are skipped."""
+"""transformers 5 of the driver and 4.51 of ColossalAI read the same model from one folder. `make test-colossalai` builds the environment
+and names it in RLCORE_TEST_COLOSSALAI; without that the tests that need it are skipped."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rlcore_plugin_colossalai.model_configuration import for_transformers_4
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Interpreters
-from rlcore_plugin_colossalai.model_configuration import for_transformers_4, keep_configuration
 
 ENVIRONMENT = os.environ.get("RLCORE_TEST_COLOSSALAI", "")
 needs_environment = pytest.mark.skipif(not ENVIRONMENT, reason="needs the environment of ColossalAI: make test-colossalai")
@@ -50,7 +50,14 @@ ROPES: dict[str, dict[str, Any]] = {
     "longrope": {"rope_type": "longrope", "factor": 4.0, "short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.5, 2.0, 2.5, 3.0]},
 }
 # Of mixtral 4.51 takes 1e6 if nothing is said.
-ROTARY: dict[str, dict[str, Any]] = {"llama": {}, "qwen2": {}, "mistral": {}, "mixtral": {"num_local_experts": 4, "theta": 2e6}, "cohere": {}, "falcon": {}}
+ROTARY: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "mistral": {},
+    "mixtral": {"num_local_experts": 4, "theta": 2e6},
+    "cohere": {},
+    "falcon": {},
+}
 CASES: dict[str, dict[str, Any]] = {
     **{f"llama-{rope}": {"model_type": "llama", "rope": rope} for rope in ROPES},
     **{f"qwen2-{rope}": {"model_type": "qwen2", "rope": rope} for rope in ROPES},
@@ -60,7 +67,15 @@ CASES: dict[str, dict[str, Any]] = {
     "mistral-window": {"model_type": "mistral", "rope": "theta", "sliding_window": 16},
     "qwen2-window-off": {"model_type": "qwen2", "rope": "theta", "sliding_window": 16, "use_sliding_window": False},
     **{
-        f"{kind}-{tied}": {"model_type": kind, "n_embd": 32, "n_layer": 2, "n_head": 4, "max_position_embeddings": 256, **more, "tie_word_embeddings": tied}
+        f"{kind}-{tied}": {
+            "model_type": kind,
+            "n_embd": 32,
+            "n_layer": 2,
+            "n_head": 4,
+            "max_position_embeddings": 256,
+            **more,
+            "tie_word_embeddings": tied,
+        }
         for kind, more in {"gpt2": {}, "gptj": {"rotary_dim": 4}}.items()
         for tied in (True, False)
     },
@@ -178,12 +193,3 @@ def test_what_four_writes_is_read_by_five_as_it_stands(by_four: Read, name: str)
 def test_what_four_cannot_compute_is_refused_with_what_to_do(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=rf"^m/config.json has {said}, which transformers 4.51 .*; name another -m, or train with"):
         for_transformers_4({"model_type": "llama", "max_position_embeddings": 64, **config}, "m/config.json")
-
-
-def test_a_saved_model_has_the_file_that_it_was_read_from(tmp_path: Path) -> None:
-    (tmp_path / "base").mkdir()
-    (tmp_path / "saved").mkdir()
-    text = '{"model_type": "llama", "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}'
-    (tmp_path / "base" / "config.json").write_text(text, encoding="utf-8")
-    keep_configuration(tmp_path / "base", tmp_path / "saved")
-    assert (tmp_path / "saved" / "config.json").read_text(encoding="utf-8") == text

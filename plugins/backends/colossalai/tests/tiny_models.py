@@ -1,7 +1,7 @@
 """A program for either version of transformers: make tiny random models, and compute log probabilities of a fixed sequence.
 
-    python tiny_models.py make FOLDER < {name: settings}        # a model a name, below FOLDER
-    python tiny_models.py compute plain|translated FOLDER…      # prints {folder: [log probability]}
+python tiny_models.py make FOLDER < {name: settings}        # a model a name, below FOLDER
+python tiny_models.py compute plain|translated FOLDER…      # prints {folder: [log probability]}
 """
 
 from __future__ import annotations
