@@ -111,7 +111,7 @@ class ColossalOptimizer:
             for kind in kinds if stepped else kinds[len(MOMENTS) :]:
                 own = self.weights.own.get(name)
                 part = None if own is None else self._shaped(name, self._stored(name, own, kind))
-                tensors[f"{kind}.{name}"] = self.weights.whole(name, part).float().cpu()
+                tensors[f"{kind}.{name}"] = self.weights.whole(name, part, torch.float32).cpu()
         return {"steps": self.steps, "tensors": tensors}
 
     def _stored(self, name: str, own: torch.nn.Parameter, kind: str) -> torch.Tensor:

@@ -49,8 +49,9 @@ class Weights:
         return 1 if columns else 0
 
     @torch.no_grad()
-    def whole(self, name: str, part: torch.Tensor | None) -> torch.Tensor:
-        """The whole of ``part``, which is shaped as this rank's parameter of that name, and None on stages that hold none; collective."""
+    def whole(self, name: str, part: torch.Tensor | None, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The whole of ``part``, which is shaped as this rank's parameter of that name, and None on stages that hold none; collective.
+        ``dtype`` of the parts, none: that of the parameters."""
         found = None
         if part is not None:
             found = part.detach()
@@ -61,15 +62,15 @@ class Weights:
                 found = torch.cat(parts, axis)
             found = found[tuple(slice(0, size) for size in self.shapes[name])].contiguous()
         if self.layout.pipeline > 1:
-            found = self._from_stage(name, found)
+            found = self._from_stage(name, found, dtype)
         assert found is not None
         return found
 
-    def _from_stage(self, name: str, found: torch.Tensor | None) -> torch.Tensor:
+    def _from_stage(self, name: str, found: torch.Tensor | None, dtype: torch.dtype | None) -> torch.Tensor:
         source = dist.get_global_rank(self.pipeline_group, self.owners[name])
         reference = next(iter(self.own.values()))
         if found is None or source != self.rank:
-            found = torch.empty(self.shapes[name], dtype=reference.dtype if found is None else found.dtype, device=reference.device)
+            found = torch.empty(self.shapes[name], dtype=dtype or reference.dtype, device=reference.device)
         dist.broadcast(found, source, group=self.pipeline_group)
         return found
 
