@@ -142,6 +142,9 @@ CORES = {RANKS: 2, FIRST: 1, SECOND: 1, CABLE: 1}
 have a seat for a producer whose node is lost; there is none."""
 
 
+_STEPS_AFTER = 3
+
+
 def whole(scene: Scene) -> None:
     """Start the nodes of a cluster that are missing; if the head's is, all of them."""
     if scene.cluster is None:
@@ -155,8 +158,15 @@ def whole(scene: Scene) -> None:
 
 
 def _warned(scene: Scene) -> Over:
-    mark = scene.run.mark()
-    return lambda: any(line.startswith("warning:") for line in scene.run.said(mark))
+    """True once the run has said something and made some steps since: what it says may be that it goes back."""
+    mark, steps = scene.run.mark(), list[int]()
+
+    def over() -> bool:
+        if not steps and any(line.startswith("warning:") for line in scene.run.said(mark)):
+            steps.append(len(scene.run.seen))
+        return bool(steps) and len(scene.run.seen) >= steps[0] + _STEPS_AFTER
+
+    return over
 
 
 def node_lost(name: str, how: str, do: Callable[[Scene], None]) -> Fault:

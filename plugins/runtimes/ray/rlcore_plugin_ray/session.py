@@ -128,7 +128,7 @@ class Session(Launcher):
         return context.dashboard_url or None
 
     def _disconnect(self) -> None:
-        """Ray waits for a head that is stopped, for ever, here and once more when Python ends."""
+        """Ray waits for a head that is stopped, for ever, here and once more when Python ends; and then it crashes."""
         if not self._headless:
             with contextlib.redirect_stdout(None):  # Ray prints what it has held back of repeated reports
                 ray.shutdown()
@@ -139,6 +139,7 @@ class Session(Launcher):
             parting.join(_PART_SECONDS)
         if parting.is_alive():
             atexit.unregister(ray.shutdown)
+            atexit.register(_end_at_once, parting)
 
     def nodes(self) -> list[Node]:
         """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
@@ -231,6 +232,15 @@ def _refuses(node: Mapping[str, Any]) -> bool:
     except OSError:
         return False
     return False
+
+
+def _end_at_once(parting: threading.Thread) -> None:
+    """End this process without what Ray's library does at its end, if Ray has not been left by then. Its exit code says that a run
+    failed, whatever the program had in mind: Python does not tell it here."""
+    if parting.is_alive():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _no_dashboard() -> str:
