@@ -39,7 +39,7 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
     """What ColossalAI refuses of a layout, in one sentence, before anything starts."""
-    from rlcore_plugin_colossalai.layout import layout_problem
+    from rlcore_plugin_colossalai.colossal_layout import layout_problem
 
     training = config.training
     if training.name != "colossalai":

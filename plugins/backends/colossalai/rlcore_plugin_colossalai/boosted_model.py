@@ -12,7 +12,7 @@ from transformers.utils import cached_file
 
 from rlcore.api import ConfigError, TrainingContext
 from rlcore.learning import MicroBatch
-from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.model_configuration import read_configuration
 
 __all__ = ["BoostedModel", "configuration_file", "load_model", "make_plugin"]
@@ -52,7 +52,7 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
     return ready
 
 
-def make_plugin(layout: Layout, dtype: str) -> Any:
+def make_plugin(layout: ColossalLayout, dtype: str) -> Any:
     """Of ColossalAI: TorchDDP, LowLevelZero 1 or 2, or HybridParallel. Clipping is this backend's own."""
     from colossalai.booster.plugin import HybridParallelPlugin, LowLevelZeroPlugin, TorchDDPPlugin
 
@@ -78,7 +78,7 @@ def make_plugin(layout: Layout, dtype: str) -> Any:
 class BoostedModel:
     """``model``: what ``booster.boost`` gave, or a plain model that every rank holds. ``vocabulary``: entries that are no padding."""
 
-    def __init__(self, model: Any, plugin: Any, layout: Layout, rank: int, vocabulary: int) -> None:
+    def __init__(self, model: Any, plugin: Any, layout: ColossalLayout, rank: int, vocabulary: int) -> None:
         self.model, self.plugin, self.layout, self.vocabulary = model, plugin, layout, vocabulary
         self.last = layout.place(rank)[1] == layout.pipeline - 1
 

@@ -14,11 +14,11 @@ from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
 from rlcore_plugin_colossalai.boosted_model import BoostedModel, configuration_file, load_model, make_plugin
 from rlcore_plugin_colossalai.checkpoint_files import read_state, write_model, write_state
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
 from rlcore_plugin_colossalai.cpu_shim import activate
-from rlcore_plugin_colossalai.group import Group
-from rlcore_plugin_colossalai.layout import Layout
 from rlcore_plugin_colossalai.options import ColossalOptions
+from rlcore_plugin_colossalai.rank_group import RankGroup
 from rlcore_plugin_colossalai.sharded_weights import ColossalSource, Weights, outline
 
 __all__ = ["ColossalBackend"]
@@ -42,9 +42,9 @@ class ColossalBackend(TrainingBackend):
         _check(context)
         activate()
         torch.manual_seed(context.seed)
-        self.context, self.layout = context, Layout.of(context)
+        self.context, self.layout = context, ColossalLayout.of(context)
         self.device = _device(context)
-        self.group = Group(context, self.options.ranks_deadline, self.device)
+        self.group = RankGroup(context, self.options.ranks_deadline, self.device)
         self._boost()
         self._reference_path, self._reference = context.reference or context.model, None
 
@@ -255,7 +255,7 @@ def _check(context: TrainingContext) -> None:
         raise ConfigError("training.lora_rank: the colossalai backend trains whole weights only; type --lora-rank 0, or --trainer torch")
     if context.dtype not in CAPABILITIES.dtypes:
         raise ConfigError(f"training.dtype {context.dtype!r} is not served by the colossalai backend; use bfloat16 or float32")
-    Layout.of(context)
+    ColossalLayout.of(context)
 
 
 def _device(context: TrainingContext) -> torch.device:

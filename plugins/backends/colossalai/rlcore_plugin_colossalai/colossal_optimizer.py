@@ -14,8 +14,8 @@ import torch
 
 from rlcore.api import ConfigError, OptimizerSettings
 from rlcore.learning import learning_rate
-from rlcore_plugin_colossalai.group import Group
-from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
+from rlcore_plugin_colossalai.rank_group import RankGroup
 from rlcore_plugin_colossalai.sharded_weights import Weights
 
 __all__ = ["ColossalOptimizer", "make_adamw"]
@@ -46,7 +46,9 @@ def make_adamw(model: torch.nn.Module, settings: OptimizerSettings, adam: str = 
 class ColossalOptimizer:
     """``wrapper``: what ``booster.boost`` made of ``make_adamw``; ``stage``: of ZeRO, 0 without."""
 
-    def __init__(self, wrapper: Any, stage: int, weights: Weights, layout: Layout, group: Group, settings: OptimizerSettings) -> None:
+    def __init__(
+        self, wrapper: Any, stage: int, weights: Weights, layout: ColossalLayout, group: RankGroup, settings: OptimizerSettings
+    ) -> None:
         self.wrapper, self.stage, self.weights, self.layout, self.group, self.settings = wrapper, stage, weights, layout, group, settings
         self.steps = 0
 

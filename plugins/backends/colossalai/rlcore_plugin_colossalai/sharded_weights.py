@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from rlcore.api import Tensor, TensorInfo, WeightsManifest, WeightSource
 from rlcore.api.weights import grouped
-from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 
 __all__ = ["ColossalSource", "Weights", "outline"]
 
@@ -32,7 +32,7 @@ class Weights:
     shapes: Mapping[str, torch.Size]
     own: Mapping[str, torch.nn.Parameter]
     owners: Mapping[str, int]
-    layout: Layout
+    layout: ColossalLayout
     rank: int
     tensor_group: dist.ProcessGroup | None
     pipeline_group: dist.ProcessGroup | None
@@ -103,7 +103,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Held(Tensor):
+class GatheredTensor(Tensor):
     """A gathered weight; ``data`` is a torch tensor."""
 
     data: torch.Tensor  # type: ignore[assignment]
@@ -131,5 +131,5 @@ class ColossalSource(WeightSource):
             for info in infos[places.start : places.stop]:
                 whole = weights.whole(info.name, weights.own.get(info.name))
                 if weights.rank == 0:
-                    bucket[info.name] = _Held(dtype=info.dtype, shape=info.shape, data=whole)
+                    bucket[info.name] = GatheredTensor(dtype=info.dtype, shape=info.shape, data=whole)
             yield bucket

@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import rlcore_plugin_colossalai
-from rlcore_plugin_colossalai.layout import Layout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 
 
 def test_registration_is_light() -> None:
@@ -29,8 +29,8 @@ def test_a_run_is_refused_by_its_layout() -> None:
 
 
 def test_neighbours_are_tensor_parallel() -> None:
-    layout = Layout(size=8, tensor=2, pipeline=2)
+    layout = ColossalLayout(size=8, tensor=2, pipeline=2)
     assert [layout.place(rank) for rank in (0, 1, 2, 4, 7)] == [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0), (1, 1, 1)]
-    assert [Layout(size=2, zero=2).stage(dtype) for dtype in ("float32", "bfloat16")] == [2, 2]
-    assert [Layout(size=2, tensor=2, zero=2).stage(dtype) for dtype in ("float32", "bfloat16")] == [0, 2]
-    assert Layout(size=2, pipeline=2, zero=2).stage("bfloat16") == 1
+    assert [ColossalLayout(size=2, zero=2).stage(dtype) for dtype in ("float32", "bfloat16")] == [2, 2]
+    assert [ColossalLayout(size=2, tensor=2, zero=2).stage(dtype) for dtype in ("float32", "bfloat16")] == [0, 2]
+    assert ColossalLayout(size=2, pipeline=2, zero=2).stage("bfloat16") == 1

@@ -12,10 +12,10 @@ import torch.distributed as dist
 
 from rlcore.api import ConfigError, RlcoreError, RunError, TrainingContext
 
-__all__ = ["Group"]
+__all__ = ["RankGroup"]
 
 
-class Group:
+class RankGroup:
     """All ranks; every method but ``close`` is collective. One rank has a group of itself, which other backends of its process share."""
 
     def __init__(self, context: TrainingContext, deadline: float, device: torch.device) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rlcore.api import ConfigError, TrainingContext
 
-__all__ = ["Layout", "layout_problem"]
+__all__ = ["ColossalLayout", "layout_problem"]
 
 
 def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: str) -> str:
@@ -34,7 +34,7 @@ def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class ColossalLayout:
     """``size`` ranks as a mesh [data, pipeline, tensor], as ColossalAI numbers them: neighbouring ranks are tensor-parallel."""
 
     size: int = 1
@@ -43,7 +43,7 @@ class Layout:
     zero: int = 0
 
     @classmethod
-    def of(cls, context: TrainingContext) -> Layout:
+    def of(cls, context: TrainingContext) -> ColossalLayout:
         """ConfigError for one that ``layout_problem`` refuses, and for axes that this backend lacks."""
         for name, value in (("context_parallel_size", context.context_parallel), ("expert_parallel_size", context.expert_parallel)):
             if value > 1:
