@@ -107,6 +107,12 @@ def driver_killed() -> Fault:
     return Fault(what="driver", how="SIGKILL", inject=inject, ends=True)
 
 
+def _another_cluster(scene: Scene) -> None:
+    scene.raylets.close()
+    scene.raylets.head()
+    whole(scene)
+
+
 def gcs_fault(number: int) -> Fault:
     """To the server that knows the cluster: the run ends, a new cluster is made, and the run goes on there."""
 
@@ -116,30 +122,40 @@ def gcs_fault(number: int) -> Fault:
         victim.signal(number)
         return lambda: False
 
-    def mend(scene: Scene) -> None:
-        scene.raylets.close()
-        scene.raylets.head()
-        whole(scene)
-
-    return Fault(what="GCS", how=signal.Signals(number).name, inject=inject, mend=mend, ends=True)
+    return Fault(what="GCS", how=signal.Signals(number).name, inject=inject, mend=_another_cluster, ends=True)
 
 
-def head_raylet_fault(number: int) -> Fault:
-    """To the raylet beside a GCS that lives: the coordinator is on that node."""
+def head_raylet_killed() -> Fault:
+    """The driver had joined by it, and the coordinator is on its node; the GCS beside it lives, and so do the other nodes."""
 
     def inject(scene: Scene) -> Over:
         scene.hurt = []
         warned = _warned(scene)
-        scene.raylets.node("head").signal(number)
+        scene.raylets.node("head").signal(KILL)
         return warned
 
-    return Fault(what="raylet of the head", how=signal.Signals(number).name, inject=inject, last=True)
+    return Fault(what="raylet of the head", how="SIGKILL", inject=inject, last=True)
+
+
+def head_raylet_stopped() -> Fault:
+    """Ray does not let go of a raylet that is stopped: the run ends."""
+
+    def inject(scene: Scene) -> Over:
+        victim = scene.raylets.node("head")
+        scene.hurt = [victim]
+        victim.signal(STOP)
+        return lambda: False
+
+    return Fault(what="raylet of the head", how="SIGSTOP", inject=inject, mend=_another_cluster, ends=True)
 
 
 RANKS, FIRST, SECOND, CABLE = "ranks", "first", "second", "cable"
 CORES = {RANKS: 2, FIRST: 1, SECOND: 1, CABLE: 1}
 """Cores of the nodes beside the head, which has none: the ranks fill one, and each other has room for one producer. One more node would
 have a seat for a producer whose node is lost; there is none."""
+
+
+_STEPS_AFTER = 3
 
 
 def whole(scene: Scene) -> None:
@@ -155,8 +171,15 @@ def whole(scene: Scene) -> None:
 
 
 def _warned(scene: Scene) -> Over:
-    mark = scene.run.mark()
-    return lambda: any(line.startswith("warning:") for line in scene.run.said(mark))
+    """True once the run has said something and made some steps since: what it says may be that it goes back."""
+    mark, steps = scene.run.mark(), list[int]()
+
+    def over() -> bool:
+        if not steps and any(line.startswith("warning:") for line in scene.run.said(mark)):
+            steps.append(len(scene.run.seen))
+        return bool(steps) and len(scene.run.seen) >= steps[0] + _STEPS_AFTER
+
+    return over
 
 
 def node_lost(name: str, how: str, do: Callable[[Scene], None]) -> Fault:
@@ -243,7 +266,7 @@ SCHEDULES: dict[str, list[Fault]] = {
     "ray-head": [
         gcs_fault(KILL),
         gcs_fault(STOP),
-        head_raylet_fault(KILL),
-        head_raylet_fault(STOP),
+        head_raylet_stopped(),
+        head_raylet_killed(),
     ],
 }

@@ -17,7 +17,7 @@ FAULTS = [process_fault(kind, number) for kind in ("producer", "rank") for numbe
 LIMIT = 120.0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(5 * LIMIT)
 def test_a_run_that_loses_producers_and_ranks_ends_with_every_prompt_once(tmp_path: Path) -> None:
     project = Project(tmp_path, Shape(runtime="local", fakes=True, updates=60, silence=4.0))

@@ -2,69 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
-import torch
-from rlcore_plugin_quickstart.digits_tokenizer import VOCABULARY, build_tokenizer
 from rlcore_plugin_torch.backend import TorchBackend
-from rlcore_plugin_transformers.engine import TransformersBackend
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from tiny_producer import LIMIT, produced, save_tiny_qwen2
 
-from rlcore.api import Group, InferenceContext, Message, OptimizerSettings, Prompt, Rollout, Sampling, Score, TrainingContext, Which
+from rlcore.api import Group, OptimizerSettings, TrainingContext, Which
 from rlcore.api.conversations import Conversation
 from rlcore.learning import BatchSettings, ClippedSurrogate, PolicyObjective, assemble_batch, prepare_loss
-from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.roles.single_turn import SingleTurn
-from rlcore.schedule.accounting import TimeAccount
-from rlcore.testing import ChatTokenizer, FakeConversation, FakeConversationOptions
+from rlcore.testing import FakeConversation, FakeConversationOptions
 
-LIMIT, TOLERANCE = 48, 2e-4
-
-
-class Unjudged:
-    """Every rollout is worth its place."""
-
-    def __init__(self) -> None:
-        self.done: list[tuple[int, tuple[Score, ...]]] = []
-
-    def submit(self, key: int, prompt: Prompt, rollouts: Sequence[Rollout], *, counted: bool = True) -> None:
-        self.done.append((key, tuple(Score(value=float(index)) for index in range(len(rollouts)))))
-
-    def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
-        done, self.done = self.done, []
-        return done
+TOLERANCE = 2e-4
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("qwen2")
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    Qwen2ForCausalLM(Qwen2Config(vocab_size=len(VOCABULARY), initializer_range=0.3, **sizes)).save_pretrained(folder)
-    return str(folder)
+    return save_tiny_qwen2(tmp_path_factory.mktemp("qwen2"))
 
 
 def groups(checkpoint: str, conversation: Conversation) -> list[Group]:
-    """Two prompts, three rollouts each, made by a producer on the transformers engine."""
-    tokenizer = ChatTokenizer(build_tokenizer())
-    context = InferenceContext(model=checkpoint, tokenizer=tokenizer, prompts_per_forward=2, max_tokens=LIMIT + 16, device="cpu")
-    producer = Producer("p0", TransformersBackend(context), tokenizer, Unjudged(), TimeAccount(), conversation)
-    prompts = [
-        Prompt(prompt_id=text, index=n, messages=(Message(role="user", content=text),)) for n, text in enumerate(("sort 3 1", "9 8"))
-    ]
-    sampling = Sampling(temperature=0.9, max_new_tokens=LIMIT)
-    producer.accept(
-        [GroupJob(key=prompt.index, prompt=prompt, samplings=(sampling,) * 3, noise=(0, 0, prompt.index)) for prompt in prompts]
-    )
-    results: list[Produced] = []
-    while not producer.idle:
-        results += producer.step(1.0)
-    results.sort(key=lambda one: one.job.key)
+    """Two prompts, three rollouts each."""
     return [
         Group(prompt_id=one.job.prompt.prompt_id, episode=0, prompt_index=one.job.key, rollouts=one.rollouts, scores=one.scores)
-        for one in results
+        for one in produced(checkpoint, conversation, ("sort 3 1", "9 8"), sampled=3)
     ]
 
 

@@ -1,7 +1,7 @@
 """``make crash-matrix``: kill a short run before each of its events, go on, compare; for some events the second life is killed as well.
 
-Then a run whose producers work beside the trainer (staleness 2), at some of its events. ``--write`` puts the table into
-docs/when_things_break.md.
+Then, at some of their events, a run that evaluates only before and after, and one whose producers work beside the trainer (staleness 2).
+``--write`` puts the table into docs/when_things_break.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from tests.crash.matrix import BESIDE, CrashMatrix, Point
+from tests.crash.matrix import BESIDE, ENDS, CrashMatrix, Point
 
 PAGE = Path(__file__).parents[2] / "docs" / "when_things_break.md"
 BEGIN, END = "<!-- crash-matrix: begin -->", "<!-- crash-matrix: end -->"
@@ -37,35 +37,40 @@ def main(words: Sequence[str] | None = None) -> int:
             again = {number: some.randint(1, len(events)) for number in numbers[::_TWICE_EVERY]}
             found = matrix.points(numbers, expected, twice=lambda number: again.get(number, 0))
             points = list(track(found, "in turns", total=len(numbers), console=console))
-        late = _beside(Path(name) / "beside", arguments.beside, console) if arguments.beside else []
-    for point in (*points, *late):
+        rare = _some("evaluated at the ends", CrashMatrix(Path(name) / "ends", **ENDS), arguments.ends, console)
+        late = _some("staleness 2", CrashMatrix(Path(name) / "beside", in_order=False, **BESIDE), arguments.beside, console)
+    for point in (*points, *rare, *late):
         if point.differs:
             console.print(f"before event {point.number}, {point.event}: {point.differs}", highlight=False, markup=False)
-    table = _table(points, late)
+    table = _table(points, rare, late)
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
         before, _, rest = page.partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}\n\n{table}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     print(table)
-    wrong = sum(bool(point.differs) for point in (*points, *late))
-    print(json.dumps({"cut_points": len(points), "killed_twice": len(again), "cut_points_staleness_2": len(late), "different": wrong}))
+    wrong = sum(bool(point.differs) for point in (*points, *rare, *late))
+    counts = {"cut_points": len(points), "killed_twice": len(again), "cut_points_ends": len(rare), "cut_points_staleness_2": len(late)}
+    print(json.dumps({**counts, "different": wrong}))
     return int(wrong > 0)
 
 
-def _beside(folder: Path, wanted: int, console: Console) -> list[Point]:
-    matrix = CrashMatrix(folder, in_order=False, **BESIDE)
+def _some(name: str, matrix: CrashMatrix, wanted: int, console: Console) -> list[Point]:
+    """So many of its events, at equal distances."""
+    if not wanted:
+        return []
     with matrix.warmed():
         expected, events = matrix.whole()
         between = len(events) // (wanted + 1)
         numbers = [between * (number + 1) for number in range(wanted)]
-        return list(track(matrix.points(numbers, expected), "staleness 2", total=wanted, console=console))
+        return list(track(matrix.points(numbers, expected), name, total=wanted, console=console))
 
 
-def _table(points: Sequence[Point], late: Sequence[Point]) -> str:
+def _table(points: Sequence[Point], rare: Sequence[Point], late: Sequence[Point]) -> str:
     rows = ["| killed before | points | other bits after it went on |", "|---|---:|---:|"]
     counted = Counter(point.kind for point in points)
     for kind, count in sorted(counted.items()):
         rows.append(f"| {kind} | {count} | {sum(bool(point.differs) for point in points if point.kind == kind)} |")
+    rows.append(f"| an event of a run that evaluates only before and after | {len(rare)} | {sum(bool(point.differs) for point in rare)} |")
     rows.append(f"| an event of a run with staleness 2, processes | {len(late)} | {sum(bool(point.differs) for point in late)} (prompts) |")
     return "\n".join(rows)
 
@@ -74,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="kill before every N-th event (1: all of them)")
     parser.add_argument("--first", type=int, default=1, metavar="N", help="of them, the first (1)")
+    parser.add_argument("--ends", type=int, default=24, metavar="N", help="cut points of a run that evaluates only before and after (24)")
     parser.add_argument("--beside", type=int, default=24, metavar="N", help="cut points with staleness 2 (24)")
     parser.add_argument("--seed", type=int, default=0, help="of the events before which the second life is killed, too")
     parser.add_argument("--write", action="store_true", help="put the table into docs/when_things_break.md")

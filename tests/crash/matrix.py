@@ -22,7 +22,7 @@ from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
 from tests.crash.events import Events
 
-__all__ = ["BESIDE", "CrashMatrix", "Point", "digest"]
+__all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
 
 _MEASURED = ("time/", "seconds", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
@@ -32,6 +32,8 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "log": {"rollout_max_mb": 1024.0},  # all rollouts stay: the prompts in them are counted
 }
 """Sections of a run whose producers are processes that work beside the trainer."""
+ENDS: Mapping[str, Mapping[str, Any]] = {"eval": {"eval_interval": 0}}
+"""Of a run that evaluates only before and after."""
 _HANGS = 300.0
 """Seconds after which a child that should have ended is taken to hang."""
 

@@ -33,7 +33,7 @@ def found(*words: object) -> dict[str, int]:
 @pytest.mark.parametrize("first", [1, 5, 9, 13])
 def test_killed_before_an_event_it_goes_on_to_the_same_bits(first: int) -> None:
     """In all shares 64 events and more; every fourth of them is killed in its second life as well."""
-    counts = found("--first", first, "--every", EVERY, "--seed", first, "--beside", 0)
+    counts = found("--first", first, "--every", EVERY, "--seed", first, "--ends", 0, "--beside", 0)
     assert counts["cut_points"] >= 16
     assert counts["killed_twice"] >= 4
 
@@ -41,4 +41,4 @@ def test_killed_before_an_event_it_goes_on_to_the_same_bits(first: int) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_with_producers_beside_the_trainer_each_prompt_is_trained_once() -> None:
-    assert found("--every", 1000, "--beside", 2)["cut_points_staleness_2"] == 2
+    assert found("--every", 1000, "--ends", 2, "--beside", 2)["cut_points_staleness_2"] == 2

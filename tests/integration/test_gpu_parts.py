@@ -41,7 +41,8 @@ def gpu(folder: Path, *words: str, code: int = 0) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout.splitlines()[-1]) if code == 0 else {}, done.stderr
 
 
-@pytest.mark.parametrize("parts", [pytest.param(DAILY, id="daily"), pytest.param(ONE_OF_EACH, id="all", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("parts", [pytest.param(DAILY, id="daily"), pytest.param(ONE_OF_EACH, id="all")])
 def test_the_parts_run_on_a_cpu_and_are_not_run_twice(tmp_path: Path, parts: tuple[str, ...]) -> None:
     only = [word for name in parts for word in ("--only", name)]
     last, said = gpu(tmp_path, *only)

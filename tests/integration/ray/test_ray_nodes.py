@@ -28,6 +28,7 @@ def test_producers_of_a_node_that_goes_move_to_another(cluster: SmallCluster, te
         cluster.remove(second)
 
 
+@pytest.mark.nightly
 def test_without_restores_the_node_of_the_trainer_cannot_go(cluster: SmallCluster, tester: RunTester) -> None:
     large = cluster.add(8)
     config = fault_run(tester, 200, log={"save_interval": 2}, schedule={"max_restores": 0})

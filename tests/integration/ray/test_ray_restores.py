@@ -26,7 +26,7 @@ def strike(run: BackgroundRun, cls: str, number: signal.Signals) -> None:
     ("cls", "number"),
     [
         ("TrainerHost", signal.SIGSTOP),
-        ("ScheduleService", signal.SIGKILL),
+        pytest.param("ScheduleService", signal.SIGKILL, marks=pytest.mark.nightly),
         pytest.param("TrainerHost", signal.SIGKILL, marks=pytest.mark.nightly),
         pytest.param("ScheduleService", signal.SIGSTOP, marks=pytest.mark.nightly),
     ],

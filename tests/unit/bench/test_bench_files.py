@@ -14,7 +14,7 @@ LINE = 10_000
 """Bytes of the longest line of a log."""
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_ten_thousand_steps_of_a_large_run_stay_within_their_bounds(tmp_path: Path) -> None:
     tester = RunTester(tmp_path, in_process=True).with_fakes()

@@ -21,7 +21,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rlcore.api import ConfigError
-from rlcore.api.runtime import Interpreters, Launcher, RunSection, Seat, Worker, install_line
+from rlcore.api.runtime import Interpreters, Launcher, RunSection, RuntimeLostError, Seat, Worker, install_line
 from rlcore_plugin_ray.cluster_head import ClusterHead
 from rlcore_plugin_ray.joining import signals_held, usable_folder
 from rlcore_plugin_ray.node_placement import Node
@@ -37,8 +37,8 @@ _DASHBOARD = ("aiohttp", "aiohttp_cors", "opencensus", "opentelemetry", "prometh
 _CONNECT_SECONDS = 0.5
 _CLOSE_SECONDS = 20.0
 """How long the end of all actors may take."""
-_PART_SECONDS = 5.0
-"""How long Ray may take to leave a cluster whose head does not answer."""
+_PART_SECONDS = 20.0
+"""How long Ray may take to leave a cluster."""
 _BESIDE_CALLS = 8
 """Calls of a worker that may run beside the others at the same time."""
 
@@ -96,8 +96,8 @@ class Session(Launcher):
             ending = threading.Thread(target=self._end_actors, name="ends actors", daemon=True)
             ending.start()
             ending.join(_CLOSE_SECONDS)
-        self._connected.close()
-        self._interpreters.close()
+        with contextlib.closing(self._interpreters):
+            self._connected.close()
 
     def _end_actors(self) -> None:
         for actor in self._actors:
@@ -128,17 +128,21 @@ class Session(Launcher):
         return context.dashboard_url or None
 
     def _disconnect(self) -> None:
-        """Ray waits for a head that is stopped, for ever, here and once more when Python ends."""
-        if not self._headless:
-            with contextlib.redirect_stdout(None):  # Ray prints what it has held back of repeated reports
-                ray.shutdown()
-            return
+        """Leave the cluster. Ray waits for ever for a head or a daemon of this machine that is stopped, here and once more when Python
+        ends, and then it crashes. RuntimeLostError if the run cannot begin anew from this process, unless that is known."""
         parting = threading.Thread(target=ray.shutdown, name="leaves Ray", daemon=True)
-        with _muted([parting]):
+        with _muted([parting]):  # it prints what it has held back of repeated reports
             parting.start()
             parting.join(_PART_SECONDS)
-        if parting.is_alive():
-            atexit.unregister(ray.shutdown)
+        if not parting.is_alive():
+            return
+        atexit.unregister(ray.shutdown)
+        atexit.register(_end_at_once, parting)
+        if not self._headless:
+            raise RuntimeLostError(
+                f"the Ray daemon of this machine does not answer, so Ray could not be left within {_PART_SECONDS:g} s; end it, start a "
+                "cluster, and type the command again with --resume auto"
+            )
 
     def nodes(self) -> list[Node]:
         """The nodes that live, the driver's first. Ray takes half a minute to notice that one is gone; a host that refuses a connection to
@@ -231,6 +235,15 @@ def _refuses(node: Mapping[str, Any]) -> bool:
     except OSError:
         return False
     return False
+
+
+def _end_at_once(parting: threading.Thread) -> None:
+    """End this process without what Ray's library does at its end, if Ray has not been left by then. Its exit code says that a run
+    failed, whatever the program had in mind: Python does not tell it here."""
+    if parting.is_alive():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _no_dashboard() -> str:
