@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 from rlcore_plugin_processes.launcher import ProcessLauncher
 
+from rlcore.config import RunConfig
+from rlcore.config.chosen import unoffered
 from rlcore.contracts.errors import PluginError
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.trainer_host import TrainerHost
 from rlcore.runtime.workers import Seat
 from rlcore.testing import RunOutcome, RunTester, make_plan
+from rlcore.testing.fake_plugin import FAKE_INFERENCE
 from tests.integration.test_local_processes import project, weights_of
 from tests.other_environment import other_environment
 from tests.worker_hosts import Importer
@@ -110,3 +113,11 @@ def test_another_model_there_is_refused_on_ray_too(tmp_path: Path) -> None:
     tester, config = other_model(tmp_path, sampling={"max_new_tokens": 64})
     refused = tester.run("train", config, "--training-environment", COLOSSALAI, *ON_RAY)
     assert_refused(refused, f"trainers in environment {COLOSSALAI}", "do not read the same model")
+
+
+def test_an_engine_that_cannot_score_is_refused_beside_trainers_in_an_environment() -> None:
+    offered = replace(FAKE_INFERENCE, scores=False)
+    apart = RunConfig.model_validate({"training": {"environment": "env"}})
+    said = unoffered(offered, "mine", apart, lambda path: path) or ""
+    assert said.startswith("training.environment gives trainers libraries of their own, and inference backend mine cannot show")
+    assert unoffered(offered, "mine", RunConfig.model_validate({}), lambda path: path) is None
