@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from rlcore.learning import MicroBatch
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.model_configuration import read_configuration
 
-__all__ = ["BoostedModel", "configuration_file", "load_model", "make_plugin"]
+__all__ = ["BoostedModel", "check_family", "configuration_file", "load_model", "make_plugin"]
+
+_DIVIDED = ("llama", "mistral", "qwen2")
+"""Model types whose weights tensor-parallel ranks gather: every projection has a tensor of its own."""
 
 
 def configuration_file(path: str) -> Path:
@@ -27,6 +31,17 @@ def configuration_file(path: str) -> Path:
     if found is None:
         raise ConfigError(f"model {path!r} cannot be loaded: it has no config.json; name another -m")
     return Path(found)
+
+
+def check_family(path: str, layout: ColossalLayout) -> None:
+    """ConfigError if tensor-parallel ranks would hold weights of this model in an order that is not known here: elsewhere ColossalAI keeps
+    queries, keys and values in one tensor, and divides each of the three."""
+    kind = json.loads(configuration_file(path).read_text(encoding="utf-8")).get("model_type")
+    if layout.tensor > 1 and kind not in _DIVIDED:
+        raise ConfigError(
+            f"training.tensor_parallel_size {layout.tensor}: the colossalai backend divides {', '.join(_DIVIDED)}, and model {path!r} is "
+            f"of type {kind!r}; use -pp or -zero, or --trainer torch"
+        )
 
 
 def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ _FILE, _SUM = "colossalai.pt", "colossalai.pt.sha256"
 
 def write_model(folder: Path, configuration: str, state: Mapping[str, torch.Tensor]) -> None:
     """``state`` whole, by name, without a tied head; ``configuration``: the text of the ``config.json`` that the model was read with,
-    which every version of transformers reads."""
-    (folder / "config.json").write_text(configuration, encoding="utf-8")
+    which every version of transformers reads. Its precision becomes that of ``state``."""
+    settings = json.loads(configuration)
+    told = "dtype" if "dtype" in settings else "torch_dtype"
+    settings[told] = str(next(iter(state.values())).dtype).removeprefix("torch.")
+    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
 
 

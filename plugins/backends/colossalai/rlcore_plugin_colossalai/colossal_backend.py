@@ -12,7 +12,7 @@ import torch
 from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
-from rlcore_plugin_colossalai.boosted_model import BoostedModel, configuration_file, load_model, make_plugin
+from rlcore_plugin_colossalai.boosted_model import BoostedModel, check_family, configuration_file, load_model, make_plugin
 from rlcore_plugin_colossalai.checkpoint_files import read_state, write_model, write_state
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
@@ -43,6 +43,7 @@ class ColossalBackend(TrainingBackend):
         activate()
         torch.manual_seed(context.seed)
         self.context, self.layout = context, ColossalLayout.of(context)
+        check_family(context.model, self.layout)
         self.device = _device(context)
         self.group = RankGroup(context, self.options.ranks_deadline, self.device)
         self._boost()

@@ -3,7 +3,7 @@ from the same file.
 
 transformers 5 keeps what rotary embeddings need in ``rope_parameters``. 4.51 does not know that key and takes 10000 for the base, without
 a word. If both know a setting and compute something else from it, the reading of transformers 5 counts: it is the one of the driver and of
-the engines. Training changes no setting, so a model is saved with the very text that it was read from.
+the engines. Training changes no setting but the precision, so a model is saved with the settings that it was read from.
 """
 
 from __future__ import annotations

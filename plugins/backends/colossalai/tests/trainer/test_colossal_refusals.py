@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rlcore_plugin_colossalai.checkpoint_files import write_model
 from rlcore_plugin_colossalai.colossal_backend import ColossalBackend
 from rlcore_plugin_colossalai.colossal_optimizer import make_adamw
 from transformers import AutoModelForCausalLM, Qwen2Config
@@ -52,6 +53,20 @@ def test_a_model_that_cannot_be_read_is_named(context: TrainingContext, tmp_path
     path.unlink()
     with pytest.raises(ConfigError, match="cannot be loaded"):
         ColossalBackend().setup(context)
+
+
+def test_tensor_parallel_of_a_family_with_joined_projections_is_refused_before_ranks_meet(context: TrainingContext, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "gpt2"}), encoding="utf-8")
+    divided = replace(context, world_size=2, tensor_parallel=2, rendezvous="tcp://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"divides llama, mistral, qwen2, and model .* is of type 'gpt2'"):
+        ColossalBackend().setup(divided)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+def test_a_saved_model_says_its_own_precision(tmp_path: Path, precision: torch.dtype) -> None:
+    write_model(tmp_path, json.dumps({"model_type": "qwen2", "dtype": "float16"}), {"weight": torch.ones(2, dtype=precision)})
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == str(precision).removeprefix("torch.")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without CUDA")
