@@ -120,10 +120,12 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
     specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
     if section.pipeline_parallel_size > 1:
         able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
-        return _preferred(registry, PluginKind.TRAINING, able), "pipeline_parallel_size > 1"
+        return _preferred(registry, PluginKind.TRAINING, able, "colossalai"), "pipeline_parallel_size > 1"
     if section.lora_rank:
-        return _preferred(registry, PluginKind.TRAINING, [spec for spec in specs if getattr(spec.capabilities, "lora", False)]), "lora_rank"
-    return _preferred(registry, PluginKind.TRAINING, specs), "no pipeline parallelism"
+        return _preferred(
+            registry, PluginKind.TRAINING, [spec for spec in specs if getattr(spec.capabilities, "lora", False)], "torch"
+        ), "lora_rank"
+    return _preferred(registry, PluginKind.TRAINING, specs, "torch"), "no pipeline parallelism"
 
 
 def preferred_runtime(registry: Registry, *, several: bool) -> str:
@@ -134,11 +136,12 @@ def preferred_runtime(registry: Registry, *, several: bool) -> str:
     return _preferred(registry, PluginKind.RUNTIME, (far or [spec for spec in specs if spec.several]) if several else alone)
 
 
-def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec]) -> str:
+def _preferred(registry: Registry, kind: PluginKind, specs: Sequence[RuntimeSpec | TrainingBackendSpec], usual: str = "") -> str:
     """The one with the highest preference, also if two plugins claim its name: that is refused when it is looked up. Of none, a name that
-    is known and not installed, one that is released before others."""
+    is known and not installed: one that is released before others, of these the ``usual`` one."""
     able = [(-spec.preference, spec.name) for spec in specs if spec.preference >= 0]
-    known = [(registry.has(kind, name), distribution_of(kind, name) not in RELEASED, name) for name in known_names(kind)]
+    names = known_names(kind)
+    known = [(registry.has(kind, name), distribution_of(kind, name) not in RELEASED, name != usual, name) for name in names]
     return min(able)[-1] if able else min(known)[-1]
 
 

@@ -51,7 +51,7 @@ def test_an_example_with_zero_shows_how_the_trainers_divide_the_model(tester: Ru
     ("line", "absent", "same"),
     [
         (f"{ONE_MACHINE} -tMbs 2", ("needs the module vllm",), "-tbs 8"),
-        (FOUR_NODES, ("needs the module vllm", "rlcore-plugin-colossalai"), "-tbs 4"),
+        (FOUR_NODES, ("needs the module vllm", "needs the module colossalai"), "-tbs 4"),
         (ZERO_BUBBLE, ("needs the module vllm",), "-tbs 32"),
     ],
     ids=["one-machine", "four-nodes", "zero-bubble"],
