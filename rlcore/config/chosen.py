@@ -122,9 +122,8 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
         able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
         return _preferred(registry, PluginKind.TRAINING, able, "colossalai"), "pipeline_parallel_size > 1"
     if section.lora_rank:
-        return _preferred(
-            registry, PluginKind.TRAINING, [spec for spec in specs if getattr(spec.capabilities, "lora", False)], "torch"
-        ), "lora_rank"
+        able = [spec for spec in specs if getattr(spec.capabilities, "lora", False)]
+        return _preferred(registry, PluginKind.TRAINING, able, "torch"), "lora_rank"
     return _preferred(registry, PluginKind.TRAINING, specs, "torch"), "no pipeline parallelism"
 
 
