@@ -5,12 +5,7 @@ RLCORE_TEST_DEVICE=cuda and RLCORE_TEST_DTYPE=bfloat16 run the same rules on a G
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
-from functools import lru_cache
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -19,7 +14,6 @@ import torch
 from exact_backend import ExactBackend
 from rlcore_plugin_torch import rlcore_register_training_backends
 from rlcore_plugin_torch.options import TorchOptions
-from transformers import Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import LoraSettings, TrainingBackend, TrainingContext
@@ -28,33 +22,10 @@ from rlcore.testing.suites.persistence import PersistenceRules
 from rlcore.testing.suites.skipping import SkipRules
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.suites.updating import UpdateRules
+from tests.tiny_qwen2 import VOCABULARY, tiny_qwen2
 
-VOCABULARY = 40
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
 DTYPE = os.environ.get("RLCORE_TEST_DTYPE", "float32")
-
-
-@lru_cache
-def tiny_qwen2(*, tied: bool = True) -> Path:
-    torch.manual_seed(0)
-    folder = Path(mkdtemp(prefix="rlcore-test-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
-        initializer_range=0.15,
-        tie_word_embeddings=tied,
-        eos_token_id=0,
-        pad_token_id=1,
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    return folder
 
 
 class TinyQwen2(TrainerSuite):

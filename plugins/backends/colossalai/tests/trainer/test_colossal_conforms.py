@@ -5,19 +5,13 @@ The layouts are tried in groups, since each takes minutes of processes: zero2, t
 
 from __future__ import annotations
 
-import atexit
-import shutil
-from functools import lru_cache
-from pathlib import Path
-from tempfile import mkdtemp
-
 import numpy as np
 import pytest
 import torch
 from rlcore_plugin_colossalai import rlcore_register_training_backends
 from rlcore_plugin_colossalai.colossal_backend import ColossalBackend
 from rlcore_plugin_colossalai.options import ColossalOptions
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM
 
 from rlcore.api import TrainingBackend, TrainingContext
 from rlcore.testing import TrainingBackendSuite, TrainingLayoutSuite
@@ -26,30 +20,7 @@ from rlcore.testing.suites.persistence import PersistenceRules
 from rlcore.testing.suites.skipping import SkipRules
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.suites.updating import UpdateRules
-
-VOCABULARY = 40
-
-
-@lru_cache
-def tiny_qwen2(*, tied: bool = True) -> Path:
-    torch.manual_seed(0)
-    folder = Path(mkdtemp(prefix="rlcore-test-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        initializer_range=0.15,
-        tie_word_embeddings=tied,
-        eos_token_id=0,
-        pad_token_id=1,
-    )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
-    return folder
+from tests.tiny_qwen2 import VOCABULARY, tiny_qwen2
 
 
 class TinyQwen2(TrainerSuite):

@@ -1,0 +1,40 @@
+"""A Qwen2 of two layers with random weights: small enough for every rule of a trainer, in any environment that has transformers."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+__all__ = ["VOCABULARY", "tiny_qwen2"]
+
+VOCABULARY = 40
+
+
+@lru_cache
+def tiny_qwen2(*, tied: bool = True) -> Path:
+    """The folder of its checkpoint, made once a process."""
+    torch.manual_seed(0)
+    folder = Path(mkdtemp(prefix="rlcore-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=tied,
+        eos_token_id=0,
+        pad_token_id=1,
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    return folder
