@@ -133,7 +133,7 @@ planning: env  ## the table and the plot of docs/planning.md, by simulation; ten
 crash-matrix: env  ## a run killed before each of its events, and resumed; half an hour; ARGS=--write: the table of docs/when_things_break.md
 	$(BIN)/python -m tests.crash $(ARGS)
 
-chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; hours; needs root and iproute2 for the link; ARGS=--write: the tables
+chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; 40 minutes; needs root and iproute2 for the link; ARGS=--write: the tables
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 bench-help: env  ## CPU seconds of `rlcore --help`
