@@ -28,7 +28,7 @@ from rlcore.contracts.specs import (
     TrainingBackendSpec,
     TrainingCapabilities,
 )
-from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names
+from rlcore.host.catalogue import NotInstalledError, distribution_of, known_names, known_training
 from rlcore.host.devices import device_of
 from rlcore.host.install import RELEASED, install_line
 from rlcore.host.registry import Registry
@@ -120,11 +120,11 @@ def training_name(config: RunConfig, registry: Registry) -> tuple[str, str]:
     specs = [spec for spec in registry.specs(PluginKind.TRAINING, claimed=True) if isinstance(spec, TrainingBackendSpec)]
     if section.pipeline_parallel_size > 1:
         able = [spec for spec in specs if spec.capabilities and "pipeline" in spec.capabilities.layouts]
-        return _preferred(registry, PluginKind.TRAINING, able, "colossalai"), "pipeline_parallel_size > 1"
+        return _preferred(registry, PluginKind.TRAINING, able, known_training(pipeline=True)), "pipeline_parallel_size > 1"
     if section.lora_rank:
         able = [spec for spec in specs if getattr(spec.capabilities, "lora", False)]
-        return _preferred(registry, PluginKind.TRAINING, able, "torch"), "lora_rank"
-    return _preferred(registry, PluginKind.TRAINING, specs, "torch"), "no pipeline parallelism"
+        return _preferred(registry, PluginKind.TRAINING, able, known_training(pipeline=False)), "lora_rank"
+    return _preferred(registry, PluginKind.TRAINING, specs, known_training(pipeline=False)), "no pipeline parallelism"
 
 
 def preferred_runtime(registry: Registry, *, several: bool) -> str:

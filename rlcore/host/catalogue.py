@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.specs import PluginKind
 
-__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_transfer"]
+__all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source", "known_training", "known_transfer"]
 
 
 class NotInstalledError(PluginError):
@@ -80,6 +80,11 @@ def known_source(path: str, *, folder: bool) -> str:
     """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
     marks = {"hub": folder or path.startswith("hf:"), "csv": path.endswith((".csv", ".csv.gz")), "parquet": path.endswith(".parquet")}
     return next((name for name, claimed in marks.items() if claimed), "")
+
+
+def known_training(*, pipeline: bool) -> str:
+    """The training backend of rlcore's own plugins that suits most runs; with ``pipeline``, the one that splits a model into stages."""
+    return "colossalai" if pipeline else "torch"
 
 
 def known_transfer(reach: str) -> str:
