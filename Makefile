@@ -84,8 +84,9 @@ bench-engines: env  ## the quickstart's task with each inference backend, local 
 	$(BIN)/rlcore env build vllm-cpu
 	$(BIN)/python -m benchmarks.engines $(ARGS)
 
-bench-layouts: env  ## the quickstart's task with trainer torch in each layout, on Ray, with LoRA, with vLLM; half an hour; goes on where it was stopped
+bench-layouts: env  ## the quickstart's task with torch and ColossalAI in each layout, on Ray, with LoRA, with vLLM; an hour; goes on where it was stopped
 	$(BIN)/rlcore env build vllm-cpu
+	$(BIN)/rlcore env build colossalai-cpu
 	$(BIN)/python -m benchmarks.layouts $(ARGS)
 
 bench-rewards: env  ## what judging costs: mathematics, jailed programs, items that hang; two workers, five minutes

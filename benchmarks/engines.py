@@ -44,18 +44,18 @@ ROWS = 256
 """Sequences of one forward pass."""
 
 
-def engine_environment() -> Path:
-    """The folder that holds vLLM."""
-    folder = folder_of(named_lock("vllm-cpu"))
+def environment_of(lock: str) -> Path:
+    """The folder of an environment that is made; UsageError if it is not."""
+    folder = folder_of(named_lock(lock))
     if not is_whole(folder):
-        raise UsageError("environment vllm-cpu has not been made; type: rlcore env build vllm-cpu, or leave its runs out with --only")
+        raise UsageError(f"environment {lock} has not been made; type: rlcore env build {lock}, or leave its runs out with --only")
     return folder
 
 
 def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
     """One run, and what it says."""
     engine, way = CELLS[cell]
-    environment = engine_environment() if engine == "vllm" else None
+    environment = environment_of("vllm-cpu") if engine == "vllm" else None
     settings = {
         **WAYS[way][1],
         "inference.name": engine,

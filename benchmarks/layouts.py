@@ -1,5 +1,6 @@
-"""`make bench-layouts`: the quickstart's task with trainer `torch` in each layout: one process, data-parallel, FSDP2, tensor-parallel,
-LoRA; on Ray, and with an engine of vLLM, which takes the adapters of LoRA by name.
+"""`make bench-layouts`: the quickstart's task with each layout of the trainers: `torch` in one process, data-parallel, FSDP2,
+tensor-parallel, LoRA; `colossalai`, whose ranks have an environment of their own, with ZeRO, tensor-parallel and as a pipeline; on Ray, and
+with an engine of vLLM, which takes the adapters of LoRA by name.
 
 Of each run: accuracy on held-out problems before and after, seconds an update, tokens trained a second. The machine has few cores, so more
 trainers are no faster here: the figures say that a layout learns the same, not what it gains. ``--only NAME`` measures some of them.
@@ -7,18 +8,29 @@ trainers are no faster here: the figures say that a layout learns the same, not 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_quickstart.assets import N_HELDOUT, N_TRAIN
+from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer
+from rlcore_plugin_quickstart.task import make_split
+from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
+
 import rlcore
-from benchmarks.engines import engine_environment
+from benchmarks.engines import environment_of
 from benchmarks.kept_cells import CellBench, Row
 
 ROOT = Path(__file__).parents[1]
 ON_RAY = {"run.runtime": "ray", "num_trainers": 2}
 LORA = {"lora_rank": 16, "learning_rate": 3e-3}
 VLLM = {"inference.name": "vllm"}
+COLOSSAL = {"training.name": "colossalai"}
+ENVIRONMENTS = {"vllm": "vllm-cpu", "colossalai": "colossalai-cpu"}
+"""Backends that have an environment of their own, and its lock."""
+FOUR_HEADS = "four heads"
+"""Begins what is said of a run whose base model is made with four heads, not three, which two tensor-parallel ranks can share."""
 OTHER_WORK = 4.0
 """A load that the run before, which ended just now, does not explain."""
 CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -34,15 +46,27 @@ CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lora-zero-2": ("Ray, two ranks, FSDP2, LoRA", {**ON_RAY, "zero_stage": 2, **LORA}),
     "zero-2-vllm": ("Ray, two ranks, FSDP2, vLLM", {**ON_RAY, "zero_stage": 2, **VLLM}),
     "lora-vllm": ("one process, LoRA, adapters in vLLM", {"run.runtime": "local", **LORA, **VLLM}),
+    "one-4-heads": (f"{FOUR_HEADS}: one process", {"run.runtime": "local"}),
+    "colossal-zero-2": (f"{FOUR_HEADS}: Ray, ColossalAI, two ranks, ZeRO (`-zero 2`)", {**ON_RAY, **COLOSSAL, "zero_stage": 2}),
+    "colossal-tensor-2": (f"{FOUR_HEADS}: Ray, ColossalAI, `-tp 2`", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2}),
+    "colossal-pipeline-2": (f"{FOUR_HEADS}: Ray, ColossalAI, `-pp 2`", {**ON_RAY, **COLOSSAL, "pipeline_parallel_size": 2}),
+    "colossal-zero-2-vllm": (f"{FOUR_HEADS}: Ray, ColossalAI, `-zero 2`, vLLM", {**ON_RAY, **COLOSSAL, "zero_stage": 2, **VLLM}),
+    "colossal-tensor-2-vllm": (f"{FOUR_HEADS}: Ray, ColossalAI, `-tp 2`, vLLM", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2, **VLLM}),
+    "colossal-pipeline-2-vllm": (
+        f"{FOUR_HEADS}: Ray, ColossalAI, `-pp 2`, vLLM",
+        {**ON_RAY, **COLOSSAL, "pipeline_parallel_size": 2, **VLLM},
+    ),
 }
 
 
 def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
     """One run, and what it says."""
-    settings = {**CELLS[cell][1], "max_steps": steps, "eval_interval": steps}
-    if "inference.name" in settings:
-        settings["inference.environment"] = str(engine_environment())
-    summary = rlcore.train(toml, **settings)
+    about, chosen = CELLS[cell]
+    settings = {**chosen, "max_steps": steps, "eval_interval": steps}
+    for side in ("inference", "training"):
+        if (lock := ENVIRONMENTS.get(settings.get(f"{side}.name", ""))) is not None:
+            settings[f"{side}.environment"] = str(environment_of(lock))
+    summary = rlcore.train(with_four_heads(toml) if about.startswith(FOUR_HEADS) else toml, **settings)
     return {
         "steps": summary.steps,
         "accuracy_before": summary.accuracy_before,
@@ -50,6 +74,16 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
         "seconds_per_step": round(summary.train_seconds / summary.steps, 3),
         "tokens_per_second": round(summary.tokens_per_second),
     }
+
+
+def with_four_heads(toml: Path) -> Path:
+    """The run.toml of a copy of the quickstart whose base model has four heads, which is made the first time."""
+    copy = toml.parent.with_name("quickstart-4-heads")
+    if not copy.exists():
+        started = warm_start(make_split(0, N_TRAIN, N_HELDOUT).train, build_tokenizer(), 0, WarmStartSettings(heads=4), print)
+        shutil.copytree(toml.parent, copy, ignore=shutil.ignore_patterns("runs"))
+        save_model(started.model, copy / "base")
+    return copy / toml.name
 
 
 def said(rows: Sequence[Row]) -> str:

@@ -27,8 +27,10 @@ class WarmStartSettings:
     """How long and how fast the warm start learns; part of the recipe, so that changing one is a new recipe version.
 
     It stops at the first check whose greedy accuracy on ``n_check`` training problems exceeds ``target``; the state kept is the last below.
+    ``heads``: of the model, each of dimension 32.
     """
 
+    heads: int = 3
     learning_rate: float = 3e-3
     batch_size: int = 64
     check_every: int = 2
@@ -46,15 +48,15 @@ class WarmStart:
     accuracy: float
 
 
-def new_model(seed: int) -> Any:
-    """A fresh model of 0.2 M parameters: 2 layers, 3 heads of dimension 32, tied embeddings."""
+def new_model(seed: int, heads: int = WarmStartSettings.heads) -> Any:
+    """A fresh model of 2 layers, heads of dimension 32, tied embeddings; 0.2 M parameters with 3 heads."""
     config = Qwen2Config(
         vocab_size=len(VOCABULARY),
-        hidden_size=96,
-        intermediate_size=192,
+        hidden_size=32 * heads,
+        intermediate_size=64 * heads,
         num_hidden_layers=2,
-        num_attention_heads=3,
-        num_key_value_heads=3,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         max_position_embeddings=256,
         tie_word_embeddings=True,
         initializer_range=0.05,
@@ -85,7 +87,7 @@ def warm_start(
     """Train a new model on right responses until it is about to exceed ``settings.target``; one thread, a few seconds."""
     data = encode(problems, tokenizer)
     check = data.take(np.arange(min(settings.n_check, len(data.ids))))
-    model = new_model(seed)
+    model = new_model(seed, settings.heads)
     optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=0.01)
     kept, last = _copy(model), (0, 0.0)
     with _one_thread():
