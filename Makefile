@@ -77,8 +77,8 @@ bench: env  ## 60 steps of the quickstart task; the last line is one JSON object
 bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds each; hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.algorithms $(ARGS)
 
-bench-parity: env  ## what each layout of the torch trainer computes beside one process; ARGS=--all: four processes too; two minutes
-	$(BIN)/python -m benchmarks.parity $(ARGS)
+bench-parity: env  ## what each layout of torch and of ColossalAI computes beside one process; ARGS=--all: four processes too; five minutes
+	$(BIN)/python -m benchmarks.parity --colossalai "$$($(BIN)/rlcore env build colossalai-cpu)" $(ARGS)
 
 bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; half an hour; goes on where it was stopped
 	$(BIN)/rlcore env build vllm-cpu

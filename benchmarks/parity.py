@@ -1,17 +1,16 @@
 """`make bench-parity`: what every layout of the torch trainer computes, beside one process. Five steps of AdamW on a tiny Qwen3.
 
-`--all`: layouts of four processes too; `--write`: the table goes into docs/training.md. The last line is one JSON object; exit code 1 if a
-difference is above its bound.
+`--colossalai FOLDER`: the layouts of trainer colossalai too, in the environment of that folder; `--all`: those of four processes;
+`--write`: the tables go into docs/training.md. The last line is one JSON object; exit code 1 if a difference is above its bound.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,28 +22,17 @@ from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from rlcore.api import OptimizerSettings, RlcoreError, TrainBatch, TrainingContext
-from rlcore.testing import make_rollout, make_train_batch
-from rlcore.testing.objectives import PlainObjective
+from benchmarks import colossal_parity
+from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train
+from rlcore.api import RlcoreError, TrainingContext
 from rlcore.testing.rank_processes import next_rendezvous, run_ranks
 from rlcore.testing.ranks import StarRanks
 from rlcore.testing.suites.layout_lives import LAYOUTS, RankLayout
-from rlcore.testing.weights import handed_out
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "training.md"
-BEGIN, END = "<!-- parity: make bench-parity ARGS='--all --write' -->\n", "<!-- /parity -->"
-STEPS, VOCABULARY = 5, 97
+MADE_BY = "make bench-parity ARGS='--all --write'"
 BOUNDS = {"loss": 1e-9, "grad_norm": 1e-9, "weights": 1e-9, "gradient_fp32": 1e-5}
 """Relative, of loss, gradient norm and all weights together after five steps in float64, and of the worst tensor's gradient in float32."""
-
-
-@dataclass(kw_only=True)
-class Run:
-    """What rank 0 ends with: metrics of the steps, weights after the last, gradients of the first before clipping."""
-
-    metrics: list[Mapping[str, float]] = field(default_factory=list)
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    gradients: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 def exact_norm(self: Qwen3RMSNorm, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -75,48 +63,8 @@ class WatchedBackend(TorchBackend):
 def train_all(rank: int, size: int, rendezvous: str, contexts: Sequence[TrainingContext]) -> list[Run]:
     """One after the other in the same processes."""
     with closing(StarRanks(rank, size, rendezvous, 200.0)) as lobby:
-        return [train(replace(context, rank=rank, rendezvous=next_rendezvous(lobby) if size > 1 else "")) for context in contexts]
-
-
-def train(context: TrainingContext) -> Run:
-    """Five steps: in the fourth one place has all."""
-    backend, run = WatchedBackend(context, TorchOptions(threads=1, ranks_deadline=100.0)), Run()
-    with closing(backend):
-        backend.setup(context)
-        place, size = backend.data_parallel
-        for step in range(STEPS):
-            batch = batch_of(step)
-            owners = np.zeros_like(batch.group) if step == 3 else batch.group % size
-            run.metrics.append(backend.update(batch.take(np.flatnonzero(owners == place)), PlainObjective()))
-        run.weights = {name: np.array(tensor.data, np.float64) for name, tensor in handed_out(backend).items()}
-        run.gradients = backend.seen
-    return run
-
-
-def batch_of(seed: int) -> TrainBatch:
-    """Four prompts with three completions of 1 to 12 tokens, off-policy, so that the loss depends on the weights."""
-    draw = np.random.default_rng(seed)
-    group = [row // 3 for row in range(12)]
-    prompts = [draw.integers(1, VOCABULARY, 4 + prompt).tolist() for prompt in range(4)]
-    tokens = [draw.integers(1, VOCABULARY, int(length)).tolist() for length in draw.integers(1, 13, 12)]
-    rollouts = [make_rollout(prompts[row // 3], tokens[row], prompt_id=f"p{row // 3}", index=row % 3) for row in range(12)]
-    batch = make_train_batch(rollouts, draw.normal(size=12).tolist(), group=group, in_loss=[True] * 12)
-    return replace(batch, old_logprobs=np.full_like(batch.rollout_logprobs, -4.0))
-
-
-def context_of(layout: RankLayout, model: str, dtype: str) -> TrainingContext:
-    """Gradients are clipped, weights decay, the learning rate falls."""
-    return TrainingContext(
-        model=model,
-        optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.1, max_grad_norm=0.05, total_steps=2 * STEPS),
-        rollouts_per_forward=4,
-        tokens_per_forward=200,
-        prompts_per_slice=10,
-        dtype=dtype,
-        device="cpu",
-        world_size=layout.ranks,
-        **layout.settings,  # type: ignore[arg-type]
-    )
+        placed = [replace(context, rank=rank, rendezvous=next_rendezvous(lobby) if size > 1 else "") for context in contexts]
+        return [train(WatchedBackend(context, TorchOptions(threads=1, ranks_deadline=100.0)), context) for context in placed]
 
 
 def measure(layouts: Sequence[RankLayout], model: str) -> dict[str, dict[str, float]]:
@@ -149,12 +97,6 @@ def differences(mine: Run, one: Run, mine_rough: Run, one_rough: Run) -> dict[st
     }
 
 
-def off(mine: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> float:
-    """Norm of the difference over the norm, of all tensors together."""
-    difference = math.hypot(*(float(np.linalg.norm(mine[name] - due)) for name, due in theirs.items()))
-    return difference / math.hypot(*(float(np.linalg.norm(due)) for due in theirs.values()))
-
-
 def tiny_model(folder: str) -> str:
     """Qwen3 with a vocabulary that nothing divides; its norms have weights of their own."""
     torch.manual_seed(0)
@@ -177,30 +119,39 @@ def table(found: Mapping[str, Mapping[str, float]]) -> str:
     return head + "".join(rows) + bounds
 
 
-def write(found: Mapping[str, Mapping[str, float]]) -> None:
-    """Put the table between the marks of the page; ValueError if they are not there."""
-    before, begin, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE.name} lacks {BEGIN.strip()!r} or {END!r}: the table stands between the two")
-    PAGE.write_text(f"{before}{begin}\n{table(found)}\n{end}{after}", encoding="utf-8")
+def write(name: str, made: str) -> None:
+    """Put a table between the marks of this name on the page; ValueError if they are not there."""
+    begin, end = f"<!-- {name}: {MADE_BY} -->\n", f"<!-- /{name} -->"
+    before, begun, rest = PAGE.read_text(encoding="utf-8").partition(begin)
+    _, ended, after = rest.partition(end)
+    if not begun or not ended:
+        raise ValueError(f"{PAGE.name} lacks {begin.strip()!r} or {end!r}: the table stands between the two")
+    PAGE.write_text(f"{before}{begin}\n{made}\n{end}{after}", encoding="utf-8")
 
 
 def main() -> int:
     """Measure, print, compare with the bounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="layouts of four processes too")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/training.md")
+    parser.add_argument("--colossalai", type=Path, metavar="FOLDER", help="trainer colossalai too, in the environment of this folder")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/training.md")
     arguments = parser.parse_args()
     declared, most = TorchBackend.capabilities.layouts, 4 if arguments.all else 2
     layouts = [layout for layout in LAYOUTS if layout.needs <= declared and layout.ranks <= most]
     with TemporaryDirectory(prefix="rlcore-parity-") as folder:
         found = measure(layouts, tiny_model(folder))
-    print(table(found))
-    if arguments.write:
-        write(found)
     broken = [f"{name}: {key}" for name, values in found.items() for key, bound in BOUNDS.items() if not values[key] <= bound]
-    print(json.dumps({"parity": found, "bounds": BOUNDS, "broken": broken}))
+    tables, answer = {"parity": table(found)}, {"parity": found, "bounds": BOUNDS}
+    if arguments.colossalai:
+        other = colossal_parity.measure(arguments.colossalai, everything=arguments.all)
+        broken += colossal_parity.broken(other)
+        tables |= {"colossalai parity": colossal_parity.parity_table(other), "colossalai memory": colossal_parity.memory_table(other)}
+        answer |= {"colossalai": other, "colossalai_bounds": colossal_parity.BOUNDS}
+    for name, made in tables.items():
+        print(made)
+        if arguments.write:
+            write(name, made)
+    print(json.dumps({**answer, "broken": broken}))
     return 1 if broken else 0
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
-from transformers import AutoModelForCausalLM, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
-__all__ = ["VOCABULARY", "tiny_qwen2"]
+__all__ = ["VOCABULARY", "tiny_llama", "tiny_qwen2"]
 
 VOCABULARY = 40
 
@@ -19,10 +19,20 @@ VOCABULARY = 40
 @lru_cache
 def tiny_qwen2(*, tied: bool = True) -> Path:
     """The folder of its checkpoint, made once a process."""
+    return _saved(Qwen2Config, tied)
+
+
+@lru_cache
+def tiny_llama(*, tied: bool = True) -> Path:
+    """A Llama of the same sizes."""
+    return _saved(LlamaConfig, tied)
+
+
+def _saved(kind: type[PretrainedConfig], tied: bool) -> Path:
     torch.manual_seed(0)
     folder = Path(mkdtemp(prefix="rlcore-test-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    config = Qwen2Config(
+    config = kind(
         vocab_size=VOCABULARY,
         hidden_size=64,
         intermediate_size=96,

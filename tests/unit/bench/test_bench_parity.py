@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from benchmarks import parity
-from benchmarks.parity import Run, differences
+from benchmarks.parity import differences
+from benchmarks.parity_steps import Run
 
 ONE = Run(metrics=[{"loss": 2.0, "grad_norm": 4.0}] * 2, weights={"a": np.full(4, 3.0)}, gradients={"a": np.ones(2), "b": np.full(2, 1e-6)})
 
@@ -31,7 +32,7 @@ def test_a_bound_that_is_broken_is_an_exit_code(
     value: float, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "training.md"
-    page.write_text(f"# Page\n{parity.BEGIN}old\n{parity.END}\nafter\n")
+    page.write_text(f"# Page\n<!-- parity: {parity.MADE_BY} -->\nold\n<!-- /parity -->\nafter\n")
     monkeypatch.setattr(parity, "PAGE", page)
     monkeypatch.setattr(parity, "measure", lambda layouts, model: {"data 2": {**dict.fromkeys(parity.BOUNDS, 0.0), "weights": value}})
     monkeypatch.setattr("sys.argv", ["parity", "--write"])

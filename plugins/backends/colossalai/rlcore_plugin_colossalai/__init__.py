@@ -50,5 +50,6 @@ def rlcore_check_run(config: Any) -> list[str]:
         pipeline=training.pipeline_parallel_size,
         zero=training.zero_stage,
         dtype=training.dtype,
+        sequence_parallel=training.options.get("sequence_parallel", "none"),
     )
     return [problem] if problem else []

@@ -34,13 +34,19 @@ def configuration_file(path: str) -> Path:
 
 
 def check_family(path: str, layout: ColossalLayout) -> None:
-    """ConfigError if tensor-parallel ranks would hold weights of this model in an order that is not known here: elsewhere ColossalAI keeps
-    queries, keys and values in one tensor, and divides each of the three."""
-    kind = json.loads(configuration_file(path).read_text(encoding="utf-8")).get("model_type")
-    if layout.tensor > 1 and kind not in _DIVIDED:
+    """ConfigError if tensor-parallel ranks cannot share this model: elsewhere than in ``_DIVIDED`` ColossalAI keeps queries, keys and
+    values in one tensor, and divides each of the three; of qwen2 it pads the embedding, not the head."""
+    settings = json.loads(configuration_file(path).read_text(encoding="utf-8"))
+    kind, vocabulary, size = settings.get("model_type"), settings.get("vocab_size", 0), layout.tensor
+    if size > 1 and kind not in _DIVIDED:
         raise ConfigError(
-            f"training.tensor_parallel_size {layout.tensor}: the colossalai backend divides {', '.join(_DIVIDED)}, and model {path!r} is "
-            f"of type {kind!r}; use -pp or -zero, or --trainer torch"
+            f"training.tensor_parallel_size {size}: the colossalai backend divides {', '.join(_DIVIDED)}, and model {path!r} is of type "
+            f"{kind!r}; use -pp or -zero, or --trainer torch"
+        )
+    if size > 1 and kind == "qwen2" and vocabulary % size:
+        raise ConfigError(
+            f"training.tensor_parallel_size {size}: ColossalAI divides the head of a qwen2 without padding, and the vocabulary of model "
+            f"{path!r} has {vocabulary} entries, which {size} does not divide; use -pp or -zero, or --trainer torch"
         )
 
 
@@ -67,13 +73,16 @@ def load_model(path: str, attention: str, context: TrainingContext) -> PreTraine
     return ready
 
 
-def make_plugin(layout: ColossalLayout, dtype: str) -> Any:
-    """Of ColossalAI: TorchDDP, LowLevelZero 1 or 2, or HybridParallel. Clipping is this backend's own."""
+def make_plugin(layout: ColossalLayout, dtype: str, sequence_parallel: str = "none") -> Any:
+    """Of ColossalAI: TorchDDP, LowLevelZero 1 or 2, or HybridParallel. Clipping is this backend's own. ``sequence_parallel``: see
+    ``ColossalOptions``."""
     from colossalai.booster.plugin import HybridParallelPlugin, LowLevelZeroPlugin, TorchDDPPlugin
 
     stage, precision = layout.stage(dtype), {"float32": "fp32", "bfloat16": "bf16"}[dtype]
     if layout.tensor * layout.pipeline > 1:
         named: dict[str, Any] = {"num_microbatches": layout.pipeline} if layout.pipeline > 1 else {}
+        if sequence_parallel != "none":
+            named |= {"enable_sequence_parallelism": True, "sequence_parallelism_mode": sequence_parallel}
         return HybridParallelPlugin(
             tp_size=layout.tensor,
             pp_size=layout.pipeline,
@@ -91,33 +100,37 @@ def make_plugin(layout: ColossalLayout, dtype: str) -> Any:
 
 
 class BoostedModel:
-    """``model``: what ``booster.boost`` gave, or a plain model that every rank holds. ``vocabulary``: entries that are no padding."""
+    """``model``: what ``booster.boost`` gave, or a plain model that every rank holds. ``vocabulary``: entries that are no padding.
+    ``multiple``: what the length of a forward must be divisible by, for ranks that share its tokens."""
 
-    def __init__(self, model: Any, plugin: Any, layout: ColossalLayout, rank: int, vocabulary: int) -> None:
-        self.model, self.plugin, self.layout, self.vocabulary = model, plugin, layout, vocabulary
-        self.last = layout.place(rank)[1] == layout.pipeline - 1
+    def __init__(self, model: Any, plugin: Any, layout: ColossalLayout, vocabulary: int, multiple: int = 1) -> None:
+        self.model, self.plugin, self.layout, self.vocabulary, self.multiple = model, plugin, layout, vocabulary, multiple
 
     @property
     def device(self) -> torch.device:
         """Where it is."""
         return next(self.model.parameters()).device
 
-    def logits(self, output: Any) -> torch.Tensor:
-        """[B x T, V] float32, whole on each tensor-parallel rank, without padding; differentiable."""
-        flat = output.logits.flatten(0, 1)
+    def forward(self, token_ids: torch.Tensor) -> Any:
+        """The output of the model, for int64[b, t]; if ranks share the tokens, padded on the right."""
+        return self.model(input_ids=torch.nn.functional.pad(token_ids, (0, -token_ids.shape[1] % self.multiple)))
+
+    def logits(self, output: Any, places: torch.Tensor) -> torch.Tensor:
+        """[n, V] float32 of ``places`` in [b x t], whole on each tensor-parallel rank, without padding; differentiable."""
+        chosen = output.logits.flatten(0, 1).index_select(0, places)
         if self.layout.tensor > 1:
             from colossalai.shardformer.layer._operation import gather_forward_split_backward
 
-            flat = gather_forward_split_backward(flat, -1, self.plugin.tp_group)
-        found: torch.Tensor = flat[:, : self.vocabulary].float()
+            slice_rows = self.model.unwrap().get_output_embeddings().weight.shape[0]
+            chosen = torch.nn.functional.pad(chosen, (0, slice_rows - chosen.shape[1]))  # llama leaves padding out, the last slice is short
+            chosen = gather_forward_split_backward(chosen, -1, self.plugin.tp_group)
+        found: torch.Tensor = chosen[:, : self.vocabulary].float()
         return found
 
-    def logprobs(self, output: Any, micro: MicroBatch, rows: int, width: int, *, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """([n], [n] or None) of the policy tokens; ``rows`` and ``width`` are those of the micro-batch inside a padded output."""
-        logits = self.logits(output)
-        padded = output.logits.shape[1]
-        places = micro.select // width * padded + micro.select % width
-        chosen = logits.index_select(0, places)
+    def logprobs(self, output: Any, micro: MicroBatch, *, entropy: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """([n], [n] or None) of the policy tokens; the output may be padded beyond the micro-batch."""
+        width, padded = micro.input_ids.shape[1], output.logits.shape[1]
+        chosen = self.logits(output, micro.select // width * padded + micro.select % width)
         divisor = micro.temperature
         if isinstance(divisor, torch.Tensor):
             divisor = divisor.to(chosen.dtype)[:, None]
@@ -133,6 +146,7 @@ class BoostedModel:
         scheduler = self.plugin.scheduler
         count = max(len(inputs), self.layout.pipeline)
         rows, width = max(len(each) for each in inputs), max(each.shape[1] for each in inputs)
+        width += -width % self.multiple
         batch = torch.zeros(count * rows, width, dtype=torch.int64, device=self.device)
         for number, each in enumerate(inputs):
             batch[number * rows : number * rows + len(each), : each.shape[1]] = each

@@ -1,49 +1,98 @@
-"""The files of a checkpoint: a Hugging Face folder, and one file of trainer state with its checksum."""
+"""The files of a checkpoint: a Hugging Face folder, and the trainer's state, whole tensors by name with the checksum of each file.
+
+Every rank takes part in gathering, rank 0 writes: it holds the tensors of one file at a time.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rlcore.api import RunError
+from rlcore.api.weights import grouped
 
-__all__ = ["read_state", "write_model", "write_state"]
+__all__ = ["SavedState", "write_head", "write_state_head", "write_tensors"]
 
+FILE_BYTES = 4 * 1024**3
+"""A file holds at most so many bytes, or one tensor that has more."""
 _FILE, _SUM = "colossalai.pt", "colossalai.pt.sha256"
 
 
-def write_model(folder: Path, configuration: str, state: Mapping[str, torch.Tensor]) -> None:
-    """``state`` whole, by name, without a tied head; ``configuration``: the text of the ``config.json`` that the model was read with,
-    which every version of transformers reads. Its precision becomes that of ``state``."""
+def write_tensors(
+    folder: Path, stem: str, sizes: Mapping[str, int], tensors: Iterable[torch.Tensor], *, writes: bool, file_bytes: int = FILE_BYTES
+) -> dict[str, str]:
+    """Name -> file. ``sizes``: name -> bytes; ``tensors``: in that order, each gathered when it is asked for. An error of writing is raised
+    after the last one, so that no rank waits for another."""
+    names, stream = list(sizes), iter(tensors)
+    groups, placed = grouped(list(sizes.values()), file_bytes), {}
+    failure: Exception | None = None
+    for number, places in enumerate(groups, start=1):
+        file = f"{stem}.safetensors" if len(groups) == 1 else f"{stem}-{number:05d}-of-{len(groups):05d}.safetensors"
+        placed |= {names[place]: file for place in places}
+        held = {}
+        for name, tensor in zip([names[place] for place in places], islice(stream, len(places)), strict=True):
+            if writes and failure is None:
+                held[name] = tensor.cpu().contiguous()
+        try:
+            if held:
+                save_file(held, folder / file, metadata={"format": "pt"})
+        except Exception as error:  # safetensors raises errors of its own for those of the disk
+            failure = error
+    if failure is not None:
+        raise failure
+    return placed
+
+
+def write_head(folder: Path, configuration: str, dtype: str, placed: Mapping[str, str], sizes: Mapping[str, int]) -> None:
+    """What a Hugging Face folder has beside its tensors. ``configuration``: the text of the ``config.json`` that the model was read with,
+    which every version of transformers reads; its precision becomes ``dtype``."""
     settings = json.loads(configuration)
-    told = "dtype" if "dtype" in settings else "torch_dtype"
-    settings[told] = str(next(iter(state.values())).dtype).removeprefix("torch.")
+    settings["dtype" if "dtype" in settings else "torch_dtype"] = dtype
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors", metadata={"format": "pt"})
+    if len(set(placed.values())) > 1:
+        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(placed)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def write_state(folder: Path, state: Mapping[str, Any]) -> None:
-    """In types that torch loads without running code."""
-    torch.save(dict(state), folder / _FILE)
+def write_state_head(folder: Path, head: Mapping[str, Any], placed: Mapping[str, str]) -> None:
+    """``head`` in types that torch loads without running code; where each tensor is; checksums."""
+    sums = {file: _checksum(folder / file) for file in sorted(set(placed.values()))}
+    torch.save({**head, "placed": dict(placed), "sums": sums}, folder / _FILE)
     (folder / _SUM).write_text(_checksum(folder / _FILE) + "\n", encoding="utf-8")
 
 
-def read_state(folder: Path) -> dict[str, Any]:
-    """What ``write_state`` was given; RunError if a byte of it has changed, or a file is absent."""
-    try:
-        due, found = (folder / _SUM).read_text(encoding="utf-8").strip(), _checksum(folder / _FILE)
-    except OSError as error:
-        raise RunError(f"the trainer's state in {folder} cannot be read ({error.strerror}); copy the checkpoint again") from error
-    if due != found:
-        raise RunError(f"{folder / _FILE} is damaged: its bytes are not those that were written; copy the checkpoint again")
-    state: dict[str, Any] = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
-    return state
+class SavedState:
+    """What ``write_tensors`` and ``write_state_head`` have written; RunError if a byte of it has changed, or a file is absent."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        try:
+            self._check(_FILE, (folder / _SUM).read_text(encoding="utf-8").strip())
+            self.head: dict[str, Any] = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
+            for file, due in self.head["sums"].items():
+                self._check(file, due)
+        except OSError as error:
+            raise RunError(f"the trainer's state in {folder} cannot be read ({error.strerror}); copy the checkpoint again") from error
+
+    def _check(self, file: str, due: str) -> None:
+        if _checksum(self._folder / file) != due:
+            raise RunError(f"{self._folder / file} is damaged: its bytes are not those that were written; copy the checkpoint again")
+
+    def tensor(self, name: str) -> torch.Tensor | None:
+        """The whole tensor of that name, None if none was saved."""
+        if name not in self.head["placed"]:
+            return None
+        with safe_open(self._folder / self.head["placed"][name], "pt") as file:
+            found: torch.Tensor = file.get_tensor(name)
+        return found
 
 
 def _checksum(path: Path) -> str:

@@ -13,10 +13,11 @@ from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, Train
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
 from rlcore_plugin_colossalai.boosted_model import BoostedModel, check_family, configuration_file, load_model, make_plugin
-from rlcore_plugin_colossalai.checkpoint_files import read_state, write_model, write_state
+from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, write_state_head, write_tensors
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
 from rlcore_plugin_colossalai.cpu_shim import activate
+from rlcore_plugin_colossalai.gradient_pass import Clock, GradientPass
 from rlcore_plugin_colossalai.options import ColossalOptions
 from rlcore_plugin_colossalai.rank_group import RankGroup
 from rlcore_plugin_colossalai.sharded_weights import ColossalSource, Weights, outline
@@ -35,17 +36,18 @@ class ColossalBackend(TrainingBackend):
     def __init__(self, context: TrainingContext | None = None, options: ColossalOptions | None = None) -> None:
         self.options = options or ColossalOptions()
         if context is not None:
-            _check(context)
+            _check(context, self.options)
 
     def setup(self, context: TrainingContext) -> None:
         """Meet the other ranks, load the policy and let ColossalAI divide it. The reference is loaded on first use."""
-        _check(context)
+        _check(context, self.options)
         activate()
         torch.manual_seed(context.seed)
-        self.context, self.layout = context, ColossalLayout.of(context)
+        self.context, self.layout = context, ColossalLayout.of(context, self.options.sequence_parallel)
         check_family(context.model, self.layout)
         self.device = _device(context)
         self.group = RankGroup(context, self.options.ranks_deadline, self.device)
+        self.clock = Clock()
         self._boost()
         self._reference_path, self._reference = context.reference or context.model, None
 
@@ -59,14 +61,15 @@ class ColossalBackend(TrainingBackend):
         shapes, embedding = outline(model), model.get_input_embeddings().weight
         tied = next((name for name, weight in model.named_parameters() if weight is embedding), "")
         adamw = make_adamw(model, context.optimizer, self.options.adam)
-        self.plugin = make_plugin(layout, context.dtype)
+        self.plugin = make_plugin(layout, context.dtype, self.options.sequence_parallel)
         self.booster = Booster(plugin=self.plugin)
         try:
             boosted, wrapper, *_ = self.booster.boost(model, adamw)
         except (AssertionError, NotImplementedError) as error:
             raise ConfigError(f"ColossalAI does not divide model {context.model!r} ({type(model).__name__}): {error}") from error
         boosted.eval()
-        self.policy = BoostedModel(boosted, self.plugin, layout, context.rank, vocabulary)
+        multiple = layout.tensor if self.options.sequence_parallel != "none" else 1
+        self.policy = BoostedModel(boosted, self.plugin, layout, vocabulary, multiple)
         weights = self._weights(boosted, shapes, tied)
         self.optimizer = ColossalOptimizer(wrapper, layout.stage(context.dtype), weights, layout, self.group, context.optimizer)
 
@@ -110,7 +113,7 @@ class ColossalBackend(TrainingBackend):
         def keep(number: int, output: Any) -> torch.Tensor:
             if number < len(micros):
                 micro = micros[number]
-                found = model.logprobs(output, micro, *micro.input_ids.shape, entropy=False)[0]
+                found = model.logprobs(output, micro, entropy=False)[0]
                 values[micro.index] = found.float().cpu().numpy()
             return torch.zeros((), device=model.device)
 
@@ -125,7 +128,7 @@ class ColossalBackend(TrainingBackend):
             model.run_pipeline(inputs, keep)
             return
         for number, token_ids in enumerate(inputs):
-            keep(number, model.model(input_ids=token_ids))
+            keep(number, model.forward(token_ids))
 
     def _from_last_stage(self, values: np.ndarray) -> np.ndarray:
         """What the last stage of this rank's replica has."""
@@ -143,7 +146,7 @@ class ColossalBackend(TrainingBackend):
 
         def keep(number: int, output: Any) -> torch.Tensor:
             if number == 0:
-                log_p = self.policy.logits(output)[: len(values)].log_softmax(-1)
+                log_p = self.policy.logits(output, torch.arange(len(values), device=ids.device)).log_softmax(-1)
                 values[:] = log_p.gather(1, ids[1:, None]).squeeze(1).cpu().numpy()
             return torch.zeros((), device=ids.device)
 
@@ -166,15 +169,13 @@ class ColossalBackend(TrainingBackend):
                 model, *_ = self.booster.boost(model)
             else:
                 model = model.to(getattr(torch, self.context.dtype))
-            self._reference = BoostedModel(model.eval(), self.plugin, self.layout, self.group.rank, self.policy.vocabulary)
+            self._reference = BoostedModel(model.eval(), self.plugin, self.layout, self.policy.vocabulary, self.policy.multiple)
         return self._reference
 
     # --- one step ----------------------------------------------------------------------------------------------------------
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then forward, objective and backward of each micro-batch; every replica makes as many as the one with most."""
-        from rlcore_plugin_colossalai.gradient_pass import GradientPass
-
         plans: list[list[np.ndarray]] = []
 
         def plan() -> Mapping[str, float]:
@@ -185,12 +186,13 @@ class ColossalBackend(TrainingBackend):
         if most == 0:
             return self.optimizer.skip()
         micros: list[MicroBatch] = [collate(batch, rows, device=self.policy.device) for rows in plans[0]]
-        work = GradientPass(self.policy, self.booster, self.optimizer, objective)
+        work = GradientPass(self.policy, self.booster, self.optimizer, objective, self.clock)
         work.run(micros, most)
         metrics = self._summed(work)
-        return {**metrics, **self.optimizer.step()}
+        with self.clock.span("optimizer"):
+            return {**metrics, **self.optimizer.step()}
 
-    def _summed(self, work: Any) -> dict[str, float]:
+    def _summed(self, work: GradientPass) -> dict[str, float]:
         """Metrics of the last stages, one rank a replica, added up; an error of one rank is raised on all."""
         totals: dict[str, float] = {}
         for rank, found in enumerate(self.group.agreed(work.metrics, "adding up what the shares gave")):
@@ -209,6 +211,12 @@ class ColossalBackend(TrainingBackend):
         """The arrays of all data-parallel ranks, by place."""
         return self.group.everyone(values)[:: self.layout.tensor * self.layout.pipeline]
 
+    def timings(self) -> Mapping[str, float]:
+        """Seconds of updates since the last call in ``forward``, ``backward`` and ``optimizer``; with pipeline stages, whose forwards and
+        backwards alternate, ``pipeline`` has both. Waits for other ranks are in the part that they came in."""
+        seconds, self.clock.seconds = self.clock.seconds, {}
+        return seconds
+
     # --- what leaves it ----------------------------------------------------------------------------------------------------
 
     def weight_source(self) -> ColossalSource:
@@ -218,30 +226,39 @@ class ColossalBackend(TrainingBackend):
     def save_model(self, folder: Path, dtype: str | None = None) -> None:
         """Hugging Face checkpoint of the weights that the forward computes with; the masters of bfloat16 are in the state."""
         weights = self.optimizer.weights
-        state = {name: weights.whole(name, weights.own.get(name)).cpu() for name in weights.shapes}
-        self.group.write(lambda: write_model(folder, self._configuration, state))
+        sizes = {info.name: info.nbytes for info in self.weight_source().manifest().tensors}
+
+        def write() -> None:
+            whole = (weights.whole(name, weights.own.get(name)) for name in sizes)
+            placed = write_tensors(folder, "model", sizes, whole, writes=self.group.rank == 0)
+            if self.group.rank == 0:
+                write_head(folder, self._configuration, self.context.dtype, placed, sizes)
+
+        self.group.together(write, "saving the model")
 
     def save(self, folder: Path) -> None:
         """Moments and masters whole, by Hugging Face name, so that any layout can go on; steps; random state; where the reference is."""
-        state = {
-            **self.optimizer.state(),
-            "dtype": self.context.dtype,
-            "reference": self._reference_path,
-            "random": torch.get_rng_state(),
-        }
-        self.group.write(lambda: write_state(folder, state))
+        head = {"dtype": self.context.dtype, "reference": self._reference_path, "random": torch.get_rng_state()}
+
+        def write() -> None:
+            sizes, whole = self.optimizer.sizes(), self.optimizer.whole()
+            placed = write_tensors(folder, "state", sizes, whole, writes=self.group.rank == 0)
+            if self.group.rank == 0:
+                write_state_head(folder, {**head, "steps": self.optimizer.steps}, placed)
+
+        self.group.together(write, "saving the state")
 
     def load(self, folder: Path) -> None:
         """After ``setup`` on the model that ``save_model`` wrote beside it. RunError for a state that is damaged or of another dtype."""
-        state = read_state(folder)
-        if state["dtype"] != self.context.dtype:
+        state = SavedState(folder)
+        if state.head["dtype"] != self.context.dtype:
             raise RunError(
-                f"the trainer's state in {folder} was saved under training.dtype {state['dtype']}, and this run has {self.context.dtype}; "
-                f"type --training-dtype {state['dtype']}"
+                f"the trainer's state in {folder} was saved under training.dtype {state.head['dtype']}, and this run has "
+                f"{self.context.dtype}; type --training-dtype {state.head['dtype']}"
             )
-        self.optimizer.restore(state)
-        torch.set_rng_state(state["random"])
-        self._reference_path, self._reference = self.context.reference or state["reference"], None
+        self.optimizer.restore(state.head["steps"], state.tensor)
+        torch.set_rng_state(state.head["random"])
+        self._reference_path, self._reference = self.context.reference or state.head["reference"], None
 
     def close(self) -> None:
         """Leave the other ranks; let go of the models."""
@@ -251,12 +268,12 @@ class ColossalBackend(TrainingBackend):
             group.close()
 
 
-def _check(context: TrainingContext) -> None:
+def _check(context: TrainingContext, options: ColossalOptions) -> None:
     if context.lora is not None:
         raise ConfigError("training.lora_rank: the colossalai backend trains whole weights only; type --lora-rank 0, or --trainer torch")
     if context.dtype not in CAPABILITIES.dtypes:
         raise ConfigError(f"training.dtype {context.dtype!r} is not served by the colossalai backend; use bfloat16 or float32")
-    ColossalLayout.of(context)
+    ColossalLayout.of(context, options.sequence_parallel)
 
 
 def _device(context: TrainingContext) -> torch.device:

@@ -9,7 +9,7 @@ from rlcore.api import ConfigError, TrainingContext
 __all__ = ["ColossalLayout", "layout_problem"]
 
 
-def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: str) -> str:
+def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: str, sequence_parallel: str = "none") -> str:
     """One sentence, or "" for a layout that ColossalAI has a plugin for."""
     shards = tensor * pipeline
     if world % shards:
@@ -30,6 +30,11 @@ def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: 
             f"training.zero_stage {zero}: beside -tp or -pp ColossalAI's ZeRO keeps no float32 model; type --training-dtype bfloat16, "
             "or -zero 0"
         )
+    if sequence_parallel != "none" and (tensor == 1 or pipeline > 1):
+        return (
+            f"training.options.sequence_parallel {sequence_parallel!r} divides what tensor-parallel ranks would each hold whole, without "
+            'pipeline stages; type -tp 2 or more and -pp 1, or sequence_parallel = "none"'
+        )
     return ""
 
 
@@ -43,7 +48,7 @@ class ColossalLayout:
     zero: int = 0
 
     @classmethod
-    def of(cls, context: TrainingContext) -> ColossalLayout:
+    def of(cls, context: TrainingContext, sequence_parallel: str = "none") -> ColossalLayout:
         """ConfigError for one that ``layout_problem`` refuses, and for axes that this backend lacks."""
         for name, value in (("context_parallel_size", context.context_parallel), ("expert_parallel_size", context.expert_parallel)):
             if value > 1:
@@ -54,6 +59,7 @@ class ColossalLayout:
             pipeline=context.pipeline_parallel,
             zero=context.zero_stage,
             dtype=context.dtype,
+            sequence_parallel=sequence_parallel,
         )
         if problem:
             raise ConfigError(problem)

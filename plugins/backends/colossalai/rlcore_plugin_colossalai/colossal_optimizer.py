@@ -6,7 +6,7 @@ ColossalAI's own clipping comes inside its step, too late for a step that must n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -104,17 +104,21 @@ class ColossalOptimizer:
 
     # --- what is saved -----------------------------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any]:
-        """Moments and masters, whole, by name; collective."""
-        tensors: dict[str, torch.Tensor] = {}
-        kinds = (*MOMENTS, *(("master",) if self.stage else ()))
-        stepped = self.steps > 0
-        for name in self.weights.shapes:
-            for kind in kinds if stepped else kinds[len(MOMENTS) :]:
-                own = self.weights.own.get(name)
-                part = None if own is None else self._shaped(name, self._stored(name, own, kind))
-                tensors[f"{kind}.{name}"] = self.weights.whole(name, part, torch.float32).cpu()
-        return {"steps": self.steps, "tensors": tensors}
+    def _saved(self) -> list[tuple[str, str]]:
+        """(kind, name) of what is saved: masters under ZeRO, moments once there was a step."""
+        kinds = (MOMENTS if self.steps else ()) + (("master",) if self.stage else ())
+        return [(kind, name) for name in self.weights.shapes for kind in kinds]
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of what ``whole`` gives, by "kind.name", in its order."""
+        return {f"{kind}.{name}": 4 * self.weights.shapes[name].numel() for kind, name in self._saved()}
+
+    def whole(self) -> Iterator[torch.Tensor]:
+        """Moments and masters, whole, one after the other; collective."""
+        for kind, name in self._saved():
+            own = self.weights.own.get(name)
+            part = None if own is None else self._shaped(name, self._stored(name, own, kind))
+            yield self.weights.whole(name, part, torch.float32)
 
     def _stored(self, name: str, own: torch.nn.Parameter, kind: str) -> torch.Tensor:
         key = self._key(own)
@@ -129,18 +133,19 @@ class ColossalOptimizer:
     def _shaped(self, name: str, part: torch.Tensor) -> torch.Tensor:
         return self.weights.unflattened(name, part) if self.stage else part
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what ``state`` gave, in any layout."""
-        self.steps = int(state["steps"])
-        inner, tensors = self.wrapper.optim, state["tensors"]
+    def restore(self, steps: int, saved: Callable[[str], torch.Tensor | None]) -> None:
+        """Take what ``whole`` gave, in any layout. ``saved``: a tensor by "kind.name"."""
+        self.steps = steps
+        inner = self.wrapper.optim
         inner.state.clear()
         for name, own in self.weights.own.items():
             key = self._key(own)
-            if (master := tensors.get(f"master.{name}")) is not None and self.stage:
+            if self.stage and (master := saved(f"master.{name}")) is not None:
                 key.data.copy_(self._part(name, master))
-            if f"exp_avg.{name}" in tensors:
-                moments = {kind: self._part(name, tensors[f"{kind}.{name}"]).to(key.device) for kind in MOMENTS}
-                inner.state[key] = {"step": torch.tensor(float(self.steps)), **moments}
+            moments = {kind: saved(f"{kind}.{name}") for kind in MOMENTS}
+            parts = {kind: self._part(name, moment).to(key.device) for kind, moment in moments.items() if moment is not None}
+            if parts:
+                inner.state[key] = {"step": torch.tensor(float(steps)), **parts}
 
     def _part(self, name: str, whole: torch.Tensor) -> torch.Tensor:
         part = self.weights.slice_of(name, whole)

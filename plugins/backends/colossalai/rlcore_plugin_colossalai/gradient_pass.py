@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -14,14 +15,30 @@ from rlcore.learning import MicroBatch
 from rlcore_plugin_colossalai.boosted_model import BoostedModel
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer
 
-__all__ = ["GradientPass"]
+__all__ = ["Clock", "GradientPass"]
+
+
+class Clock:
+    """Seconds by part, each booked once the device has done the work."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def span(self, part: str) -> Iterator[None]:
+        """Book the time of the body under ``part``."""
+        start = time.perf_counter()
+        yield
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
 
 
 class GradientPass:
     """An error of the objective is kept until every forward and backward that other ranks wait for was made; ``metrics`` raises it."""
 
-    def __init__(self, policy: BoostedModel, booster: Any, optimizer: ColossalOptimizer, objective: Objective) -> None:
-        self.policy, self.booster, self.optimizer, self.objective = policy, booster, optimizer, objective
+    def __init__(self, policy: BoostedModel, booster: Any, optimizer: ColossalOptimizer, objective: Objective, clock: Clock) -> None:
+        self.policy, self.booster, self.optimizer, self.objective, self.clock = policy, booster, optimizer, objective, clock
         self.layout = policy.layout
         self._totals: dict[str, torch.Tensor] = {}
         self._failure: Exception | None = None
@@ -40,12 +57,18 @@ class GradientPass:
             return output.logits.sum().float() * 0
 
         if self.layout.pipeline > 1:
-            self.policy.run_pipeline(inputs, criterion, self.booster, self.optimizer.wrapper)
+            with self.clock.span("pipeline"):
+                self.policy.run_pipeline(inputs, criterion, self.booster, self.optimizer.wrapper)
             return
         model, wrapper = self.policy.model, self.optimizer.wrapper
         with nullcontext() if self.optimizer.stage else self.booster.no_sync(model, wrapper):
             for number, token_ids in enumerate(inputs):
-                wrapper.backward(criterion(number, model(input_ids=token_ids)))
+                with self.clock.span("forward"):
+                    loss = criterion(number, self.policy.forward(token_ids))
+                with self.clock.span("backward"):
+                    wrapper.backward(loss)
+        if self.policy.multiple > 1 and not self.optimizer.stage:
+            model.sync_sp_grads()  # which no_sync left out; ZeRO has done it
         if not averaged and self.layout.data > 1:
             self._sum_over_data()
 
@@ -56,8 +79,7 @@ class GradientPass:
             dist.all_reduce(item.grad, group=self.optimizer.weights.data_group)
 
     def _loss(self, output: Any, micro: MicroBatch) -> torch.Tensor:
-        rows, width = micro.input_ids.shape
-        logprobs, entropy = self.policy.logprobs(output, micro, rows, width, entropy=Need.ENTROPY in self.objective.needs)
+        logprobs, entropy = self.policy.logprobs(output, micro, entropy=Need.ENTROPY in self.objective.needs)
         loss = logprobs.sum() * 0
         try:
             if self._failure is None:

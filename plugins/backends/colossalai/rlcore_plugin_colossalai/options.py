@@ -18,4 +18,8 @@ class ColossalOptions(BaseModel):
     adam: Literal["auto", "torch", "hybrid"] = Field(
         default="auto", description="hybrid: ColossalAI's fused HybridAdam, which needs CUDA; auto: that on CUDA, torch's AdamW on a CPU"
     )
+    sequence_parallel: Literal["none", "split_gather"] = Field(
+        default="none",
+        description="split_gather: between attention and projections each of the -tp ranks keeps its part of a sequence only",
+    )
     ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")

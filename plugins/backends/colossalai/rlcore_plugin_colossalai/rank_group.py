@@ -69,15 +69,14 @@ class RankGroup:
                 raise RunError(f"trainer rank {rank} failed: {each['failed']}")
         return [each["found"] for each in answers]
 
-    def write(self, action: Callable[[], None]) -> None:
-        """Rank 0 does it, and no rank returns before it is done."""
+    def together(self, action: Callable[[], None], doing: str) -> None:
+        """Every rank does it, and none returns before all are done; errors as in ``agreed``."""
 
-        def first() -> Mapping[str, float]:
-            if self.rank == 0:
-                action()
+        def done() -> Mapping[str, float]:
+            action()
             return {}
 
-        self.agreed(first, "saving")
+        self.agreed(done, doing)
 
     def close(self) -> None:
         """Leave the others; waits for nobody."""

@@ -19,11 +19,13 @@ def test_registration_is_light() -> None:
 
 
 def test_a_run_is_refused_by_its_layout() -> None:
-    training = SimpleNamespace(
-        name="colossalai", num_trainers=4, tensor_parallel_size=2, pipeline_parallel_size=1, zero_stage=2, dtype="float32"
-    )
+    ranks = {"num_trainers": 4, "tensor_parallel_size": 2, "pipeline_parallel_size": 1, "zero_stage": 2}
+    training = SimpleNamespace(name="colossalai", dtype="float32", options={}, **ranks)
     (problem,) = rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training))
     assert problem.endswith("type --training-dtype bfloat16, or -zero 0")
+    training.zero_stage, training.tensor_parallel_size, training.options = 0, 1, {"sequence_parallel": "split_gather"}
+    (problem,) = rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training))
+    assert problem.startswith("training.options.sequence_parallel 'split_gather'")
     training.name = "torch"
     assert rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training)) == []
 

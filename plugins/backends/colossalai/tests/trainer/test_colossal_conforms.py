@@ -20,7 +20,7 @@ from rlcore.testing.suites.persistence import PersistenceRules
 from rlcore.testing.suites.skipping import SkipRules
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.suites.updating import UpdateRules
-from tests.tiny_qwen2 import VOCABULARY, tiny_qwen2
+from tests.tiny_qwen2 import VOCABULARY, tiny_llama, tiny_qwen2
 
 
 class TinyQwen2(TrainerSuite):
@@ -45,6 +45,9 @@ class TinyQwen2(TrainerSuite):
         return {"tied": self.model(), "untied": str(tiny_qwen2(tied=False))}
 
 
+SPLIT_GATHER = ColossalOptions(sequence_parallel="split_gather", ranks_deadline=60.0)
+
+
 def all_but(*names: str) -> frozenset[str]:
     known = {layout.name for layout in LAYOUTS}
     assert known.issuperset(names)
@@ -61,7 +64,15 @@ class TestColossalZero2(TinyQwen2, TrainingLayoutSuite):
 
 
 class TestColossalTensor(TinyQwen2, TrainingLayoutSuite):
+    """A llama too, whose head is padded: of these few entries the second rank has padding alone."""
+
     left_out = all_but("tensor 2")
+
+    def models(self) -> dict[str, str]:
+        return {**super().models(), "llama": str(tiny_llama())}
+
+    def variants(self) -> dict[str, ColossalOptions]:
+        return {"split_gather": SPLIT_GATHER}
 
 
 class TestColossalPipeline(TinyQwen2, TrainingLayoutSuite):
@@ -83,7 +94,8 @@ class TestColossalFourRanks(TinyQwen2, TrainingLayoutSuite):
 class InBfloat16(TinyQwen2):
     """ZeRO computes in bfloat16 and sums gradients in it, so that another order of sums is another rounding, some 0.4 % each.
 
-    ``layout_drift``: of the way that the steps went. AdamW makes whole steps of gradients whose sign is but rounding.
+    ``layout_drift``: of the way that the steps went. Each layout, and one process, is 0.22 of it off what float64 does
+    (`make bench-parity`), so two of them may be 0.31 off each other: AdamW makes whole steps of gradients whose sign is but rounding.
     """
 
     dtype = "bfloat16"
@@ -103,6 +115,16 @@ class TestColossalZeroBesideOthers(InBfloat16, TrainingLayoutSuite):
     rank_counts = (2, 4)
     rank_timeout = 240.0
     left_out = all_but("tensor 2", "pipeline 2", "zero 1, data 2 x tensor 2", "zero 1, data 2 x pipeline 2")
+
+
+@pytest.mark.nightly
+class TestColossalSequenceBesideZero(InBfloat16, TrainingLayoutSuite):
+    rank_counts = (2, 4)
+    rank_timeout = 240.0
+    left_out = all_but("tensor 2", "zero 1, data 2 x tensor 2")
+
+    def variants(self) -> dict[str, ColossalOptions]:
+        return {"split_gather": SPLIT_GATHER}
 
 
 class TestColossalOneProcessInBfloat16(InBfloat16, UpdateRules, SkipRules, PersistenceRules):

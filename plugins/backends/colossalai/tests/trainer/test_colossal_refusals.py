@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from rlcore_plugin_colossalai.checkpoint_files import write_model
 from rlcore_plugin_colossalai.colossal_backend import ColossalBackend
 from rlcore_plugin_colossalai.colossal_optimizer import make_adamw
+from rlcore_plugin_colossalai.options import ColossalOptions
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlcore.api import ConfigError, LoraSettings, OptimizerSettings, TrainingContext
@@ -55,18 +55,27 @@ def test_a_model_that_cannot_be_read_is_named(context: TrainingContext, tmp_path
         ColossalBackend().setup(context)
 
 
-def test_tensor_parallel_of_a_family_with_joined_projections_is_refused_before_ranks_meet(context: TrainingContext, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model_type": "gpt2"}, r"divides llama, mistral, qwen2, and model .* is of type 'gpt2'"),
+        ({"vocab_size": 41}, r"without padding, and the vocabulary of model .* has 41 entries, which 2 does not divide"),
+    ],
+)
+def test_tensor_parallel_of_a_model_that_is_not_divided_is_refused_before_ranks_meet(
+    context: TrainingContext, tmp_path: Path, changes: dict[str, Any], sentence: str
+) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "gpt2"}), encoding="utf-8")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}), encoding="utf-8")
     divided = replace(context, world_size=2, tensor_parallel=2, rendezvous="tcp://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=r"divides llama, mistral, qwen2, and model .* is of type 'gpt2'"):
+    with pytest.raises(ConfigError, match=sentence):
         ColossalBackend().setup(divided)
 
 
-@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
-def test_a_saved_model_says_its_own_precision(tmp_path: Path, precision: torch.dtype) -> None:
-    write_model(tmp_path, json.dumps({"model_type": "qwen2", "dtype": "float16"}), {"weight": torch.ones(2, dtype=precision)})
-    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == str(precision).removeprefix("torch.")
+@pytest.mark.parametrize("changes", [{"world_size": 2}, {"world_size": 4, "tensor_parallel": 2, "pipeline_parallel": 2}])
+def test_sequence_parallel_needs_tensor_parallel_ranks_and_one_stage(context: TrainingContext, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"type -tp 2 or more and -pp 1"):
+        ColossalBackend(replace(context, **changes), ColossalOptions(sequence_parallel="split_gather"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="of a machine without CUDA")

@@ -1,0 +1,75 @@
+"""Files of a checkpoint: cut by size, read back by transformers and by name, damage named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, write_state_head, write_tensors
+from transformers import AutoModelForCausalLM
+
+from rlcore.api import RunError
+from tests.tiny_qwen2 import tiny_qwen2
+
+TENSORS = {"a": torch.arange(6.0), "b": torch.ones(2, 3), "c": torch.zeros(1)}
+SIZES = {name: tensor.nbytes for name, tensor in TENSORS.items()}
+
+
+def test_a_model_in_several_files_is_read_by_transformers(tmp_path: Path) -> None:
+    source = tiny_qwen2()
+    weights = dict(AutoModelForCausalLM.from_pretrained(source, torch_dtype=torch.float32).named_parameters())
+    sizes = {name: weight.nbytes for name, weight in weights.items()}
+    placed = write_tensors(tmp_path, "model", sizes, (weight.detach() for weight in weights.values()), writes=True, file_bytes=30_000)
+    write_head(tmp_path, (source / "config.json").read_text(), "float32", placed, sizes)
+    assert len(list(tmp_path.glob("model-*-of-*.safetensors"))) == len(set(placed.values())) > 1
+    read = dict(AutoModelForCausalLM.from_pretrained(tmp_path, torch_dtype=torch.float32).named_parameters())
+    assert all(torch.equal(read[name], weight) for name, weight in weights.items())
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_a_saved_model_says_its_own_precision(tmp_path: Path, key: str) -> None:
+    write_head(tmp_path, json.dumps({"model_type": "qwen2", key: "float16"}), "bfloat16", {"a": "model.safetensors"}, {"a": 2})
+    assert json.loads((tmp_path / "config.json").read_text()) == {"model_type": "qwen2", key: "bfloat16"}
+
+
+@pytest.mark.parametrize("file_bytes", [10**9, 24, 1])
+def test_a_state_comes_back_by_name(tmp_path: Path, file_bytes: int) -> None:
+    placed = write_tensors(tmp_path, "state", SIZES, TENSORS.values(), writes=True, file_bytes=file_bytes)
+    write_state_head(tmp_path, {"steps": 3}, placed)
+    state = SavedState(tmp_path)
+    assert state.head["steps"] == 3
+    assert all(torch.equal(state.tensor(name), tensor) for name, tensor in TENSORS.items())
+    assert state.tensor("absent") is None
+
+
+@pytest.mark.parametrize("file", ["colossalai.pt", "state-00002-of-00003.safetensors"])
+def test_a_changed_byte_and_a_lost_file_are_named(tmp_path: Path, file: str) -> None:
+    write_state_head(tmp_path, {"steps": 3}, write_tensors(tmp_path, "state", SIZES, TENSORS.values(), writes=True, file_bytes=24))
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(RunError, match=f"{file} is damaged"):
+        SavedState(tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(RunError, match="No such file"):
+        SavedState(tmp_path)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_an_error_of_the_disk_comes_after_every_tensor_was_gathered(tmp_path: Path, writes: bool) -> None:
+    gathered = []
+
+    def tensors() -> Iterator[torch.Tensor]:
+        for name, tensor in TENSORS.items():
+            gathered.append(name)
+            yield tensor
+
+    absent = tmp_path / "absent"
+    if writes:
+        with pytest.raises(Exception, match="No such file"):
+            write_tensors(absent, "state", SIZES, tensors(), writes=True, file_bytes=24)
+    else:
+        write_tensors(absent, "state", SIZES, tensors(), writes=False, file_bytes=24)
+    assert gathered == list(TENSORS)
