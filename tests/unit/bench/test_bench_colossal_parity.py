@@ -22,12 +22,11 @@ def test_weights_are_measured_by_the_way_that_they_went() -> None:
 @pytest.mark.parametrize("dtype", list(BOUNDS))
 def test_a_bound_is_that_of_the_precision(dtype: str) -> None:
     for key, bound in BOUNDS[dtype].items():
-        rows = {
-            f"low/{dtype}": {**GOOD, key: bound},
-            f"high/{dtype}": {**GOOD, key: 1.01 * bound},
-            f"nan/{dtype}": {**GOOD, key: float("nan")},
-        }
-        assert broken(rows) == [f"high/{dtype}: {key}", f"nan/{dtype}: {key}"]
+        figures = {"low": bound, "high": 1.01 * bound, "nan": float("nan")}
+        assert broken({f"{name}/{dtype}": {**GOOD, key: figure} for name, figure in figures.items()}) == [
+            f"high/{dtype}: {key}",
+            f"nan/{dtype}: {key}",
+        ]
 
 
 def test_memory_is_that_of_the_rows_that_have_it() -> None:
