@@ -55,7 +55,7 @@ test-vllm-runs: env  ## of these, whole runs whose producers are in that environ
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
-	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m pytest plugins/backends/colossalai/tests tests/integration/test_training_environment.py -m "not nightly" $(ARGS)
+	RLCORE_TEST_COLOSSALAI="$$($(BIN)/rlcore env build colossalai-cpu)" $(BIN)/python -m pytest plugins/backends/colossalai/tests tests/integration/test_training_environment.py tests/integration/test_colossalai_runs.py -m "not nightly" $(ARGS)
 
 test-slurm: env  ## `rlcore launch slurm` on a real Slurm of two nodes on this machine, which must be installed (apt-get install slurm-wlm); 25 minutes
 	@for name in sbatch slurmctld slurmd; do PATH="$$PATH:/usr/sbin" command -v $$name >/dev/null || { echo "make test-slurm needs $$name; on Debian and Ubuntu: apt-get install slurm-wlm (its daemons need not run)" >&2; exit 2; }; done

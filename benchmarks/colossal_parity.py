@@ -30,6 +30,7 @@ TWO_ROUNDED = ("single/bfloat16", "zero 1, data 2/bfloat16", "zero 2, data 2/bfl
 FOUR = (
     "data 2 x tensor 2/float32",
     "data 2 x pipeline 2/float32",
+    "tensor 2 x pipeline 2/float32",
     "zero 1, data 2 x tensor 2/bfloat16",
     "zero 1, data 2 x pipeline 2/bfloat16",
 )

@@ -58,6 +58,7 @@ LAYOUTS = (
     _layout("data 2 x tensor 2", 4, "data tensor", tensor_parallel=2),
     _layout("zero 2, data 2 x tensor 2", 4, "data zero tensor", zero_stage=2, tensor_parallel=2),
     _layout("zero 3, data 2 x tensor 2", 4, "data zero tensor", zero_stage=3, tensor_parallel=2),
+    _layout("tensor 2 x pipeline 2", 4, "tensor pipeline", tensor_parallel=2, pipeline_parallel=2),
     _layout("data 2 x pipeline 2", 4, "data pipeline", pipeline_parallel=2),
     _layout("zero 1, data 2 x tensor 2", 4, "data zero tensor", zero_stage=1, tensor_parallel=2),
     _layout("zero 1, data 2 x pipeline 2", 4, "data zero pipeline", zero_stage=1, pipeline_parallel=2),

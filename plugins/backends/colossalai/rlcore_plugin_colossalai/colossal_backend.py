@@ -17,7 +17,7 @@ from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, wr
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
 from rlcore_plugin_colossalai.cpu_shim import activate
-from rlcore_plugin_colossalai.gradient_pass import Clock, GradientPass
+from rlcore_plugin_colossalai.gradient_pass import GradientPass, PassClock
 from rlcore_plugin_colossalai.options import ColossalOptions
 from rlcore_plugin_colossalai.rank_group import RankGroup
 from rlcore_plugin_colossalai.sharded_weights import ColossalSource, Weights, outline
@@ -47,7 +47,7 @@ class ColossalBackend(TrainingBackend):
         check_family(context.model, self.layout)
         self.device = _device(context)
         self.group = RankGroup(context, self.options.ranks_deadline, self.device)
-        self.clock = Clock()
+        self.clock = PassClock()
         self._boost()
         self._reference_path, self._reference = context.reference or context.model, None
 

@@ -15,10 +15,10 @@ from rlcore.learning import MicroBatch
 from rlcore_plugin_colossalai.boosted_model import BoostedModel
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer
 
-__all__ = ["Clock", "GradientPass"]
+__all__ = ["GradientPass", "PassClock"]
 
 
-class Clock:
+class PassClock:
     """Seconds by part, each booked once the device has done the work."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Clock:
 class GradientPass:
     """An error of the objective is kept until every forward and backward that other ranks wait for was made; ``metrics`` raises it."""
 
-    def __init__(self, policy: BoostedModel, booster: Any, optimizer: ColossalOptimizer, objective: Objective, clock: Clock) -> None:
+    def __init__(self, policy: BoostedModel, booster: Any, optimizer: ColossalOptimizer, objective: Objective, clock: PassClock) -> None:
         self.policy, self.booster, self.optimizer, self.objective, self.clock = policy, booster, optimizer, objective, clock
         self.layout = policy.layout
         self._totals: dict[str, torch.Tensor] = {}

@@ -21,6 +21,8 @@ from rlcore_plugin_quickstart.task import Problem
 
 __all__ = ["Encoded", "WarmStart", "WarmStartSettings", "encode", "greedy_accuracy", "new_model", "save_model", "warm_start"]
 
+HEADS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class WarmStartSettings:
@@ -30,7 +32,7 @@ class WarmStartSettings:
     ``heads``: of the model, each of dimension 32.
     """
 
-    heads: int = 3
+    heads: int = HEADS
     learning_rate: float = 3e-3
     batch_size: int = 64
     check_every: int = 2
@@ -48,7 +50,7 @@ class WarmStart:
     accuracy: float
 
 
-def new_model(seed: int, heads: int = WarmStartSettings.heads) -> Any:
+def new_model(seed: int, heads: int = HEADS) -> Any:
     """A fresh model of 2 layers, heads of dimension 32, tied embeddings; 0.2 M parameters with 3 heads."""
     config = Qwen2Config(
         vocab_size=len(VOCABULARY),
