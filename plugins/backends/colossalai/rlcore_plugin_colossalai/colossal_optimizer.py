@@ -105,8 +105,9 @@ class ColossalOptimizer:
     # --- what is saved -----------------------------------------------------------------------------------------------------
 
     def _saved(self) -> list[tuple[str, str]]:
-        """(kind, name) of what is saved: masters under ZeRO, moments once there was a step."""
-        kinds = (MOMENTS if self.steps else ()) + (("master",) if self.stage else ())
+        """(kind, name) of what is saved: moments once there was a step, masters if the model is not as precise as they are."""
+        rounded = any(own.dtype != torch.float32 for own in self.weights.own.values())
+        kinds = (MOMENTS if self.steps else ()) + (("master",) if rounded else ())
         return [(kind, name) for name in self.weights.shapes for kind in kinds]
 
     def sizes(self) -> dict[str, int]:
