@@ -146,7 +146,6 @@ class BoostedModel:
         scheduler = self.plugin.scheduler
         count = max(len(inputs), self.layout.pipeline)
         rows, width = max(len(each) for each in inputs), max(each.shape[1] for each in inputs)
-        width += -width % self.multiple
         batch = torch.zeros(count * rows, width, dtype=torch.int64, device=self.device)
         for number, each in enumerate(inputs):
             batch[number * rows : number * rows + len(each), : each.shape[1]] = each
