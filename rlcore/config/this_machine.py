@@ -11,7 +11,7 @@ from rlcore.config.layers import get_path
 from rlcore.config.plan import Plan
 from rlcore.config.transfer_choice import needed_reach
 from rlcore.contracts.errors import ConfigError
-from rlcore.contracts.specs import RuntimeSpec
+from rlcore.contracts.specs import InferenceBackendSpec, RuntimeSpec, TrainingBackendSpec
 from rlcore.host.devices import cuda_devices
 from rlcore.host.environments import fitting_python
 
@@ -45,10 +45,20 @@ def checked_here(plan: Plan) -> Plan:
         environment = get_path(plan.config, f"{section}.environment")
         if environment and needed_reach(plan.config, runtime.name, runtime)[0] != "cluster":
             try:
-                fitting_python(Path(environment))
+                _check_environment(plan, section, Path(environment))
             except ConfigError as error:
                 raise ConfigError(f"{plan.cite(f'{section}.environment')}: {error}") from error
     return replace(plan, notes=(*plan.notes, *remarks))
+
+
+def _check_environment(plan: Plan, section: str, environment: Path) -> None:
+    """Of the backend that runs there it must have the engine."""
+    name = str(get_path(plan.config, f"{section}.name"))
+    spec = plan.registry.spec(section, name) if plan.registry.has(section, name) else None
+    if isinstance(spec, InferenceBackendSpec | TrainingBackendSpec):
+        fitting_python(environment, spec.requires_module.partition(".")[0], spec.install)
+    else:
+        fitting_python(environment)
 
 
 def _check_folder(plan: Plan, path: str, flag: str, folder: Path) -> None:

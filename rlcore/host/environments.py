@@ -63,24 +63,26 @@ def interpreter(environment: Path, packages: Path) -> tuple[str, dict[str, str]]
     return str(python), {ENVIRONMENT: folder, "VIRTUAL_ENV": folder, "PATH": programs, "PYTHONPATH": os.pathsep.join(path)}
 
 
-def fitting_python(environment: Path) -> Path:
+def fitting_python(environment: Path, module: str = "", make: str = "") -> Path:
     """The Python of an environment. ConfigError if there is none, if it is of another minor version than this one (a plan cannot be sent
-    there), or if it lacks what rlcore imports."""
+    there), or if it lacks what rlcore imports, or ``module``; ``make``: what to type for one that has it."""
     folder = environment.absolute()
     python = folder / "bin" / "python"
     if not os.path.lexists(python):
-        make = f"{sys.executable} -m venv {folder}"
         if len(environment.parts) == 1 and not folder.exists():  # a name, and not a folder
             make = f"rlcore env build {environment}, and give the folder that it prints (later: rlcore env path {environment})"
-        raise ConfigError(f"environment {folder} has no bin/python; make one: {make}")
+        raise ConfigError(f"environment {folder} has no bin/python; make one: {make or f'{sys.executable} -m venv {folder}'}")
     required = [re.split(r"[^\w.-]", text)[0] for text in distribution("rlcore").requires or () if "extra ==" not in text]
-    version, missing = _asked(str(python), "-I", "-c", _FITNESS, *(name.replace("-", "_") for name in required))
+    needs = [*(name.replace("-", "_") for name in required), *([module] if module else [])]
+    version, missing = _asked(str(python), "-I", "-c", _FITNESS, *needs)
     if tuple(version) != sys.version_info[:2]:
         here, there = (".".join(map(str, numbers)) for numbers in (sys.version_info[:2], version))
         raise ConfigError(
             f"environment {folder} has Python {there} and the driver has {here}, between which functions cannot be sent; "
             f"make it anew: {sys.executable} -m venv --clear {folder}"
         )
+    if missing == [module]:
+        raise ConfigError(f"environment {folder} lacks the module {module}; make one that has it: {make or _install(python, module)}")
     if missing:
         raise ConfigError(f"environment {folder} lacks {', '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
     return python

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from rlcore.api import TrainingBackendSpec, TrainingCapabilities, hookimpl
@@ -38,8 +40,8 @@ def rlcore_register_training_backends() -> Sequence[TrainingBackendSpec]:
 
 @hookimpl
 def rlcore_check_run(config: Any) -> list[str]:
-    """What ColossalAI refuses of a layout, in one sentence, before anything starts."""
-    from rlcore_plugin_colossalai.colossal_layout import layout_problem
+    """What ColossalAI refuses of a layout, in one sentence, before anything starts; of the model too, if its folder is on this machine."""
+    from rlcore_plugin_colossalai.colossal_layout import layout_problem, model_problem
 
     training = config.training
     if training.name != "colossalai":
@@ -52,4 +54,13 @@ def rlcore_check_run(config: Any) -> list[str]:
         dtype=training.dtype,
         sequence_parallel=training.options.get("sequence_parallel", "none"),
     )
-    return [problem] if problem else []
+    if problem:
+        return [problem]
+    try:
+        settings = json.loads((Path(config.model.model) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []  # the ranks read it, and say what is wrong with it
+    if not isinstance(settings, dict):
+        return []
+    problem = model_problem(settings, tensor=training.tensor_parallel_size, pipeline=training.pipeline_parallel_size)
+    return [f"model {config.model.model!r}: {problem}"] if problem else []

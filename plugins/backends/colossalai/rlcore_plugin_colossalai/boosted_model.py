@@ -13,13 +13,10 @@ from transformers.utils import cached_file
 
 from rlcore.api import ConfigError, TrainingContext
 from rlcore.learning import MicroBatch
-from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout, model_problem
 from rlcore_plugin_colossalai.model_configuration import read_configuration
 
-__all__ = ["BoostedModel", "check_family", "configuration_file", "load_model", "make_plugin"]
-
-_DIVIDED = ("llama", "mistral", "qwen2")
-"""Model types whose weights tensor-parallel ranks gather: every projection has a tensor of its own."""
+__all__ = ["BoostedModel", "check_model", "configuration_file", "load_model", "make_plugin"]
 
 
 def configuration_file(path: str) -> Path:
@@ -33,21 +30,11 @@ def configuration_file(path: str) -> Path:
     return Path(found)
 
 
-def check_family(path: str, layout: ColossalLayout) -> None:
-    """ConfigError if tensor-parallel ranks cannot share this model: elsewhere than in ``_DIVIDED`` ColossalAI keeps queries, keys and
-    values in one tensor, and divides each of the three; of qwen2 it pads the embedding, not the head."""
+def check_model(path: str, layout: ColossalLayout) -> None:
+    """ConfigError if ranks cannot share this model as ``layout`` says."""
     settings = json.loads(configuration_file(path).read_text(encoding="utf-8"))
-    kind, vocabulary, size = settings.get("model_type"), settings.get("vocab_size", 0), layout.tensor
-    if size > 1 and kind not in _DIVIDED:
-        raise ConfigError(
-            f"training.tensor_parallel_size {size}: the colossalai backend divides {', '.join(_DIVIDED)}, and model {path!r} is of type "
-            f"{kind!r}; use -pp or -zero, or --trainer torch"
-        )
-    if size > 1 and kind == "qwen2" and vocabulary % size:
-        raise ConfigError(
-            f"training.tensor_parallel_size {size}: ColossalAI divides the head of a qwen2 without padding, and the vocabulary of model "
-            f"{path!r} has {vocabulary} entries, which {size} does not divide; use -pp or -zero, or --trainer torch"
-        )
+    if problem := model_problem(settings, tensor=layout.tensor, pipeline=layout.pipeline):
+        raise ConfigError(f"model {path!r}: {problem}")
 
 
 def load_model(path: str, attention: str, context: TrainingContext) -> PreTrainedModel:
@@ -141,22 +128,21 @@ class BoostedModel:
     def run_pipeline(
         self, inputs: Sequence[torch.Tensor], criterion: Callable[[int, Any], torch.Tensor], booster: Any = None, optimizer: Any = None
     ) -> None:
-        """One pass of the pipeline's schedule over ``inputs``, int64[b, t] each; on the last stage ``criterion`` gets the number of the
-        micro-batch and the output. With ``optimizer`` backward too, gradients summed over the stages that share a weight."""
+        """One pass of the pipeline's schedule over ``inputs``, int64[b, t] each, of any shapes; on the last stage ``criterion`` gets the
+        number of the micro-batch and the output. With ``optimizer`` backward too, gradients summed over the stages that share a weight."""
         scheduler = self.plugin.scheduler
-        count = max(len(inputs), self.layout.pipeline)
-        rows, width = max(len(each) for each in inputs), max(each.shape[1] for each in inputs)
-        batch = torch.zeros(count * rows, width, dtype=torch.int64, device=self.device)
-        for number, each in enumerate(inputs):
-            batch[number * rows : number * rows + len(each), : each.shape[1]] = each
-        scheduler.num_microbatches, scheduler.microbatch_size, scheduler.last_batch_size = count, rows, None
+        idle = [torch.zeros(1, 2, dtype=torch.int64, device=self.device)] * (self.layout.pipeline - len(inputs))  # it asks for one a stage
+        scheduler.num_microbatches = count = len(inputs) + len(idle)
+        micros = iter([*inputs, *idle])
+        # The schedule would cut one batch into parts of one shape, as long as the longest and as many rows as the widest has.
+        scheduler.load_batch = lambda data, device=None: None
+        scheduler.load_micro_batch = lambda: {"input_ids": next(micros)}
         done = iter(range(count))
 
         def numbered(output: Any, _: Any) -> torch.Tensor:
             return criterion(next(done), output) * count  # which the schedule divides by
 
-        data = iter([{"input_ids": batch}])
         if optimizer is None:
-            scheduler.forward_backward_step(self.model, data, numbered, None, False, False)
+            scheduler.forward_backward_step(self.model, iter(()), numbered, None, False, False)
         else:
-            booster.execute_pipeline(data, self.model, numbered, optimizer, return_loss=False, return_outputs=False)
+            booster.execute_pipeline(iter(()), self.model, numbered, optimizer, return_loss=False, return_outputs=False)

@@ -79,8 +79,9 @@ class SavedState:
             self.head: dict[str, Any] = torch.load(folder / _FILE, map_location="cpu", weights_only=True)
             for file, due in self.head["sums"].items():
                 self._check(file, due)
-        except OSError as error:
-            raise RunError(f"the trainer's state in {folder} cannot be read ({error.strerror}); copy the checkpoint again") from error
+        except (OSError, UnicodeDecodeError) as error:
+            why = f"{Path(error.filename).name}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+            raise RunError(f"the trainer's state in {folder} cannot be read ({why}); copy the checkpoint again") from error
 
     def _check(self, file: str, due: str) -> None:
         if _checksum(self._folder / file) != due:

@@ -12,7 +12,7 @@ import torch
 from rlcore.api import ConfigError, Need, Objective, RunError, TrainBatch, TrainingBackend, TrainingContext, Which
 from rlcore.learning import MicroBatch, collate, plan_micro_batches
 from rlcore_plugin_colossalai import CAPABILITIES
-from rlcore_plugin_colossalai.boosted_model import BoostedModel, check_family, configuration_file, load_model, make_plugin
+from rlcore_plugin_colossalai.boosted_model import BoostedModel, check_model, configuration_file, load_model, make_plugin
 from rlcore_plugin_colossalai.checkpoint_files import SavedState, write_head, write_state_head, write_tensors
 from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
 from rlcore_plugin_colossalai.colossal_optimizer import ColossalOptimizer, make_adamw
@@ -44,7 +44,7 @@ class ColossalBackend(TrainingBackend):
         activate()
         torch.manual_seed(context.seed)
         self.context, self.layout = context, ColossalLayout.of(context, self.options.sequence_parallel)
-        check_family(context.model, self.layout)
+        check_model(context.model, self.layout)
         self.device = _device(context)
         self.group = RankGroup(context, self.options.ranks_deadline, self.device)
         self.clock = PassClock()
@@ -65,7 +65,7 @@ class ColossalBackend(TrainingBackend):
         self.booster = Booster(plugin=self.plugin)
         try:
             boosted, wrapper, *_ = self.booster.boost(model, adamw)
-        except (AssertionError, NotImplementedError) as error:
+        except (AssertionError, NotImplementedError, KeyError) as error:
             raise ConfigError(f"ColossalAI does not divide model {context.model!r} ({type(model).__name__}): {error}") from error
         boosted.eval()
         multiple = layout.tensor if self.options.sequence_parallel != "none" else 1

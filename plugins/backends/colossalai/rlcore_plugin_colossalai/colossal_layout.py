@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rlcore.api import ConfigError, TrainingContext
 
-__all__ = ["ColossalLayout", "layout_problem"]
+__all__ = ["ColossalLayout", "layout_problem", "model_problem"]
+
+DIVIDED = ("llama", "mistral", "qwen2")
+"""Model types that ranks share. Elsewhere ColossalAI keeps queries, keys and values in one tensor, and its stages of gpt2, opt and cohere
+fail on a CPU."""
+
+
+def model_problem(config: Mapping[str, Any], *, tensor: int, pipeline: int) -> str:
+    """Half a sentence on why ranks cannot share the model of this ``config.json``, and what to type; "" if they can."""
+    if tensor == 1 and pipeline == 1:
+        return ""
+    kind = config.get("model_type")
+    if kind not in DIVIDED:
+        return f"the colossalai backend divides {', '.join(DIVIDED)} by -tp and -pp, and not {kind!r}; use -zero, or --trainer torch"
+    layers = config.get("num_hidden_layers")
+    if isinstance(layers, int) and pipeline > layers:
+        return f"it has {layers} layers, which are fewer than -pp {pipeline}; type -pp {layers} or less"
+    counted = {name: config.get(name) for name in ("num_attention_heads", "num_key_value_heads")}
+    counted |= {"vocab_size": config.get("vocab_size")} if kind == "qwen2" else {}  # whose head ColossalAI does not pad
+    for name, count in counted.items():
+        if isinstance(count, int) and count % tensor:
+            return f"-tp {tensor} does not divide its {name} {count}; type a -tp that does, or use -pp or -zero"
+    return ""
 
 
 def layout_problem(*, world: int, tensor: int, pipeline: int, zero: int, dtype: str, sequence_parallel: str = "none") -> str:

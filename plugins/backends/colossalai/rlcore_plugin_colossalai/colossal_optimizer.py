@@ -123,8 +123,10 @@ class ColossalOptimizer:
 
     def _stored(self, name: str, own: torch.nn.Parameter, kind: str) -> torch.Tensor:
         key = self._key(own)
-        found: torch.Tensor = key if kind == "master" else self.wrapper.optim.state[key][kind]
-        return found.detach()
+        if kind == "master":
+            return key.detach()
+        found: torch.Tensor | None = self.wrapper.optim.state.get(key, {}).get(kind)
+        return torch.zeros_like(key) if found is None else found.detach()  # none: it has never had a gradient
 
     def _key(self, own: torch.nn.Parameter) -> torch.Tensor:
         """Of the parameter in torch's optimizer."""

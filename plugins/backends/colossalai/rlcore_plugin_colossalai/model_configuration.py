@@ -21,6 +21,8 @@ __all__ = ["for_transformers_4", "read_configuration"]
 _ROPE_TYPES = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 _SCALED = ("yarn", "longrope", "llama3")
 """Those that transformers 5 gives ``original_max_position_embeddings`` if the file does not."""
+_BASES = {"cohere": 500_000.0}
+"""The base that transformers 5 takes if the file has none, of model types for which 4.51 takes another one."""
 
 
 def read_configuration(folder: Path) -> Any:
@@ -69,9 +71,10 @@ def _rope(config: Mapping[str, Any], where: str) -> dict[str, Any] | None:
     if any(isinstance(value, Mapping) for value in given.values()):
         raise _refused(where, "has rotary embeddings that differ by layer")
     outside = {key: config[key] for key in ("rope_theta", "partial_rotary_factor") if config.get(key) is not None}
-    if not given and not outside:
+    base = _BASES.get(str(config.get("model_type")))
+    if not given and not outside and base is None:
         return None
-    rope = {**outside, **given}
+    rope = {**({} if base is None else {"rope_theta": base}), **outside, **given}
     rope["rope_type"] = rope.get("rope_type") or rope.get("type") or "default"
     rope.pop("type", None)
     if rope["rope_type"] not in _ROPE_TYPES:

@@ -22,4 +22,6 @@ class ColossalOptions(BaseModel):
         default="none",
         description="split_gather: between attention and projections each of the -tp ranks keeps its part of a sequence only",
     )
-    ranks_deadline: float = Field(default=600.0, gt=0, description="seconds that one trainer rank waits for another before it gives up")
+    ranks_deadline: float = Field(
+        default=600.0, ge=1, le=604_800, description="seconds that one trainer rank waits for another before it gives up"
+    )

@@ -85,4 +85,7 @@ class RankGroup:
 
     def _gave_up(self, doing: str, error: Exception) -> RunError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
-        return RunError(f"trainer rank {self.rank} of {self.size} gave up while {doing}: another rank ended or did not come ({reason})")
+        return RunError(
+            f"trainer rank {self.rank} of {self.size} gave up while {doing}: another rank ended, or did not come within "
+            f"training.options.ranks_deadline ({reason})"
+        )

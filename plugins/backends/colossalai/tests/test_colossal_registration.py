@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
 import rlcore_plugin_colossalai
-from rlcore_plugin_colossalai.colossal_layout import ColossalLayout
+from rlcore_plugin_colossalai.colossal_layout import ColossalLayout, model_problem
 
 
 def test_registration_is_light() -> None:
@@ -28,6 +31,39 @@ def test_a_run_is_refused_by_its_layout() -> None:
     assert problem.startswith("training.options.sequence_parallel 'split_gather'")
     training.name = "torch"
     assert rlcore_plugin_colossalai.rlcore_check_run(SimpleNamespace(training=training)) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "sizes", "words"),
+    [
+        ({"model_type": "gpt2"}, (2, 1), "and not 'gpt2'"),
+        ({"model_type": "gpt2"}, (1, 2), "and not 'gpt2'"),
+        ({"model_type": "llama", "num_hidden_layers": 2}, (1, 3), "2 layers, which are fewer than -pp 3; type -pp 2 or less"),
+        ({"model_type": "llama", "num_attention_heads": 3}, (2, 1), "-tp 2 does not divide its num_attention_heads 3"),
+        ({"model_type": "mistral", "num_attention_heads": 4, "num_key_value_heads": 1}, (2, 1), "num_key_value_heads 1"),
+        ({"model_type": "qwen2", "vocab_size": 41}, (2, 1), "vocab_size 41"),
+    ],
+)
+def test_a_model_that_ranks_cannot_share_is_refused(config: dict[str, object], sizes: tuple[int, int], words: str) -> None:
+    tensor, pipeline = sizes
+    assert words in model_problem(config, tensor=tensor, pipeline=pipeline)
+    assert model_problem(config, tensor=1, pipeline=1) == ""
+
+
+def test_what_ranks_can_share_is_not_refused() -> None:
+    llama = {"model_type": "llama", "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 41}
+    assert model_problem(llama, tensor=2, pipeline=2) == ""
+
+
+def test_a_run_is_refused_by_the_model_of_its_folder(tmp_path: Path) -> None:
+    """A folder that is not here, or is damaged, is for the ranks to judge."""
+    ranks = {"num_trainers": 2, "tensor_parallel_size": 2, "pipeline_parallel_size": 1, "zero_stage": 0}
+    training = SimpleNamespace(name="colossalai", dtype="float32", options={}, **ranks)
+    run = SimpleNamespace(training=training, model=SimpleNamespace(model=str(tmp_path)))
+    assert rlcore_plugin_colossalai.rlcore_check_run(run) == []
+    for text, found in ((json.dumps({"model_type": "gpt2"}), 1), ("[]", 0), ("{", 0)):
+        (tmp_path / "config.json").write_text(text, encoding="utf-8")
+        assert len(rlcore_plugin_colossalai.rlcore_check_run(run)) == found
 
 
 def test_neighbours_are_tensor_parallel() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rlcore_plugin_colossalai.model_configuration import for_transformers_4
+from transformers import AutoConfig
 
 from rlcore.api import ConfigError
 from rlcore.api.runtime import Interpreters
@@ -193,3 +194,11 @@ def test_what_four_writes_is_read_by_five_as_it_stands(by_four: Read, name: str)
 def test_what_four_cannot_compute_is_refused_with_what_to_do(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=rf"^m/config.json has {said}, which transformers 4.51 .*; name another -m, or train with"):
         for_transformers_4({"model_type": "llama", "max_position_embeddings": 64, **config}, "m/config.json")
+
+
+@pytest.mark.parametrize("kind", [*ROTARY])
+@pytest.mark.parametrize("file", [{}, {"rope_parameters": {"rope_type": "default"}}])
+def test_a_file_without_a_base_means_the_one_of_transformers_5(kind: str, file: dict[str, Any]) -> None:
+    default = 1e6 if kind == "mixtral" else 1e4  # of 4.51
+    told = for_transformers_4({"model_type": kind, "num_hidden_layers": 2, **file}, "config.json")
+    assert told.get("rope_theta", default) == AutoConfig.for_model(kind).rope_parameters["rope_theta"]

@@ -53,7 +53,7 @@ def test_a_changed_byte_and_a_lost_file_are_named(tmp_path: Path, file: str) -> 
     with pytest.raises(RunError, match=f"{file} is damaged"):
         SavedState(tmp_path)
     (tmp_path / file).unlink()
-    with pytest.raises(RunError, match="No such file"):
+    with pytest.raises(RunError, match=f"{file}: No such file"):
         SavedState(tmp_path)
 
 

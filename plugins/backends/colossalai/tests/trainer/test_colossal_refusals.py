@@ -55,20 +55,12 @@ def test_a_model_that_cannot_be_read_is_named(context: TrainingContext, tmp_path
         ColossalBackend().setup(context)
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"model_type": "gpt2"}, r"divides llama, mistral, qwen2, and model .* is of type 'gpt2'"),
-        ({"vocab_size": 41}, r"without padding, and the vocabulary of model .* has 41 entries, which 2 does not divide"),
-    ],
-)
-def test_tensor_parallel_of_a_model_that_is_not_divided_is_refused_before_ranks_meet(
-    context: TrainingContext, tmp_path: Path, changes: dict[str, Any], sentence: str
-) -> None:
+@pytest.mark.parametrize("axis", ["tensor_parallel", "pipeline_parallel"])
+def test_a_model_that_ranks_cannot_share_is_refused_before_they_meet(context: TrainingContext, tmp_path: Path, axis: str) -> None:
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}), encoding="utf-8")
-    divided = replace(context, world_size=2, tensor_parallel=2, rendezvous="tcp://127.0.0.1:1")
-    with pytest.raises(ConfigError, match=sentence):
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "gpt2"}), encoding="utf-8")
+    divided = replace(context, world_size=2, rendezvous="tcp://127.0.0.1:1", **{axis: 2})
+    with pytest.raises(ConfigError, match=r"model .* divides llama, mistral, qwen2 by -tp and -pp, and not 'gpt2'"):
         ColossalBackend().setup(divided)
 
 
