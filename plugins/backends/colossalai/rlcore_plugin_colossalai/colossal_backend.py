@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class ColossalBackend(TrainingBackend):
     def setup(self, context: TrainingContext) -> None:
         """Meet the other ranks, load the policy and let ColossalAI divide it. The reference is loaded on first use."""
         _check(context, self.options)
+        warnings.filterwarnings("ignore", message="Please install")  # packages that ColossalAI would be faster with, named at each import
+        warnings.filterwarnings("ignore", category=FutureWarning, module="colossalai")  # of its calls to a newer torch
         activate()
         torch.manual_seed(context.seed)
         self.context, self.layout = context, ColossalLayout.of(context, self.options.sequence_parallel)
