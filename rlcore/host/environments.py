@@ -81,8 +81,8 @@ def fitting_python(environment: Path, module: str = "", make: str = "") -> Path:
             f"environment {folder} has Python {there} and the driver has {here}, between which functions cannot be sent; "
             f"make it anew: {sys.executable} -m venv --clear {folder}"
         )
-    if missing == [module]:
-        raise ConfigError(f"environment {folder} lacks the module {module}; make one that has it: {make or _install(python, module)}")
+    if module in missing:
+        raise ConfigError(f"environment {folder} lacks {', '.join(missing)}; make one that has it: {make or _install(python, *missing)}")
     if missing:
         raise ConfigError(f"environment {folder} lacks {', '.join(missing)}, which rlcore imports; {_install(python, *missing)}")
     return python

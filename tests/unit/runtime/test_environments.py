@@ -233,7 +233,7 @@ def test_an_actor_of_ray_runs_in_an_environment(environment: Path, tmp_path: Pat
 def test_an_environment_without_the_engine_is_refused_with_what_to_type() -> None:
     environment = Path(sys.prefix)
     assert fitting_python(environment, "pydantic") == environment / "bin" / "python"
-    with pytest.raises(ConfigError, match=rf"^environment {environment} lacks the module absent_engine; make one that has it: type this$"):
+    with pytest.raises(ConfigError, match=rf"^environment {environment} lacks absent_engine; make one that has it: type this$"):
         fitting_python(environment, "absent_engine", "type this")
     with pytest.raises(ConfigError, match=r"has no bin/python; make one: type this$"):
         fitting_python(environment / "nowhere", "absent_engine", "type this")
