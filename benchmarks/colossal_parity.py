@@ -16,7 +16,7 @@ from rlcore_plugin_torch.backend import TorchBackend
 from rlcore_plugin_torch.options import TorchOptions
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, weights_of
+from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, weights_of, worst_step
 from rlcore.api import RunError
 from rlcore.host.environments import interpreter, link_own_packages
 from rlcore.testing.suites.layout_lives import LAYOUTS
@@ -87,11 +87,8 @@ def weights_of_folder(model: str) -> dict[str, np.ndarray]:
 def differences(mine: Run, exact: Run, start: Mapping[str, np.ndarray]) -> dict[str, float]:
     """By the names of ``BOUNDS``."""
 
-    def figure(name: str) -> float:
-        return max(abs(own[name] - due[name]) / abs(due[name]) for own, due in zip(mine.metrics, exact.metrics, strict=True))
-
     mine_way, exact_way = ({name: run.weights[name] - start[name] for name in start} for run in (mine, exact))
-    return {"loss": figure("loss"), "grad_norm": figure("grad_norm"), "way": off(mine_way, exact_way)}
+    return {"loss": worst_step(mine, exact, "loss"), "grad_norm": worst_step(mine, exact, "grad_norm"), "way": off(mine_way, exact_way)}
 
 
 def tiny_model(folder: str) -> str:

@@ -29,11 +29,9 @@ VLLM = {"inference.name": "vllm"}
 COLOSSAL = {"training.name": "colossalai"}
 ENVIRONMENTS = {"vllm": "vllm-cpu", "colossalai": "colossalai-cpu"}
 """Backends that have an environment of their own, and its lock."""
-FOUR_HEADS = "four heads"
-"""Begins what is said of a run whose base model is made with four heads, not three, which two tensor-parallel ranks can share."""
 OTHER_WORK = 4.0
 """A load that the run before, which ended just now, does not explain."""
-CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+THREE_HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "one": ("one process", {"run.runtime": "local"}),
     "data-2": ("Ray, two ranks, each the whole model", ON_RAY),
     "zero-2": ("Ray, two ranks, FSDP2 (`-zero 2`)", {**ON_RAY, "zero_stage": 2}),
@@ -46,27 +44,30 @@ CELLS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lora-zero-2": ("Ray, two ranks, FSDP2, LoRA", {**ON_RAY, "zero_stage": 2, **LORA}),
     "zero-2-vllm": ("Ray, two ranks, FSDP2, vLLM", {**ON_RAY, "zero_stage": 2, **VLLM}),
     "lora-vllm": ("one process, LoRA, adapters in vLLM", {"run.runtime": "local", **LORA, **VLLM}),
-    "one-4-heads": (f"{FOUR_HEADS}: one process", {"run.runtime": "local"}),
-    "colossal-zero-2": (f"{FOUR_HEADS}: Ray, ColossalAI, two ranks, ZeRO (`-zero 2`)", {**ON_RAY, **COLOSSAL, "zero_stage": 2}),
-    "colossal-tensor-2": (f"{FOUR_HEADS}: Ray, ColossalAI, `-tp 2`", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2}),
-    "colossal-pipeline-2": (f"{FOUR_HEADS}: Ray, ColossalAI, `-pp 2`", {**ON_RAY, **COLOSSAL, "pipeline_parallel_size": 2}),
-    "colossal-zero-2-vllm": (f"{FOUR_HEADS}: Ray, ColossalAI, `-zero 2`, vLLM", {**ON_RAY, **COLOSSAL, "zero_stage": 2, **VLLM}),
-    "colossal-tensor-2-vllm": (f"{FOUR_HEADS}: Ray, ColossalAI, `-tp 2`, vLLM", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2, **VLLM}),
+}
+FOUR_HEADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "one-4-heads": ("four heads: one process", {"run.runtime": "local"}),
+    "colossal-zero-2": ("four heads: Ray, ColossalAI, two ranks, ZeRO (`-zero 2`)", {**ON_RAY, **COLOSSAL, "zero_stage": 2}),
+    "colossal-tensor-2": ("four heads: Ray, ColossalAI, `-tp 2`", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2}),
+    "colossal-pipeline-2": ("four heads: Ray, ColossalAI, `-pp 2`", {**ON_RAY, **COLOSSAL, "pipeline_parallel_size": 2}),
+    "colossal-zero-2-vllm": ("four heads: Ray, ColossalAI, `-zero 2`, vLLM", {**ON_RAY, **COLOSSAL, "zero_stage": 2, **VLLM}),
+    "colossal-tensor-2-vllm": ("four heads: Ray, ColossalAI, `-tp 2`, vLLM", {**ON_RAY, **COLOSSAL, "tensor_parallel_size": 2, **VLLM}),
     "colossal-pipeline-2-vllm": (
-        f"{FOUR_HEADS}: Ray, ColossalAI, `-pp 2`, vLLM",
+        "four heads: Ray, ColossalAI, `-pp 2`, vLLM",
         {**ON_RAY, **COLOSSAL, "pipeline_parallel_size": 2, **VLLM},
     ),
 }
+"""Of these the base model is made with four heads, not three: two tensor-parallel ranks can share them."""
+CELLS = {**THREE_HEADS, **FOUR_HEADS}
 
 
 def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
     """One run, and what it says."""
-    about, chosen = CELLS[cell]
-    settings = {**chosen, "max_steps": steps, "eval_interval": steps}
+    settings = {**CELLS[cell][1], "max_steps": steps, "eval_interval": steps}
     for side in ("inference", "training"):
         if (lock := ENVIRONMENTS.get(settings.get(f"{side}.name", ""))) is not None:
             settings[f"{side}.environment"] = str(environment_of(lock))
-    summary = rlcore.train(with_four_heads(toml) if about.startswith(FOUR_HEADS) else toml, **settings)
+    summary = rlcore.train(with_four_heads(toml) if cell in FOUR_HEADS else toml, **settings)
     return {
         "steps": summary.steps,
         "accuracy_before": summary.accuracy_before,

@@ -23,7 +23,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from benchmarks import colossal_parity
-from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train
+from benchmarks.parity_steps import VOCABULARY, Run, context_of, off, train, worst_step
 from rlcore.api import RlcoreError, TrainingContext
 from rlcore.testing.rank_processes import next_rendezvous, run_ranks
 from rlcore.testing.ranks import StarRanks
@@ -85,13 +85,10 @@ def measure(layouts: Sequence[RankLayout], model: str) -> dict[str, dict[str, fl
 def differences(mine: Run, one: Run, mine_rough: Run, one_rough: Run) -> dict[str, float]:
     """By the names of ``BOUNDS``."""
 
-    def figure(name: str) -> float:
-        return max(abs(own[name] - due[name]) / abs(due[name]) for own, due in zip(mine.metrics, one.metrics, strict=True))
-
     gradients = [off({name: mine_rough.gradients[name]}, {name: due}) for name, due in one_rough.gradients.items()]
     return {
-        "loss": figure("loss"),
-        "grad_norm": figure("grad_norm"),
+        "loss": worst_step(mine, one, "loss"),
+        "grad_norm": worst_step(mine, one, "grad_norm"),
         "weights": off(mine.weights, one.weights),
         "gradient_fp32": max(gradients),
     }

@@ -15,7 +15,7 @@ from rlcore.testing.objectives import PlainObjective
 from rlcore.testing.suites.layout_lives import RankLayout
 from rlcore.testing.weights import handed_out
 
-__all__ = ["STEPS", "VOCABULARY", "Run", "batch_of", "context_of", "off", "train"]
+__all__ = ["VOCABULARY", "Run", "context_of", "off", "train", "weights_of", "worst_step"]
 
 STEPS, VOCABULARY = 5, 97
 
@@ -78,6 +78,11 @@ def context_of(layout: RankLayout, model: str, dtype: str) -> TrainingContext:
         world_size=layout.ranks,
         **layout.settings,  # type: ignore[arg-type]
     )
+
+
+def worst_step(mine: Run, exact: Run, name: str) -> float:
+    """The largest relative difference of a metric over the steps."""
+    return max(abs(own[name] - due[name]) / abs(due[name]) for own, due in zip(mine.metrics, exact.metrics, strict=True))
 
 
 def off(mine: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray]) -> float:
