@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import RlcoreError
-from rlcore_plugin_vllm.checkpoint import read_shapes
+from rlcore_plugin_serving.checkpoint import read_shapes
 
 __all__ = ["DeviceMemory", "KnownTrainer", "memory_problem", "memory_remark"]
 

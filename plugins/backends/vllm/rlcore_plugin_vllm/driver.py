@@ -1,20 +1,23 @@
-"""The face of an engine that the backend sees, whether it runs in the producer's process or in its own."""
+"""The face of vLLM's engine that the backend sees, whether it runs in the producer's process or in its own."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
-from rlcore_plugin_vllm.answers import NewTokens
-from rlcore_plugin_vllm.arriving import ArrivingWeights
-from rlcore_plugin_vllm.vllm_api import LoRARequest, ModelConfig, RequestOutput, SamplingParams
+import numpy as np
 
-__all__ = ["Driver", "log_probabilities"]
+from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+from rlcore_plugin_vllm.vllm_api import LoRARequest, ModelConfig, RequestOutput, RequestOutputKind, SamplingParams
+
+__all__ = ["Driver", "log_probabilities", "sampling_parameters"]
+
+_PROBE = "rlcore-probe"
 
 
-class Driver(ABC):
-    """An engine that serves version 0. RunError from any call if it has died."""
+class Driver(ServingEngine):
+    """vLLM's engine."""
 
     model_config: ModelConfig
     ranks: int
@@ -22,30 +25,29 @@ class Driver(ABC):
     adapter: LoRARequest | None = None
     """Under which requests run; None if the engine takes none."""
 
-    @abstractmethod
-    def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
-        """Queue a request; its output is of kind DELTA."""
+    @property
+    def vocabulary(self) -> int:  # type: ignore[override]
+        """Tokens of the model."""
+        return int(self.model_config.get_vocab_size())
 
-    @abstractmethod
-    def take(self, timeout: float) -> list[NewTokens]:
-        """What has come: at least one token of one request, however long the engine takes for it, so that the run's deadline for an engine
-        that does not come back finds one that hangs. Called only while requests are open."""
-
-    @abstractmethod
-    def abort(self, names: Iterable[str]) -> list[NewTokens]:
-        """Drop requests: what had come, with a part that ends each of those that the engine still knew."""
+    def score(self, token_ids: Sequence[int]) -> np.ndarray:
+        """By a request that passes the prefix cache by. The last token is asked for by its id, since a prompt of the greatest length leaves
+        no room for an answer."""
+        parameters = SamplingParams(
+            max_tokens=1,
+            ignore_eos=True,
+            prompt_logprobs=0 if len(token_ids) > 2 else None,
+            logprob_token_ids=[token_ids[-1]],
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = self.whole(_PROBE, token_ids[:-1], parameters)
+        scores = [at[token].logprob for at, token in zip((output.prompt_logprobs or [])[1:], token_ids[1:-1], strict=True)]
+        return np.array([*scores, output.outputs[0].logprobs[0][token_ids[-1]].logprob], np.float32)
 
     @abstractmethod
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
         """The answer to a request whose output is of kind FINAL_ONLY; the others go on meanwhile."""
-
-    @abstractmethod
-    def pause(self) -> None:
-        """Before weights are written over the old ones: nothing is computed until ``serve``. Twice is once."""
-
-    @abstractmethod
-    def load(self, arriving: ArrivingWeights) -> None:
-        """Write a version that lies on the host over the old one."""
 
     def swap_adapter(self, folder: str) -> None:
         """Have every worker read the adapter in a folder, in the place of the one before; requests run under it."""
@@ -55,10 +57,6 @@ class Driver(ABC):
     @abstractmethod
     def add_adapter(self, adapter: LoRARequest) -> None:
         """vLLM's ``add_lora``."""
-
-    @abstractmethod
-    def serve(self, version: int) -> None:
-        """Go on under these weights, with no key or value of the old ones."""
 
     @abstractmethod
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
@@ -72,9 +70,24 @@ class Driver(ABC):
     def wake_up(self, tags: list[str] | None = None) -> object:
         """Take memory back: for ``weights``, for ``kv_cache``."""
 
-    @abstractmethod
-    def end(self) -> None:
-        """Free the engine; a second call does nothing."""
+
+def sampling_parameters(ask: Ask) -> SamplingParams:
+    """A request in vLLM's words. ValueError for one that vLLM refuses."""
+    sampling = ask.sampling
+    return SamplingParams(
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        seed=ask.seed if sampling.temperature else None,
+        max_tokens=ask.max_tokens,
+        stop_token_ids=list(ask.stop_token_ids),
+        ignore_eos=True,  # the tokenizer says what ends an answer, not the model's configuration
+        logprobs=0,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+    )
 
 
 def log_probabilities(record: object) -> list[float]:

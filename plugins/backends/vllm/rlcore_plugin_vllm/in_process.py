@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlcore.api import RunError
-from rlcore_plugin_vllm.answers import NewTokens
-from rlcore_plugin_vllm.arriving import ArrivingWeights
-from rlcore_plugin_vllm.driver import Driver, log_probabilities
+from rlcore_plugin_serving.answers import NewTokens
+from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
 from rlcore_plugin_vllm.engines import end_engine, make_engine
 from rlcore_plugin_vllm.vllm_api import EngineArgs, LoRARequest, ModelConfig, RequestOutput, SamplingParams, TokensPrompt
 
@@ -27,9 +28,10 @@ class InProcess(Driver):
         self._version = 0
         self._parts: list[NewTokens] = []
 
-    def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
+    def add(self, asks: Sequence[Ask]) -> None:
         """Into the queue of the scheduler."""
-        self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters, lora_request=self.adapter)
+        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
+            self._add(ask.name, ask.token_ids, parameters)
 
     def take(self, timeout: float) -> list[NewTokens]:
         """One step, unless the probe has taken some already: a token for every running request."""
@@ -47,7 +49,7 @@ class InProcess(Driver):
 
     def whole(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> RequestOutput:
         """Steps until it is there."""
-        self.add(name, token_ids, parameters)
+        self._add(name, token_ids, parameters)
         while (output := self._step(name)) is None:
             pass
         return output
@@ -84,6 +86,9 @@ class InProcess(Driver):
     def end(self) -> None:
         """With the last engine of this process."""
         self._end()
+
+    def _add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
+        self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(token_ids)), parameters, lora_request=self.adapter)
 
     def _step(self, wanted: str = "") -> RequestOutput | None:
         found = None

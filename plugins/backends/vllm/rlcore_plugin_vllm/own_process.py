@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from rlcore.api import RunError
-from rlcore_plugin_vllm.answers import NewTokens
-from rlcore_plugin_vllm.arriving import ArrivingWeights
-from rlcore_plugin_vllm.driver import Driver, log_probabilities
+from rlcore_plugin_serving.answers import NewTokens
+from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
 from rlcore_plugin_vllm.vllm_api import (
     AsyncEngineArgs,
     AsyncLLM,
@@ -72,9 +73,10 @@ class OwnProcess(Driver):
         self.ranks = self._engine.vllm_config.parallel_config.world_size_across_dp
         self._end = weakref.finalize(self, _end, self._engine, self._loop, self._thread, self._following)
 
-    def add(self, name: str, token_ids: Sequence[int], parameters: SamplingParams) -> None:
-        """Hand it to the engine and follow it from there."""
-        self._wait(self._add(name, token_ids, parameters))
+    def add(self, asks: Sequence[Ask]) -> None:
+        """Hand them to the engine and follow them from there."""
+        for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
+            self._wait(self._add(ask.name, ask.token_ids, parameters))
 
     def take(self, timeout: float) -> list[NewTokens]:
         """All that has come. Waits for the first token beyond ``timeout``, as the engine in the producer's process does, too."""

@@ -84,7 +84,7 @@ def mapped(path: str, places: Sequence[Place]) -> dict[str, torch.Tensor]:
     """The tensors in the memory of another process, without a copy. They are private: what is written into them stays here."""
     with Path(path).open("rb") as file:
         memory = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
-    named = (Place(*place) for place in places)  # vLLM's messages carry tuples without their names
+    named = (Place(*place) for place in places)  # some messages carry tuples without their names
     return {place.name: _view(memory, place) for place in named}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlcore.api import ConfigError, WeightsError, WeightsKind, WeightsManifest
 
-__all__ = ["HEAD", "CheckpointShapes", "read_shapes"]
+__all__ = ["HEAD", "CheckpointShapes", "local_folder", "read_shapes"]
 
 HEAD = "lm_head.weight"
 _EMBEDDING = "model.embed_tokens.weight"
@@ -19,7 +19,7 @@ _FLOATS = {"float64", "float32", "float16", "bfloat16"}
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every tensor of the model in a folder; ConfigError if it has no safetensors file, or one that cannot be read.
 
-    If there is an index, only the files that it names belong to the model, as vLLM has it."""
+    If there is an index, only the files that it names belong to the model."""
     found: dict[str, tuple[int, ...]] = {}
     for path in _files(folder):
         try:
@@ -30,7 +30,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is no safetensors file that can be read ({error}); save or download the checkpoint again") from error
     if not found:
-        raise ConfigError(f"model {str(folder)!r} holds no safetensors file, which the vllm backend needs; save it with save_pretrained")
+        raise ConfigError(f"model {str(folder)!r} holds no safetensors file, which names what a version must bring; save it with save_pretrained")
     return found
 
 
@@ -75,3 +75,12 @@ class CheckpointShapes:
                 )
             if info.dtype not in _FLOATS:
                 raise WeightsError(f"version {version}: tensor {name!r} is {info.dtype}; this backend takes {', '.join(sorted(_FLOATS))}")
+
+
+def local_folder(model: str) -> Path:
+    """Where an engine of this machine reads a model: a folder, or the local cache of the hub."""
+    if Path(model).is_dir():
+        return Path(model)
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(model, local_files_only=True, allow_patterns=["*.json", "*.safetensors"]))

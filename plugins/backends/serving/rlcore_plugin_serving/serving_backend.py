@@ -1,0 +1,224 @@
+"""An inference backend over an engine that serves: what all such engines have in common. An engine of its own is a ``ServingEngine``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from rlcore.api import (
+    Bucket,
+    Completion,
+    ConfigError,
+    Finish,
+    InferenceBackend,
+    InferenceContext,
+    InFlight,
+    Request,
+    RunError,
+    WeightsError,
+    WeightsKind,
+    WeightsManifest,
+)
+from rlcore_plugin_serving.adapter_rules import check_adapter
+from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
+from rlcore_plugin_serving.arriving import ArrivingWeights
+from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes
+from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+
+__all__ = ["ServingBackend"]
+
+_FINISHES = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.ABORTED}
+
+
+class ServingBackend(InferenceBackend):
+    """Requests and weights on their way to an engine and back. New weights are collected on the host beside the old ones, which are served
+    until ``finish_update``; then requests go on, and each token carries the version that drew it (RESUME).
+
+    A class for an engine sets ``who``, declares ``capabilities``, and hands over the engine with the shapes of its model's tensors;
+    ``unserved`` refuses what the engine would draw otherwise than asked.
+    """
+
+    who = "the engine"
+    """The engine's name in a sentence."""
+
+    def __init__(self, context: InferenceContext, engine: ServingEngine, shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> None:
+        self._context, self._engine = context, engine
+        self._shapes = dict(shapes)
+        self._checkpoint = CheckpointShapes(shapes, tied=tied)
+        self._answers: dict[str, RunningAnswer] = {}
+        self._done: list[Completion] = []
+        self._arriving: ArrivingWeights | None = None
+        self._torn = ""
+        self._version = 0
+
+    # --- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, requests: Sequence[Request]) -> None:
+        """Queue requests with the engine's scheduler; RunError for an id that is in flight, ConfigError for one that cannot be served."""
+        self._require_ready("take requests")
+        known = set(self._answers) | {completion.request_id for completion in self._done}
+        for request in requests:
+            self._check(request, known)
+            known.add(request.request_id)
+        self._engine.add([self._ask(request) for request in requests])
+        self._answers |= {request.request_id: RunningAnswer(request) for request in requests}
+
+    def poll(self, timeout: float) -> list[Completion]:
+        """Wait until something finishes or ``timeout`` seconds have passed; [] if nothing is in flight."""
+        deadline = time.monotonic() + timeout
+        while self._answers and not self._done:
+            self._require_ready("generate")
+            self._add(self._engine.take(max(0.0, deadline - time.monotonic())))
+            if time.monotonic() >= deadline:
+                break
+        done, self._done = self._done, []
+        return done
+
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        """Drop requests; ``poll`` returns them as ABORTED with the tokens that they have."""
+        self._add(self._engine.abort([name for name in request_ids if name in self._answers]))
+
+    def score(self, token_ids: np.ndarray) -> np.ndarray:
+        """int32[T] -> float32[T-1], by a request of its own that passes the prefix cache by; what else is in flight goes on meanwhile."""
+        self._require_ready("score")
+        ids = np.asarray(token_ids, np.int32)
+        if len(ids) < 2:
+            return np.zeros(0, np.float32)
+        self._check_tokens(ids, "the sequence to score")
+        if len(ids) > self._context.max_tokens:
+            raise ConfigError(
+                f"the sequence to score has {len(ids)} tokens, and prompt and response may take {self._context.max_tokens} together"
+            )
+        return self._engine.score(ids.tolist())
+
+    def unserved(self, request: Request) -> str:
+        """What of the request the engine does not serve, and what to type instead; "" if it serves it."""
+        return ""
+
+    # --- weights -------------------------------------------------------------------------------------------------------
+
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
+        if manifest.kind is WeightsKind.ADAPTER and manifest.kind in self.capabilities.kinds:
+            check_adapter(version, manifest, self._shapes, model=self._context.model, most=self._context.adapter_rank)
+        else:
+            self._checkpoint.check(version, manifest)
+        self._arriving = ArrivingWeights(version, manifest)
+
+    def receive(self, bucket: Bucket) -> None:
+        """Copy a bucket's tensors."""
+        self._under_way().take(bucket)
+
+    def finish_update(self) -> int:
+        """Load the weights into the engine, forget every key and value of the old ones, and serve. WeightsError if one did not come."""
+        arriving, self._arriving = self._under_way(), None
+        tensors = arriving.whole()
+        if arriving.manifest.kind is WeightsKind.FULL and (embedding := self._checkpoint.head_of) is not None:
+            arriving.repeat(HEAD, embedding)  # an engine may keep a copy for its head, which would stay the old one
+            if HEAD in tensors and not torch.equal(_bits(tensors[HEAD]), _bits(tensors[embedding])):  # bits: NaN is not equal to itself
+                raise WeightsError(f"version {arriving.version}: tensor {HEAD!r} is not {embedding!r}, and the model ties the two")
+        self._tear(arriving.version)
+        self._load(arriving)
+        return self._serve(arriving.version)
+
+    def _load(self, arriving: ArrivingWeights) -> None:
+        """Write a whole version over the old one."""
+        self._engine.load(arriving)
+
+    def _tear(self, version: int) -> None:
+        """From here until an update has come to its end, no weights are whole."""
+        self._torn = f"holds an unfinished version {version} of the weights"
+        self._engine.pause()
+
+    def _serve(self, version: int) -> int:
+        self._engine.serve(version)
+        self._torn, self._version = "", version
+        return version
+
+    def close(self) -> None:
+        """End the engine; requests in flight are forgotten."""
+        self._answers, self._done = {}, []
+        self._engine.end()
+
+    # --- small parts ---------------------------------------------------------------------------------------------------
+
+    def _add(self, parts: Sequence[NewTokens]) -> None:
+        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more.
+        RunError, once all are added, if one cannot be used."""
+        stopped, wrong = [], ""
+        for part in parts:
+            answer = self._answers.get(part.name)
+            if answer is None:
+                continue
+            if answer.add(part, self._context.tokenizer) and not part.finish:
+                stopped.append(part.name)
+            if part.finish:
+                wrong = self._complete(part.name, "stop" if answer.stopped else part.finish) or wrong
+        if stopped:
+            self._add(self._engine.abort(stopped))
+        if wrong:
+            raise RunError(wrong)
+
+    def _complete(self, name: str, finish: str) -> str:
+        """Keep a completion for ``poll``; a sentence if it cannot be used."""
+        answer = self._answers.pop(name)
+        if finish not in _FINISHES:
+            return f"request {name}: {self.who} ended it with {finish!r}, and its log says why"
+        completion = answer.completion(_FINISHES[finish])
+        if not np.isfinite(completion.logprobs).all():
+            return f"request {name}: the model of version {self._version} gives logits that are not finite; training diverged"
+        self._done.append(completion)
+        return ""
+
+    def _ask(self, request: Request) -> Ask:
+        stops = self._context.tokenizer.stop_ids
+        return Ask(
+            name=request.request_id,
+            token_ids=tuple(request.token_ids.tolist()),
+            sampling=request.sampling,
+            seed=seed_of(request.noise),
+            max_tokens=min(request.sampling.max_new_tokens, self._context.max_tokens - len(request.token_ids)),
+            stop_token_ids=tuple(sorted(token for token in stops if 0 <= token < self._engine.vocabulary)),
+        )
+
+    def _check(self, request: Request, known: set[str]) -> None:
+        ids, name = request.token_ids, f"request {request.request_id}"
+        if request.request_id in known:
+            raise RunError(f"{name} is in flight already; a request id is used once")
+        if not len(ids):
+            raise ConfigError(f"{name} has no context; the chat template must give at least one token")
+        if len(ids) >= self._context.max_tokens:
+            raise ConfigError(
+                f"{name}: its context has {len(ids)} tokens, of the {self._context.max_tokens} that prompt and response may take together; "
+                "raise --max-prompt-tokens or --max-new-tokens"
+            )
+        self._check_tokens(ids, name)
+        if problem := self.unserved(request):
+            raise ConfigError(f"{name}: {problem}")
+        if request.sampling.max_new_tokens < 1 or "" in request.sampling.stop:
+            raise ConfigError(f"{name}: max_new_tokens must be at least 1 and no stop string empty, got {request.sampling}")
+
+    def _check_tokens(self, ids: np.ndarray, name: str) -> None:
+        outside = ids[(ids < 0) | (ids >= self._engine.vocabulary)]
+        if len(outside):
+            raise ConfigError(
+                f"{name}: token {int(outside[0])} is not one of the model's {self._engine.vocabulary}; use the tokenizer that belongs to "
+                "the model"
+            )
+
+    def _under_way(self) -> ArrivingWeights:
+        if self._arriving is None:
+            raise RunError(f"no update of {self.who} has begun: call begin_update first")
+        return self._arriving
+
+    def _require_ready(self, doing: str) -> None:
+        """RunError if there are no whole weights to do it with."""
+        if self._torn:
+            raise RunError(f"the engine {self._torn} and cannot {doing}; update its weights first")
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().view(torch.uint8)
