@@ -14,7 +14,7 @@ from rlcore_plugin_serving.serving_backend import ServingBackend
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
-from rlcore_plugin_vllm.engine_sleep import EngineSleep
+from rlcore_plugin_serving.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.in_process import InProcess
 from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
@@ -42,7 +42,7 @@ class VllmBackend(ServingBackend):
         self._driver = driver = _driver(arguments, in_processes(arguments, options), context.model)
         tied = bool(getattr(driver.model_config.hf_text_config, "tie_word_embeddings", False))
         super().__init__(context, driver, shapes, tied=tied)
-        self._residence = EngineSleep(driver)
+        self._residence = EngineSleep(driver, self.who)
         if current_platform.is_cpu():
             self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset(), transfers=frozenset({"host"}))
         if not context.adapter_rank:

@@ -10,7 +10,7 @@ __all__ = ["EngineSleep", "SleepingEngine"]
 
 
 class SleepingEngine(Protocol):
-    """What is used of vLLM's engine (``LLMEngine.sleep`` and ``wake_up`` in vllm/v1/engine/llm_engine.py of 0.32)."""
+    """What is used of an engine: vLLM's words (``LLMEngine.sleep`` and ``wake_up`` in vllm/v1/engine/llm_engine.py of 0.32)."""
 
     def sleep(self, level: int = 1) -> object:
         """Level 1: weights go to host memory; level 2: nothing is kept. Keys and values are lost at both."""
@@ -24,12 +24,12 @@ class SleepingEngine(Protocol):
 class EngineSleep:
     """Calls the engine in the order of the contract, and knows what it may be asked for.
 
-    >>> sleep = EngineSleep(engine)
+    >>> sleep = EngineSleep(engine, "the vllm engine")
     >>> sleep.begin(2); sleep.wake_weights(); sleep.wake_cache()
     """
 
-    def __init__(self, engine: SleepingEngine) -> None:
-        self._engine = engine
+    def __init__(self, engine: SleepingEngine, who: str) -> None:
+        self._engine, self._who = engine, who
         self._weights = self._cache = True
 
     @property
@@ -52,7 +52,7 @@ class EngineSleep:
     def wake_cache(self) -> None:
         """Take back what keys and values need. RunError if the weights have no memory yet."""
         if not self._weights:
-            raise RunError("the vllm engine sleeps: call wake() and update its weights before wake_cache()")
+            raise RunError(f"{self._who} sleeps: call wake() and update its weights before wake_cache()")
         if not self._cache:
             self._engine.wake_up(tags=["kv_cache"])
             self._cache = True
@@ -60,4 +60,4 @@ class EngineSleep:
     def require_cache(self, doing: str) -> None:
         """RunError unless keys and values have memory: the engine's scheduler stands still until then, and would never answer."""
         if not self._cache:
-            raise RunError(f"the vllm engine has no memory for keys and values and cannot {doing}: call wake_cache() after the update")
+            raise RunError(f"{self._who} has no memory for keys and values and cannot {doing}: call wake_cache() after the update")
