@@ -25,13 +25,15 @@ def seed_of(noise: tuple[int, int, int, int]) -> int:
 @dataclass(frozen=True, slots=True)
 class NewTokens:
     """New tokens of a request. ``versions``: of the first tokens of its answer whose version has not been told yet, maybe of none;
-    ``finish``: "" while it goes on, else the engine's word for why it ended, and every version has been told then."""
+    ``finish``: "" while it goes on, else the engine's word for why it ended, and every version has been told then. ``withdrawn``: before
+    all that, the tokens whose version has not been told are taken back, for nobody can prove it any more."""
 
     name: str
     tokens: Sequence[int] = ()
     logprobs: Sequence[float] = ()
     versions: Sequence[int] = ()
     finish: str = ""
+    withdrawn: bool = False
 
 
 @dataclass
@@ -46,6 +48,9 @@ class RunningAnswer:
 
     def add(self, part: NewTokens, tokenizer: Tokenizer) -> bool:
         """Take new tokens, and versions of tokens; True if one completed a stop string, which is the last one that it takes."""
+        if part.withdrawn:
+            del self.tokens[len(self.versions) :], self.logprobs[len(self.versions) :]
+            self.stopped = False  # an answer that has stopped is told of its versions once, at its end
         self.versions += part.versions
         if self.stopped:
             return False

@@ -30,7 +30,9 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is no safetensors file that can be read ({error}); save or download the checkpoint again") from error
     if not found:
-        raise ConfigError(f"model {str(folder)!r} holds no safetensors file, which names what a version must bring; save it with save_pretrained")
+        raise ConfigError(
+            f"model {str(folder)!r} holds no safetensors file, which names what a version must bring; save it with save_pretrained"
+        )
     return found
 
 
