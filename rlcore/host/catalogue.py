@@ -29,6 +29,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
     "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},
     "rlcore-plugin-sglang": {PluginKind.INFERENCE: ("sglang",)},
+    "rlcore-plugin-serving": {PluginKind.INFERENCE: ("endpoint",)},
     "rlcore-plugin-torch": {PluginKind.TRAINING: ("torch",)},
     "rlcore-plugin-colossalai": {PluginKind.TRAINING: ("colossalai",)},
     "rlcore-plugin-grpo": {

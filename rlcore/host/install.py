@@ -23,6 +23,8 @@ _NAMES = (
     "processes",
     "ray",
     "sandbox",
+    "serving",
+    "sglang",
     "shared",
     "tables",
     "torch",
@@ -34,13 +36,13 @@ _NAMES = (
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
-REQUIRED = {"code": ("sandbox",)}
+REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "vllm": ("serving",)}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
 
-NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("sglang", "tensorboard", "wandb"))
+NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("tensorboard", "wandb"))
 """Plugins that rlcore knows by name and that do not exist yet."""
 
 EXTRAS = {

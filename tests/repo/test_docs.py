@@ -140,5 +140,5 @@ def test_paths_that_the_docs_name_exist() -> None:
 def test_a_stranger_is_told_what_is_not_installed(tmp_path: Path) -> None:
     tester = RunTester(tmp_path)
     tester.write_jsonl("train.jsonl", [{"messages": {"role": "user", "content": "x"}, "gt_answer": "1"}])
-    done = tester.run("train", "-m", "org/model", "-d", "train.jsonl", "-rt", "boxed", "-b", "sglang", "--dry-run").assert_ok()
-    assert "rlcore-plugin-sglang is not in this release" in done.stdout
+    done = tester.run("train", "-m", "org/model", "-d", "train.jsonl", "-rt", "boxed", "--trackers", "wandb", "--dry-run").assert_ok()
+    assert "rlcore-plugin-wandb is not in this release" in done.stdout

@@ -118,8 +118,8 @@ def test_an_unknown_override_gets_the_closest_match(run: str) -> None:
 
 
 def test_what_is_missing_is_refused_before_anything_is_written(run: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rlcore-plugin-sglang is not in this release"):
-        rlcore.train(run, **{"inference.name": "sglang"})
+    with pytest.raises(UsageError, match="rlcore-plugin-wandb is not in this release"):
+        rlcore.train(run, **{"log.trackers": ["wandb"]})
     assert not (tmp_path / "runs").exists()
 
 

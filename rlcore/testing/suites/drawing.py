@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.errors import ConfigError
 from rlcore.contracts.interfaces import InferenceBackend
 from rlcore.contracts.types import Completion, Request, Sampling
 from rlcore.testing.records import make_request
-from rlcore.testing.suites.engine import EngineSuite
+from rlcore.testing.suites.engine import EngineSuite, expected
 
 __all__ = ["DrawingRules"]
 
@@ -76,7 +77,12 @@ class DrawingRules(EngineSuite):
         self.check_draws(f"top_k {TOP_K}", lambda row, margin: (TOP_K, TOP_K), top_k=TOP_K)
 
     def test_top_p_is_of_what_top_k_leaves(self) -> None:
-        """Together: of the ``top_k`` likeliest, made a distribution of their own, the fewest that hold ``top_p``."""
+        """Together: of the ``top_k`` likeliest, made a distribution of their own, the fewest that hold ``top_p``. With ``cuts_twice`` False
+        such a request is refused."""
+        if not self.cuts_twice:
+            with self.shared() as engine, expected(ConfigError, "submit took top_k and top_p together, and cuts_twice is False"):
+                engine.submit([make_request("both", self.prompts()[0], top_p=TOP_P, top_k=TOP_K)])
+            return
 
         def count(row: np.ndarray, margin: float) -> tuple[int, int]:
             masses = np.exp(row[:TOP_K] - _mass(row[:TOP_K]))

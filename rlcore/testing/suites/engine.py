@@ -79,6 +79,8 @@ class EngineSuite(ABC):
     same_draws: ClassVar[bool] = True
     """Whether equal noise gives equal tokens in any batch, for an engine that declares ``counter_noise``. Set False for low precisions,
     where rounding changes with the batch shape."""
+    cuts_twice: ClassVar[bool] = True
+    """Whether it takes ``top_p`` of what ``top_k`` leaves. Set False if ``submit`` refuses the two together (ConfigError)."""
     swaps: ClassVar[bool] = False
     """Whether it serves its old weights until an update has ended, also if the update breaks off. Leave it False for an engine that writes
     new weights over the old ones: it serves nothing then until a whole update has landed."""

@@ -135,7 +135,7 @@ def test_a_known_name_that_is_not_installed_gets_its_pip_line(folder: PluginFold
     assert caught.value.pip in str(caught.value)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("inference", "sglang"), ("tracker", "wandb")])
+@pytest.mark.parametrize(("kind", "name"), [("tracker", "tensorboard"), ("tracker", "wandb")])
 def test_a_known_name_that_no_release_has_says_so(folder: PluginFolder, kind: str, name: str) -> None:
     with pytest.raises(NotInstalledError, match=f"{name}' is not installed: rlcore-plugin-{name} is not in this release"):
         folder.discover().spec(kind, name)

@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlcore.api import ConfigError, WeightsError, WeightsKind, WeightsManifest
+from rlcore.api import ConfigError, InferenceContext, WeightsError, WeightsKind, WeightsManifest
 
-__all__ = ["HEAD", "CheckpointShapes", "local_folder", "read_shapes"]
+__all__ = ["HEAD", "CheckpointShapes", "is_tied", "local_folder", "read_shapes"]
 
 HEAD = "lm_head.weight"
 _EMBEDDING = "model.embed_tokens.weight"
@@ -86,3 +86,11 @@ def local_folder(model: str) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(model, local_files_only=True, allow_patterns=["*.json", "*.safetensors"]))
+
+
+def is_tied(context: InferenceContext) -> bool:
+    """Whether the head of the model is its embedding, by its configuration."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code)
+    return bool(getattr(config.get_text_config(decoder=True), "tie_word_embeddings", False))

@@ -26,6 +26,7 @@ from rlcore_plugin_serving.adapter_rules import check_adapter
 from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes
+from rlcore_plugin_serving.engine_sleep import EngineSleep
 from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
 
 __all__ = ["ServingBackend"]
@@ -46,6 +47,7 @@ class ServingBackend(InferenceBackend):
 
     def __init__(self, context: InferenceContext, engine: ServingEngine, shapes: Mapping[str, tuple[int, ...]], *, tied: bool) -> None:
         self._context, self._engine = context, engine
+        self._residence = EngineSleep(engine, self.who)
         self._shapes = dict(shapes)
         self._checkpoint = CheckpointShapes(shapes, tied=tied)
         self._answers: dict[str, RunningAnswer] = {}
@@ -102,6 +104,8 @@ class ServingBackend(InferenceBackend):
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """Collect a version beside the one that is served. WeightsError, and on as before, if the manifest does not fit the model."""
+        if self._residence.asleep:
+            raise RunError(f"{self.who} sleeps and takes no weights: call wake() first")
         if manifest.kind is WeightsKind.ADAPTER and manifest.kind in self.capabilities.kinds:
             check_adapter(version, manifest, self._shapes, model=self._context.model, most=self._context.adapter_rank)
         else:
@@ -137,6 +141,27 @@ class ServingBackend(InferenceBackend):
         self._engine.serve(version)
         self._torn, self._version = "", version
         return version
+
+    # --- the device ----------------------------------------------------------------------------------------------------
+
+    def sleep(self, level: int = 1) -> None:
+        """Give the GPU back, keys and values lost; RunError with requests in flight. NotImplementedError if the engine cannot."""
+        if not self.capabilities.sleeps:
+            super().sleep(level)
+        if self._answers or self._done:
+            raise RunError(f"{self.who} cannot sleep with {len(self._answers) + len(self._done)} requests in flight")
+        self._residence.begin(level)
+        self._arriving, self._torn = None, "sleeps, or has just woken,"
+
+    def wake(self) -> None:
+        """Take back what the weights need; they follow by an update."""
+        if not self.capabilities.sleeps:
+            super().wake()
+        self._residence.wake_weights()
+
+    def wake_cache(self) -> None:
+        """Take back what keys and values need."""
+        self._residence.wake_cache()
 
     def close(self) -> None:
         """End the engine; requests in flight are forgotten."""
@@ -215,9 +240,10 @@ class ServingBackend(InferenceBackend):
         return self._arriving
 
     def _require_ready(self, doing: str) -> None:
-        """RunError if there are no whole weights to do it with."""
+        """RunError if there are no whole weights to do it with, or no memory."""
         if self._torn:
             raise RunError(f"the engine {self._torn} and cannot {doing}; update its weights first")
+        self._residence.require_cache(doing)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -71,6 +71,14 @@ class ServingEngine(ABC):
     def serve(self, version: int) -> None:
         """Go on under these weights, with no key or value of the old ones."""
 
+    def sleep(self, level: int = 1) -> object:
+        """Give the device back. Level 1: weights go to host memory; level 2: nothing is kept."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep")
+
+    def wake_up(self, tags: list[str] | None = None) -> object:
+        """Take memory back: for ``weights``, for ``kv_cache``."""
+        raise NotImplementedError(f"{type(self).__name__} does not sleep")
+
     @abstractmethod
     def end(self) -> None:
         """Free the engine; a second call does nothing."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
@@ -29,17 +30,49 @@ def prepare_cpu() -> None:
         return
     os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # small functions too need a compiler and minutes
-    sys.path.insert(0, str(Path(__file__).with_name("cpu_stubs")))
-    _declare_operators()
+    import transformers.utils
+
+    transformers.utils.is_torchvision_available()  # which it is not, and is remembered: below it only seems to be
+    sys.meta_path.append(_Stubs())
+    _declare_hash()
     _adapt_sglang()
 
 
-def _declare_operators() -> None:
-    """torchvision's, whose build for CUDA registers shapes of operators that it has no code for here; and the hash of SGLang's draws."""
-    for name in ("nms", "qnms"):
-        vision = torch.library.Library("torchvision", "FRAGMENT")
-        vision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _kept.append(vision)
+class _Stubs(MetaPathFinder, Loader):
+    """Modules of packages that SGLang imports and a model of text does without here: its kernels, for which it has code in torch, and
+    torchvision, whose build for CUDA does not go with torch for the CPU. Any name is found in them, and says so when it is called."""
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Of these packages, and of modules in torchvision; SGLang goes round modules of its kernels that are not there."""
+        found = fullname == "sgl_kernel" or fullname.partition(".")[0] == "torchvision"
+        return ModuleSpec(fullname, self, is_package=fullname != "sgl_kernel") if found else None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give it any name that is asked for."""
+
+        def named(name: str) -> type:
+            if name.startswith("__"):
+                raise AttributeError(name)
+
+            def refuse(*_: object, **__: object) -> None:
+                raise NotImplementedError(f"SGLang asks for {module.__name__}.{name}, which this environment does not have")
+
+            return _Absent(name, (), {"__new__": refuse})
+
+        module.__getattr__ = named  # type: ignore[method-assign]
+
+
+class _Absent(type):
+    """A class whose attributes are there, too: some are looked at when a module is imported."""
+
+    def __getattr__(cls, name: str) -> str:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return name
+
+
+def _declare_hash() -> None:
+    """The hash of SGLang's draws, which is one of its kernels."""
     kernels = torch.library.Library("sgl_kernel", "FRAGMENT")
     kernels.define("murmur_hash32_cpu(Tensor seed, Tensor positions, Tensor columns) -> Tensor")
     kernels.impl("murmur_hash32_cpu", murmur_hash32, "CPU")
@@ -47,8 +80,8 @@ def _declare_operators() -> None:
 
 
 def _adapt_sglang() -> None:
-    """Draws by seed are offered for attention on GPUs only; threads are bound to nodes of memory, of which two shards need two; adapters are
-    copied through pinned memory."""
+    """Draws by seed are offered for attention on GPUs only; threads are bound to nodes of memory, of which two shards need two; adapters
+    are copied through pinned memory."""
     from sglang.srt import batch_invariant_ops
     from sglang.srt.lora import layers, lora
     from sglang.srt.lora.backend import torch_backend

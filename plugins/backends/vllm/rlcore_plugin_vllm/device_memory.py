@@ -12,8 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlcore.api import RlcoreError
 from rlcore_plugin_serving.checkpoint import read_shapes
+
+from rlcore.api import RlcoreError
 
 __all__ = ["DeviceMemory", "KnownTrainer", "memory_problem", "memory_remark"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+
 from rlcore_plugin_vllm.vllm_api import LoRARequest, ModelConfig, RequestOutput, RequestOutputKind, SamplingParams
 
 __all__ = ["Driver", "log_probabilities", "sampling_parameters"]
@@ -61,14 +61,6 @@ class Driver(ServingEngine):
     @abstractmethod
     def collective_rpc(self, method: str, timeout: float | None = None, args: tuple[Any, ...] = (), kwargs: Any = None) -> list[Any]:
         """Call a method of every worker."""
-
-    @abstractmethod
-    def sleep(self, level: int = 1) -> object:
-        """Level 1: weights go to host memory; level 2: nothing is kept."""
-
-    @abstractmethod
-    def wake_up(self, tags: list[str] | None = None) -> object:
-        """Take memory back: for ``weights``, for ``kv_cache``."""
 
 
 def sampling_parameters(ask: Ask) -> SamplingParams:

@@ -6,6 +6,8 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
 
+from rlcore_plugin_serving.cache_room import token_bytes
+
 from rlcore.api import ConfigError, InferenceContext
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.options import VllmOptions
@@ -41,7 +43,6 @@ OWN = {
 
 _BLOCK, _MOST = 128, 4 << 30
 # Tokens of a block of the cache on the CPU, and the bytes that vllm itself takes for it.
-_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEngineArgs:
@@ -95,14 +96,8 @@ def engine_arguments(context: InferenceContext, options: VllmOptions) -> AsyncEn
 
 def cache_bytes(context: InferenceContext, sequences: int) -> int:
     """Room in each process for keys and values of so many sequences of the greatest length, and never more than vllm takes by itself."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(context.model, trust_remote_code=context.trust_remote_code).get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    heads = -(-heads // context.tensor_parallel)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     tokens = -(-context.max_tokens // _BLOCK) * _BLOCK * (sequences + 1)
-    return min(_MOST, max(64 << 20, 2 * config.num_hidden_layers * heads * width * _BYTES[context.dtype] * tokens))
+    return min(_MOST, max(64 << 20, token_bytes(context) * tokens))
 
 
 def _check_context(context: InferenceContext) -> None:

@@ -6,10 +6,11 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rlcore.api import RunError
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.serving_engine import Ask
+
+from rlcore.api import RunError
 from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
 from rlcore_plugin_vllm.engines import end_engine, make_engine
 from rlcore_plugin_vllm.vllm_api import EngineArgs, LoRARequest, ModelConfig, RequestOutput, SamplingParams, TokensPrompt

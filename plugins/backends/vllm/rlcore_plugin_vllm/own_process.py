@@ -13,10 +13,11 @@ from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rlcore.api import RunError
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.serving_engine import Ask
+
+from rlcore.api import RunError
 from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
 from rlcore_plugin_vllm.vllm_api import (
     AsyncEngineArgs,

@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import torch
+from rlcore_plugin_serving.adapter_rules import adapter_configuration, adapters_without_effect
 from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, WeightsError, WeightsManifest
-from rlcore_plugin_serving.adapter_rules import adapter_configuration, adapters_without_effect
 from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.vllm_api import MaxLoRARanks
 

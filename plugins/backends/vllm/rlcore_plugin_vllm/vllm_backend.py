@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rlcore.api import Bucket, ConfigError, InferenceContext, InFlight, Request, RunError, WeightsKind, WeightsManifest
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import local_folder, read_shapes
 from rlcore_plugin_serving.serving_backend import ServingBackend
+
+from rlcore.api import Bucket, ConfigError, InferenceContext, Request, RunError, WeightsKind
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
-from rlcore_plugin_serving.engine_sleep import EngineSleep
 from rlcore_plugin_vllm.in_process import InProcess
 from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
@@ -42,7 +42,6 @@ class VllmBackend(ServingBackend):
         self._driver = driver = _driver(arguments, in_processes(arguments, options), context.model)
         tied = bool(getattr(driver.model_config.hf_text_config, "tie_word_embeddings", False))
         super().__init__(context, driver, shapes, tied=tied)
-        self._residence = EngineSleep(driver, self.who)
         if current_platform.is_cpu():
             self.capabilities = replace(CAPABILITIES, sleeps=False, sleeps_on=frozenset(), transfers=frozenset({"host"}))
         if not context.adapter_rank:
@@ -73,12 +72,6 @@ class VllmBackend(ServingBackend):
             self._joined = None
         self._joined = JoinedTransfer(info, self._driver.collective_rpc)
 
-    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
-        """See ServingBackend."""
-        if self._residence.asleep:
-            raise RunError("the vllm engine sleeps and takes no weights: call wake() first")
-        super().begin_update(version, manifest, in_flight)
-
     def receive(self, bucket: Bucket) -> None:
         """Copy a bucket's tensors; or have the workers take the version from the trainer's side, which tears the old one."""
         arriving = self._under_way()
@@ -107,36 +100,11 @@ class VllmBackend(ServingBackend):
         if self._adapter is not None:
             self._adapter.leave_out()
 
-    # --- the device ----------------------------------------------------------------------------------------------------
-
-    def sleep(self, level: int = 1) -> None:
-        """Give the GPU back, keys and values lost; RunError with requests in flight. On the CPU vLLM cannot: NotImplementedError."""
-        if not self.capabilities.sleeps:
-            super().sleep(level)
-        if self._answers or self._done:
-            raise RunError(f"the vllm engine cannot sleep with {len(self._answers) + len(self._done)} requests in flight")
-        self._residence.begin(level)
-        self._arriving, self._torn = None, "sleeps, or has just woken,"
-
-    def wake(self) -> None:
-        """Take back what the weights need; they follow by an update."""
-        if not self.capabilities.sleeps:
-            super().wake()
-        self._residence.wake_weights()
-
-    def wake_cache(self) -> None:
-        """Take back what keys and values need."""
-        self._residence.wake_cache()
-
     def close(self) -> None:
         """End the engine; requests in flight are forgotten."""
         if self._joined is not None:
             self._joined.close()
         super().close()
-
-    def _require_ready(self, doing: str) -> None:
-        super()._require_ready(doing)
-        self._residence.require_cache(doing)
 
 
 def in_processes(arguments: AsyncEngineArgs, options: VllmOptions) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore_plugin_serving.arriving import Place, mapped
+
 from rlcore_plugin_vllm.vllm_api import MultiprocExecutor, UniProcExecutor
 
 __all__ = ["DependentEngine", "DependentEngineOfSeveral", "MapsWeights", "die_with_parent"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rlcore_plugin_vllm import CAPABILITIES, rlcore_register_inference_backends
 from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
 from rlcore_plugin_serving.arriving import ArrivingWeights, mapped
 from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes, read_shapes
+from rlcore_plugin_vllm import CAPABILITIES, rlcore_register_inference_backends
 from rlcore_plugin_vllm.options import VllmOptions
 
 from rlcore.api import ConfigError, Finish, Request, Sampling, Snapshot, Tensor, WeightsError

@@ -1,0 +1,50 @@
+"""Inference by the SGLang engine. This module only says so; sglang is imported in the engine's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rlcore.api import InferenceBackendSpec, InferenceCapabilities, InFlight, hookimpl
+
+rlcore_api = "1.0"
+
+CAPABILITIES = InferenceCapabilities(
+    in_flight=InFlight.RESUME,
+    sleeps=True,
+    sleeps_on=frozenset({"cuda"}),
+    scores=True,
+    counter_noise=True,
+    layouts=frozenset({"single", "tensor"}),
+    dtypes=frozenset({"float32", "bfloat16"}),
+    devices=frozenset({"cpu", "cuda"}),
+    transfers=frozenset({"host"}),
+    kinds=frozenset({"full", "adapter"}),
+    reproducible="seeded",
+)
+"""What the spec, the class and its refusals go by. The tests of this package have run all of it on the CPU; what is for CUDA alone was
+written by SGLang's sources and has not run: no GPU was at hand."""
+
+
+@hookimpl
+def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
+    """Offer the backend ``sglang``."""
+    return [
+        InferenceBackendSpec(
+            name="sglang",
+            target="rlcore_plugin_sglang.sglang_backend:SglangBackend",
+            config="rlcore_plugin_sglang.options:SglangOptions",
+            summary="the SGLang engine, in a process of its own; continuous batching with a radix cache",
+            requires_module="sglang",
+            install="rlcore env build sglang-cpu, and --inference-environment with the folder that it prints",
+            capabilities=CAPABILITIES,
+        )
+    ]
+
+
+@hookimpl
+def rlcore_check_run(config: Any) -> list[str]:
+    """What SGLang would draw otherwise than asked."""
+    from rlcore_plugin_sglang.sampling_limits import run_problem
+
+    return [problem] if (problem := run_problem(config)) else []
