@@ -73,6 +73,8 @@ class EngineOwner:
 
     def work(self) -> None:
         """Until the producer hangs up, or says so."""
+        self._manager.auto_create_handle_loop()  # which sets handlers of signals, too
+        self._loop.add_signal_handler(signal.SIGQUIT, self._fall)  # by which SGLang's processes say that they fail
         self._loop.add_reader(self._link.fileno(), self._read)
         heartbeat = self._loop.create_task(self._heartbeat())
         while True:
@@ -156,6 +158,10 @@ class EngineOwner:
         for process in multiprocessing.active_children():
             process.kill()
             process.join()
+
+    def _fall(self) -> None:
+        self.end()
+        os._exit(1)
 
     def _flush(self) -> None:
         """Forget every key and value."""
