@@ -155,7 +155,7 @@ class AnswerStreams:
                 server.running -= 1
 
     async def _follow(self, stream: _Stream, server: KnownServer) -> NewTokens | None:
-        dialect, name = server.dialect, stream.ask.name
+        dialect, name, since = server.dialect, stream.ask.name, len(server.served)
         path, body = dialect.question(stream.ident, stream.ask)
         try:
             async with server.line.stream(path, body) as messages:
@@ -163,7 +163,7 @@ class AnswerStreams:
                     heard = dialect.heard(message, stream.known)
                     stream.known += len(heard.tokens)
                     if heard.finish:
-                        versions = server.versions_of(heard.labels)
+                        versions = server.versions_of(heard.labels, since)
                         if len(versions) != stream.known:
                             raise ServerGoneError(f"it told versions of {len(versions)} tokens, of an answer of {stream.known}")
                         return NewTokens(name, heard.tokens, heard.logprobs, versions, heard.finish)

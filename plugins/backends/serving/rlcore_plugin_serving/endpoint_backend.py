@@ -76,8 +76,8 @@ def _access(options: EndpointOptions, producer: int, producers: int) -> ServerAc
     own = options.addresses[producer::producers]
     if not own:
         raise ConfigError(
-            f"inference.options.addresses names {len(options.addresses)} servers for {producers} producers, each of which needs one of its own; "
-            f"type -i {len(options.addresses)}"
+            f"inference.options.addresses names {len(options.addresses)} servers for {producers} producers, each of which needs one of its "
+            f"own; type -i {len(options.addresses)}"
         )
     key = _key("api_key_env", options.api_key_env)
     return ServerAccess(

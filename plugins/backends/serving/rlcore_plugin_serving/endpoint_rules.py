@@ -15,8 +15,8 @@ def run_problems(config: Any) -> list[str]:
     producers = config.inference.num_inferencer
     if len(addresses) < producers:
         problems.append(
-            f"inference.options.addresses names {len(addresses)} servers for {producers} producers, each of which updates servers of its own; "
-            f"name more, or type -i {max(1, len(addresses))}"
+            f"inference.options.addresses names {len(addresses)} servers for {producers} producers, each of which updates servers of its "
+            f"own; name more, or type -i {max(1, len(addresses))}"
         )
     if len(set(addresses)) < len(addresses):
         problems.append("inference.options.addresses names a server twice; a server belongs to one producer, so leave the second out")

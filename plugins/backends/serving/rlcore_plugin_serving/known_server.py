@@ -32,19 +32,22 @@ class KnownServer:
         self.dialect: Dialect
         self.healthy, self.why = False, "it was not reached yet"
         self.running = 0
-        self.label = ""
-        """Of the weights that it serves."""
-        self.versions: dict[str, int] = {}
-        """Of every label that it was given, and of the one that it had when the engine began."""
+        self.served: list[tuple[str, int]] = []
+        """Label and version of all weights that it was given, in order; first what it had when the engine began."""
 
     @property
     def address(self) -> str:
         """Where it is."""
         return self.line.address
 
-    async def meet(self, *, max_tokens: int, vocabulary: int) -> None:
-        """Learn what it is; from here on it can be asked. ServerGoneError if it is not there yet; ConfigError, in one sentence, if it is not
-        a server that can do what a producer needs."""
+    @property
+    def label(self) -> str:
+        """Of the weights that it serves; "" if it was given none."""
+        return self.served[-1][0] if self.served else ""
+
+    async def meet(self, *, max_tokens: int, vocabulary: int) -> str:
+        """Learn what it is, and the label of its weights; from here on it can be asked. ServerGoneError if it is not there yet; ConfigError, in one sentence, if it
+        cannot do what a producer needs."""
         try:
             await self.line.order("GET", "/health", tries=1)
             self.dialect = await self._recognised()
@@ -53,23 +56,25 @@ class KnownServer:
                 self._refuse(f"takes {facts.max_tokens} tokens of prompt and answer together, and the run asks for {max_tokens}")
             await self._require_vocabulary(vocabulary)
             await self._require_drawn_logprobs(vocabulary)
-            self.label = await self.dialect.label()
+            label = await self.dialect.label()
         except ServerAnswerError as error:
             raise self._refused(error) from error
         except (KeyError, TypeError, ValueError, IndexError) as error:
             self._refuse(f"answers otherwise than a {self.dialect.kind} server that is known ({type(error).__name__}: {error})")
-        if self.label.startswith("unfinished-") and not self.versions:
-            self.label = ""  # somebody's update broke off there: of no use before it is given weights
+        self.served.clear()
         self.healthy, self.why = True, ""
+        return label
 
-    def versions_of(self, spans: Sequence[LabelSpan]) -> list[int]:
-        """The version of each token; ServerGoneError if the server names weights that this producer did not give it."""
+    def versions_of(self, spans: Sequence[LabelSpan], since: int) -> list[int]:
+        """The version of each token of an answer that was asked for when ``since`` labels had been given, the last of them then served.
+        ServerGoneError for another label: a server that was started anew serves what it was started with."""
+        known = dict(self.served[max(0, since - 1) :])
         for span in spans:
-            if span.label not in self.versions:
+            if span.label not in known:
                 raise ServerGoneError(
-                    f"it answers with weights {span.label!r} where {self.label!r} are served: it was started anew, or somebody else updates it"
+                    f"it answers with weights {span.label!r} where {self.label!r} are served: it was started anew, or others update it"
                 )
-        return [self.versions[span.label] for span in spans for _ in range(span.count)]
+        return [known[span.label] for span in spans for _ in range(span.count)]
 
     def lose(self, why: str) -> None:
         """It is not asked again before it has been met anew."""

@@ -141,15 +141,15 @@ class ServedEngine(ServingEngine):
             worst = float(np.abs(scores - other).max())
             if not worst <= most:
                 raise WeightsError(
-                    f"{server.address} serves version {self._version} of the weights as {first.address} does, and its log probabilities "
-                    f"differ by {worst:.2g} nats, of which {most:g} may be rounding; one of the two computes with other weights than it says"
+                    f"{server.address} serves version {self._version} as {first.address} does, and its log probabilities differ by "
+                    f"{worst:.2g} nats, of which {most:g} may be rounding; one of the two computes with other weights than it says"
                 )
         return scores  # type: ignore[no-any-return]
 
     # --- weights -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Requests stay at servers that keep them; from the others they are taken, to be asked for again."""
+        """Requests stay at servers that keep them; others drop them, and are asked for them again."""
         if self._paused:
             return
         self._require_servers()
@@ -221,8 +221,12 @@ class ServedEngine(ServingEngine):
         until = time.monotonic() + self._access.start
         while True:
             try:
-                await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
-                server.versions[server.label] = self._version
+                label = await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
+                if label.startswith("unfinished-") and self._folders is None:
+                    raise ConfigError(
+                        f"{server.address} holds weights of which only a part was written, by a producer that died; start it anew"
+                    )
+                server.served.append((label, self._version))
                 return
             except ServerGoneError as error:
                 server.why = str(error)
@@ -240,13 +244,11 @@ class ServedEngine(ServingEngine):
         await asyncio.gather(*(self._come_back(server) for server in self._servers if not server.healthy))
         await self._of_all("load the weights", lambda server: server.dialect.load(folder, label))
         for server in self._streams.healthy:
-            server.label = label
-            server.versions[label] = version
+            server.served.append((label, version))
 
     async def _come_back(self, server: KnownServer) -> None:
         """Meet a server that was lost, or that was late, if it is there."""
         try:
-            server.versions.clear()
             await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
             await server.dialect.pause()
         except (ServerGoneError, ServerAnswerError, ConfigError) as error:
@@ -260,8 +262,8 @@ class ServedEngine(ServingEngine):
         self._streams.go_on()
 
     async def _prove(self, version: int) -> None:
-        """Servers that read one folder hold the same, and not what they held before, by their own checkers. The latter can be said only
-        of weights that are not rounded on the way, and of a checker that sees all of them."""
+        """Servers that read one folder hold the same, and not what they held before, by their own checkers. The latter holds only for
+        weights that are not rounded on the way, under a checker that sees all of them."""
         sums: dict[KnownServer, dict[str, str]] = {}
 
         async def look(server: KnownServer) -> None:

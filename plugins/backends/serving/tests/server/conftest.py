@@ -8,6 +8,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from vllm_servers import ENVIRONMENT  # noqa: E402
+from vllm_servers import ENVIRONMENT
 
 collect_ignore_glob = [] if ENVIRONMENT else ["test_*"]
