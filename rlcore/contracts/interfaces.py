@@ -105,7 +105,7 @@ class Tokenizer(Protocol):
 class InferenceContext:
     """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response;
     ``trust_remote_code``: Python code in the model's folder may be run. ``adapter_rank``: the largest rank of the LoRA adapters that come
-    over the weights of ``model``; 0: none come. ``producer``: whose engine it is, of ``producers``, counted from 0; one that takes another's
+    over the weights of ``model``; 0: none come. ``producer``: whose engine it is, of ``producers``, from 0; one that takes another's
     place has its number."""
 
     model: str

@@ -23,7 +23,7 @@ _LOOK = 0.5
 
 
 @dataclass
-class _Stream:
+class _AnswerStream:
     """One request under way. ``ident``: its name at the server, another one each time it is asked; "": it is at none."""
 
     ask: Ask
@@ -42,7 +42,7 @@ class AnswerStreams:
 
     def __init__(self, servers: Sequence[KnownServer], silence: float, put: Callable[[NewTokens], None], over: Callable[[], None]) -> None:
         self._servers, self._silence, self._put, self._over = servers, silence, put, over
-        self._streams: dict[str, _Stream] = {}
+        self._streams: dict[str, _AnswerStream] = {}
         self._open = asyncio.Event()
         self._open.set()
         self._run, self._asked = uuid4().hex[:8], 0
@@ -58,7 +58,7 @@ class AnswerStreams:
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_silence())
         for ask in asks:
-            stream = self._streams[ask.name] = _Stream(ask)
+            stream = self._streams[ask.name] = _AnswerStream(ask)
             stream.task = asyncio.create_task(self._live(stream))
 
     async def drop(self, names: Iterable[str]) -> None:
@@ -110,7 +110,7 @@ class AnswerStreams:
 
     # --- one request ---------------------------------------------------------------------------------------------------
 
-    async def _live(self, stream: _Stream) -> None:
+    async def _live(self, stream: _AnswerStream) -> None:
         """Until it has ended, at one server or several."""
         name = stream.ask.name
         while self._streams.get(name) is stream:
@@ -121,7 +121,7 @@ class AnswerStreams:
             self._streams.pop(name, None)
             self._put(finish or NewTokens(name, finish="abort", withdrawn=True))
 
-    async def _once(self, stream: _Stream) -> NewTokens | None:
+    async def _once(self, stream: _AnswerStream) -> NewTokens | None:
         """Ask one server; the last part of the answer, None if it brought none."""
         async with self._taken() as server:
             stream.server, stream.ident, stream.known = server, self.new_ident(), 0
@@ -154,7 +154,7 @@ class AnswerStreams:
             finally:
                 server.running -= 1
 
-    async def _follow(self, stream: _Stream, server: KnownServer) -> NewTokens | None:
+    async def _follow(self, stream: _AnswerStream, server: KnownServer) -> NewTokens | None:
         dialect, name, since = server.dialect, stream.ask.name, len(server.served)
         path, body = dialect.question(stream.ident, stream.ask)
         try:
@@ -175,7 +175,7 @@ class AnswerStreams:
             return NewTokens(name, finish=f"error: {error}")
         raise ServerGoneError("it ended an answer without saying why")
 
-    async def _order_drop(self, streams: Sequence[_Stream]) -> None:
+    async def _order_drop(self, streams: Sequence[_AnswerStream]) -> None:
         for server in self.healthy:
             idents = [stream.ident for stream in streams if stream.server is server]
             if not idents:

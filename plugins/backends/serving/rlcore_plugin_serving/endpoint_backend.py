@@ -27,6 +27,7 @@ class EndpointBackend(ServingBackend):
     who = "the server"
 
     def __init__(self, context: InferenceContext, options: EndpointOptions) -> None:
+        access = _access(options, context.producer, context.producers)
         model = local_folder(context.model)
         config = _text_config(model)
         shapes = read_shapes(model) if options.shared_folder else {}
@@ -34,7 +35,7 @@ class EndpointBackend(ServingBackend):
         if options.shared_folder is not None:
             folders = VersionFolders(options.shared_folder, options.shared_folder_there or str(options.shared_folder.resolve()), model)
         self._served = ServedEngine(
-            _access(options, context.producer, context.producers),
+            access,
             vocabulary=int(config["vocab_size"]),
             max_tokens=context.max_tokens,
             dtype=context.dtype,

@@ -46,8 +46,8 @@ class KnownServer:
         return self.served[-1][0] if self.served else ""
 
     async def meet(self, *, max_tokens: int, vocabulary: int) -> str:
-        """Learn what it is, and the label of its weights; from here on it can be asked. ServerGoneError if it is not there yet; ConfigError, in one sentence, if it
-        cannot do what a producer needs."""
+        """Learn what it is, and the label of its weights, which is returned; from here on it can be asked. ServerGoneError if it is not
+        there yet; ConfigError, in one sentence, if it cannot do what a producer needs."""
         try:
             await self.line.order("GET", "/health", tries=1)
             self.dialect = await self._recognised()

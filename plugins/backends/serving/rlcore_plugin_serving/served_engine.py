@@ -68,7 +68,7 @@ class ServedEngine(ServingEngine):
         self._sums: dict[str, str] = {}
         self._changed: bool | None = None
         self._dtypes: set[str] = set()
-        self._over = False
+        self._over = ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="served-engine", daemon=True)
         self._thread.start()
@@ -270,7 +270,7 @@ class ServedEngine(ServingEngine):
             sums[server] = await server.dialect.checksums()
 
         await self._of_all("take checksums", look)
-        known = [(server, found) for server, found in sums.items() if found and server.healthy]
+        known = [(server, sums[server]) for server in self._streams.healthy if sums.get(server)]
         for server, found in known[1:]:
             first, expected = known[0]
             differing = [name for name in expected if found.get(name) != expected[name]]
@@ -333,13 +333,13 @@ class ServedEngine(ServingEngine):
         return asyncio.run_coroutine_threadsafe(order, self._loop).result()
 
     def _none_left(self) -> None:
-        self._over = True
+        said = "; ".join(f"{server.address}: {server.why}" for server in self._servers)
+        self._over = f"no server of inference.options.addresses is left ({said})"
         self._parts.put(None)  # whoever waits for tokens looks up
 
     def _require_servers(self) -> None:
         if self._over:
-            said = "; ".join(f"{server.address}: {server.why}" for server in self._servers)
-            raise RunError(f"no server of inference.options.addresses is left ({said})")
+            raise RunError(self._over)
 
 
 def _hint(doing: str) -> str:

@@ -97,8 +97,8 @@ class SglangServer(Dialect):
             return "top_k with top_p; SGLang cuts both of the same probabilities, and rlcore top_p of what top_k leaves; type one of them"
         if sampling.top_k > self._most_kept or (sampling.top_p < 1 and not sampling.top_k):
             return (
-                f"top_k {sampling.top_k}, top_p {sampling.top_p:g}; SGLang tells log probabilities of what it samples from only with top_k up "
-                f"to --sampling-mask-max-tokens ({self._most_kept}); type a smaller --top-k, or start the server with a larger bound"
+                f"top_k {sampling.top_k}, top_p {sampling.top_p:g}; SGLang tells log probabilities of what it samples from only with top_k "
+                f"up to --sampling-mask-max-tokens ({self._most_kept}); type a smaller --top-k, or start the server with a larger bound"
             )
         return ""
 

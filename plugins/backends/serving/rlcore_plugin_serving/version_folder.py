@@ -76,7 +76,7 @@ def _sweep(shared: Path) -> None:
 
 
 def _write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """The format of safetensors: length of the header, header, bytes. Its own writer takes no two names for one memory, as of a tied head."""
+    """The format of safetensors: length of the header, header, bytes. Its own writer refuses a memory with two names (a tied head)."""
     header, start = {}, 0
     for name, tensor in tensors.items():
         end = start + tensor.nbytes

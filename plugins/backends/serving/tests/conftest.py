@@ -11,19 +11,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_servers import VOCABULARY, Behaviour, FakeServer
+from fake_servers import SHAPES, VOCABULARY, Behaviour, FakeServer
 
-from rlcore.api import InferenceContext, Request, Sampling, Snapshot, Tensor
+from rlcore.api import InferenceContext, Request, Sampling
 from rlcore.testing import FakeTokenizer
-
-SHAPES = {"model.embed_tokens.weight": (VOCABULARY, 4), "model.norm.weight": (4,), "lm_head.weight": (VOCABULARY, 4)}
-
-
-def weights(version: int, number: int | None = None) -> Snapshot:
-    """The tensors of a number, as this version."""
-    fill = version if number is None else number
-    tensors = {name: Tensor(dtype="float32", shape=shape, data=np.full(shape, fill, np.float32)) for name, shape in SHAPES.items()}
-    return Snapshot.of(version, tensors)
 
 
 @pytest.fixture

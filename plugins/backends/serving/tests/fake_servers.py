@@ -1,5 +1,5 @@
-"""A fake server, made with the standard library: it speaks as vLLM or SGLang do, draws tokens by a hash of seed and place, and can be told to
-break off, fall silent, forget its weights, or lack what a producer needs. The real ones are in tests/server."""
+"""A fake server, made with the standard library: it speaks as vLLM or SGLang do, draws tokens by a hash of seed and place, and can be told
+to break off, fall silent, forget its weights, or lack what a producer needs. The real ones are in tests/server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
+from rlcore.api import Snapshot, Tensor
+
 VOCABULARY = 42
+SHAPES = {"model.embed_tokens.weight": (VOCABULARY, 4), "model.norm.weight": (4,), "lm_head.weight": (VOCABULARY, 4)}
+
+
+def weights(version: int, number: int | None = None) -> Snapshot:
+    """The tensors of a number, as this version."""
+    fill = version if number is None else number
+    tensors = {name: Tensor(dtype="float32", shape=shape, data=np.full(shape, fill, np.float32)) for name, shape in SHAPES.items()}
+    return Snapshot.of(version, tensors)
 
 
 def drawn(seed: int, place: int) -> int:
@@ -137,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
         if behaviour.key and place.path not in ("/health", "/version") and self.headers["Authorization"] != f"Bearer {behaviour.key}":
             self._json({"error": "Unauthorized"}, 401)
             return
-        speak = _VLLM if behaviour.kind == "vllm" else _SGLANG
+        speak = {"vllm": _VLLM, "sglang": _SGLANG}.get(behaviour.kind, {"/health": lambda fake, body: ({}, 200)})
         answer = speak.get(place.path, _absent)(fake, body)
         if callable(answer):
             self._stream(fake, answer)
@@ -257,7 +269,10 @@ def _load(fake: FakeServer, folder: str) -> str:
     """Why it does not."""
     if fake.behaviour.refuse_loading:
         return fake.behaviour.refuse_loading
-    fake.file = sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()
+    file = Path(folder) / "model.safetensors"
+    if not file.is_file():
+        return f"no such folder: {folder}"
+    fake.file = sha256(file.read_bytes()).hexdigest()
     return ""
 
 

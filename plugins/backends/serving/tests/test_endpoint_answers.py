@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import time
 
+import fake_servers
 import pytest
-from conftest import weights
-from fake_servers import drawn
+from fake_servers import drawn, weights
 from rlcore_plugin_serving.answers import seed_of
 
 from rlcore.api import Finish, RunError, WeightsError
 from rlcore.testing import update_engine
 
 KINDS = pytest.mark.parametrize("kind", ["vllm", "sglang"])
+
+
+def until_it_fails(engine) -> None:
+    """Poll, for some seconds."""
+    for _ in range(100):
+        engine.poll(0.1)
 
 
 def due(kind: str, number: int, tokens: int) -> list[int]:
@@ -73,9 +79,8 @@ def test_without_a_server_the_producer_ends_and_the_sentence_names_each(server, 
     engine.poll(0.1)
     for fake in servers:
         fake.stop()
-    with pytest.raises(RunError, match=f"no server .* is left .*{servers[0].port}: .*{servers[1].port}: "):
-        for _ in range(100):
-            engine.poll(0.1)
+    with pytest.raises(RunError, match=rf"no server .* is left .*{servers[0].port}: .*{servers[1].port}: "):
+        until_it_fails(engine)
     with pytest.raises(RunError, match="is left"):
         engine.submit(ask(5)[4:])
 
@@ -178,18 +183,12 @@ def test_score_names_a_server_that_computes_otherwise(server, backend):
     other.behaviour.dtype = "bfloat16"
 
 
-def test_log_probabilities_that_are_no_numbers_end_the_producer(server, backend, ask):
+def test_log_probabilities_that_are_no_numbers_end_the_producer(server, backend, ask, monkeypatch):
     engine = backend(server())
+    monkeypatch.setitem(fake_servers._VLLM, "/inference/v1/generate", _broken_logits)
+    engine.submit(ask(1))
     with pytest.raises(RunError, match="not finite"):
-        import fake_servers
-
-        original, fake_servers._VLLM["/inference/v1/generate"] = fake_servers._VLLM["/inference/v1/generate"], _broken_logits
-        try:
-            engine.submit(ask(1))
-            for _ in range(50):
-                engine.poll(0.1)
-        finally:
-            fake_servers._VLLM["/inference/v1/generate"] = original
+        until_it_fails(engine)
 
 
 def _broken_logits(fake, body):
