@@ -77,16 +77,10 @@ class VllmProcess:
             self._process.wait()
             self._process = None
 
-    def send(self, number: int) -> None:
-        """A signal to it and its workers."""
-        assert self._process is not None
-        os.killpg(self._process.pid, number)
-
     @property
-    def group(self) -> int:
-        """Its process group."""
-        assert self._process is not None
-        return self._process.pid
+    def runs(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._process is not None
 
 
 class ServerShelf:
