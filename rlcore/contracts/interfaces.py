@@ -105,7 +105,8 @@ class Tokenizer(Protocol):
 class InferenceContext:
     """What one inference worker is given. ``prompts_per_forward`` is ``-imbs``; ``max_tokens`` bounds prompt + response;
     ``trust_remote_code``: Python code in the model's folder may be run. ``adapter_rank``: the largest rank of the LoRA adapters that come
-    over the weights of ``model``; 0: none come."""
+    over the weights of ``model``; 0: none come. ``producer``: whose engine it is, of ``producers``, from 0; one that takes another's
+    place has its number."""
 
     model: str
     tokenizer: Tokenizer
@@ -117,6 +118,8 @@ class InferenceContext:
     seed: int = 0
     trust_remote_code: bool = False
     adapter_rank: int = 0
+    producer: int = 0
+    producers: int = 1
 
 
 class InferenceBackend(ABC):

@@ -104,8 +104,8 @@ def make_consumer(
     return consumer
 
 
-def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> InferenceBackend:
-    """The engine of one producer, closed by ``closing``. ConfigError for what it cannot do or load."""
+def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: int = 0) -> InferenceBackend:
+    """The engine of one producer, the one with this number, closed by ``closing``. ConfigError for what it cannot do or load."""
     config, inference = plan.config, plan.config.inference
     context = InferenceContext(
         model=config.model.model,
@@ -118,6 +118,8 @@ def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack) -> Inferen
         seed=config.run.seed,
         trust_remote_code=config.model.trust_remote_code,
         adapter_rank=lora.rank if (lora := _lora(plan)) and lora.travels else 0,
+        producer=producer,
+        producers=inference.num_inferencer,
     )
     check_backend(plan, PluginKind.INFERENCE, inference.name)
     owner = plan.registry.owner(PluginKind.INFERENCE, inference.name)

@@ -31,9 +31,9 @@ _T = TypeVar("_T")
 class ProducerHost:
     """``prepare`` and ``connect`` once, then ``run`` until ``stop``; the other calls come from other threads while it runs."""
 
-    def __init__(self, shipment: Shipment | PlanAtHand, name: str) -> None:
+    def __init__(self, shipment: Shipment | PlanAtHand, name: str, number: int = 0) -> None:
         self._shipment = shipment
-        self._name = name
+        self._name, self._number = name, number
         self._mail = Mailbox()
         self._account = TimeAccount()
         self._closing = ExitStack()
@@ -50,7 +50,7 @@ class ProducerHost:
         """Read data and model. Returns what a person should know of the engine. Raises UsageErrors, as a run in one process does."""
         self._plan = plan = self._shipment.open(f"producer {self._name}")
         self._texts = self._shipment.read(plan, self._name)
-        self._engine = make_engine(plan, self._texts.tokenizer, self._closing)
+        self._engine = make_engine(plan, self._texts.tokenizer, self._closing, self._number)
         return inference_notes(self._engine, plan.config.inference.name, probe=plan.config.weights.probe)
 
     def connect(self, links: Links, address: Any) -> None:

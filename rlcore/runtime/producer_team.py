@@ -153,7 +153,9 @@ class ProducerTeam:
 
     def _start(self, member: _Member) -> Worker:
         member.serves = member.joined = False
-        member.worker = self._site.launcher.start(ProducerHost, self._shipment, member.name, name=member.name, seat=member.seat)
+        member.worker = self._site.launcher.start(
+            ProducerHost, self._shipment, member.name, member.number, name=member.name, seat=member.seat
+        )
         return member.worker
 
     def _join(self, member: _Member, worker: Worker) -> None:

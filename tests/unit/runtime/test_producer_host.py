@@ -15,12 +15,13 @@ import pytest
 
 from rlcore.config import Plan
 from rlcore.contracts.errors import DataError, RunError
+from rlcore.contracts.interfaces import InferenceContext
 from rlcore.runtime import producer_host
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.producer_host import ProducerHost
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.workers import WorkerDiedError
-from rlcore.testing import RunTester, make_plan
+from rlcore.testing import FakeInference, RunTester, make_plan
 
 SECONDS = 20.0
 
@@ -52,6 +53,14 @@ def test_prompts_that_the_driver_drops_every_producer_drops(tmp_path: Path, monk
         producer = read_texts(dropping, load_data(dropping), checked=True)
     assert [prompt.prompt_id for prompt in driver.training] == [prompt.prompt_id for prompt in producer.training] == ["train:2"]
     assert driver.dropped == {"train": 1}
+
+
+def test_its_engine_is_told_whose_it_is(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[InferenceContext] = []
+    make = FakeInference.__init__
+    monkeypatch.setattr(FakeInference, "__init__", lambda self, context, *more: (told.append(context), make(self, context, *more))[1])
+    ProducerHost(shipment_of(plan), "producer-3.1", 3).prepare()
+    assert [(context.producer, context.producers) for context in told] == [(3, plan.config.inference.num_inferencer)]
 
 
 @pytest.mark.parametrize(("name", "what"), [("train", "data set train"), ("tokenizer", "tokenizer")])

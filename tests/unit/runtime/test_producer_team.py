@@ -22,10 +22,12 @@ class Starter(Launcher):
     def __init__(self) -> None:
         self.made: dict[str, ToldWorker] = {}
         self.seats: dict[str, Seat] = {}
+        self.numbers: dict[str, int] = {}
         self.ready: dict[str, Any] = {"lives": lambda: 1, "prepare": lambda: None, "connect": lambda: None}
 
     def start(self, host: type, *arguments: Any, name: str, seat: Seat) -> ToldWorker:
         self.seats[name] = seat
+        self.numbers[name] = arguments[-1]
         worker = self.made[name] = ToldWorker(name, **self.ready)
         return worker
 
@@ -102,6 +104,14 @@ class Stage:
         for name in names:
             self.starter.made[name].calls["serves"][0].give(0)
         self.inbox.drain()
+
+
+def test_a_producer_that_takes_the_place_of_another_has_its_number() -> None:
+    stage = Stage(restarts=2)
+    stage.serve("producer-0", "producer-1")
+    stage.die("producer-1")
+    stage.inbox.drain()
+    assert stage.starter.numbers == {"producer-0": 0, "producer-1": 1, "producer-1.1": 1}
 
 
 def test_who_dies_is_replaced_under_a_new_name() -> None:

@@ -1,0 +1,112 @@
+"""Inference by servers that somebody else runs: vLLM or SGLang, by address."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rlcore.api import Bucket, ConfigError, InferenceContext, InFlight, Request, WeightsError, WeightsManifest
+from rlcore_plugin_serving import CAPABILITIES
+from rlcore_plugin_serving.checkpoint import HEAD, local_folder, read_shapes
+from rlcore_plugin_serving.endpoint_options import EndpointOptions
+from rlcore_plugin_serving.served_engine import ServedEngine, ServerAccess
+from rlcore_plugin_serving.serving_backend import ServingBackend
+from rlcore_plugin_serving.version_folder import VersionFolders
+
+__all__ = ["EndpointBackend"]
+
+
+class EndpointBackend(ServingBackend):
+    """Requests are spread over the producer's servers; versions reach them by a folder that both sides see, and each token carries the
+    version that its server says it was drawn under. What the servers hold when the backend is made counts as version 0."""
+
+    capabilities = CAPABILITIES
+    who = "the server"
+
+    def __init__(self, context: InferenceContext, options: EndpointOptions) -> None:
+        access = _access(options, context.producer, context.producers)
+        model = local_folder(context.model)
+        config = _text_config(model)
+        shapes = read_shapes(model) if options.shared_folder else {}
+        folders = None
+        if options.shared_folder is not None:
+            folders = VersionFolders(options.shared_folder, options.shared_folder_there or str(options.shared_folder.resolve()), model)
+        self._served = ServedEngine(
+            access,
+            vocabulary=int(config["vocab_size"]),
+            max_tokens=context.max_tokens,
+            dtype=context.dtype,
+            folders=folders,
+        )
+        super().__init__(context, self._served, shapes, tied=bool(config.get("tie_word_embeddings")) or HEAD not in shapes)
+        self._seals: list[int | None] = []
+        self._served_seals: list[int | None] = []
+        if not self._served.seeds:
+            self.capabilities = replace(CAPABILITIES, counter_noise=False)
+
+    def unserved(self, request: Request) -> str:
+        """See ServingBackend."""
+        return self._served.unserved(self._ask(request))
+
+    def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
+        """See ServingBackend; WeightsError, too, if the servers take no weights."""
+        if problem := self._served.unweighable():
+            raise WeightsError(problem)
+        super().begin_update(version, manifest, in_flight)
+        self._seals = []
+
+    def receive(self, bucket: Bucket) -> None:
+        """See ServingBackend."""
+        super().receive(bucket)
+        self._seals.append(bucket.checksum)
+
+    def finish_update(self) -> int:
+        """See ServingBackend; WeightsError if the servers' own checksums do not fit."""
+        known = bool(self._seals) and None not in self._seals and len(self._seals) == len(self._served_seals)
+        self._served.tensors_changed(self._seals != self._served_seals if known else None)
+        version = super().finish_update()
+        self._served_seals = self._seals
+        return version
+
+
+def _access(options: EndpointOptions, producer: int, producers: int) -> ServerAccess:
+    """The servers of one producer of several: each updates its own."""
+    own = options.addresses[producer::producers]
+    if not own:
+        raise ConfigError(
+            f"inference.options.addresses names {len(options.addresses)} servers for {producers} producers, each of which needs one of its "
+            f"own; type -i {len(options.addresses)}"
+        )
+    key = _key("api_key_env", options.api_key_env)
+    return ServerAccess(
+        own,
+        key=key,
+        admin_key=_key("admin_key_env", options.admin_key_env) or key,
+        start=options.start_seconds,
+        silence=options.silence_seconds,
+        connections=options.connections,
+        verify=options.verify_weights,
+    )
+
+
+def _key(option: str, variable: str | None) -> str:
+    if variable is None:
+        return ""
+    if not (key := os.environ.get(variable, "")):
+        raise ConfigError(f"inference.options.{option} names the environment variable {variable}, which is not set where the producer runs")
+    return key
+
+
+def _text_config(folder: Path) -> dict[str, Any]:
+    """The part of a model's config.json that says how its language model is built."""
+    path = folder / "config.json"
+    try:
+        whole = json.loads(path.read_text(encoding="utf-8"))
+        config = {**whole, **whole.get("text_config", {})}
+        int(config["vocab_size"])
+        return config
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} does not say how many tokens the model knows ({error}); name the model's folder by --model") from error

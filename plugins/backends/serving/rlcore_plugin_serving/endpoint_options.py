@@ -1,0 +1,38 @@
+"""What ``[inference.options]`` may hold for the backend ``endpoint``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+__all__ = ["EndpointOptions"]
+
+_Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+/?$")]
+
+
+class EndpointOptions(BaseModel):
+    """Options of the inference backend ``endpoint``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    addresses: tuple[_Address, ...] = Field(
+        min_length=1, description="servers, each http://HOST:PORT or https://HOST:PORT; producer k of n takes every n-th, from the k-th on"
+    )
+    api_key_env: str | None = Field(default=None, description="name of the environment variable that holds the servers' key; none: no key")
+    admin_key_env: str | None = Field(
+        default=None, description="name of the variable with the key for orders that change weights; none: that of api_key_env"
+    )
+    shared_folder: Path | None = Field(
+        default=None, description="folder that producers and servers see, for versions of the weights; none: no weights, so no training"
+    )
+    shared_folder_there: str | None = Field(default=None, description="the same folder as the servers name it; none: the same name")
+    start_seconds: float = Field(default=600.0, gt=0, allow_inf_nan=False, description="how long to wait until a server is healthy")
+    silence_seconds: float = Field(
+        default=300.0, gt=0, allow_inf_nan=False, description="a server that sends nothing for so long, while it should, is taken for dead"
+    )
+    connections: int = Field(default=256, ge=1, description="requests that one server is asked at a time")
+    verify_weights: bool = Field(
+        default=True, description="after an update compare the checksums that the servers take of their weights, one pass over them"
+    )

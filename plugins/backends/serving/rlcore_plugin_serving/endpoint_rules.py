@@ -1,0 +1,31 @@
+"""What a run must say so that its producers can use servers: checked before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["run_problems"]
+
+
+def run_problems(config: Any) -> list[str]:
+    """One sentence on each."""
+    options, problems = config.inference.options, []
+    addresses = options.get("addresses", ())
+    producers = config.inference.num_inferencer
+    if len(addresses) < producers:
+        problems.append(
+            f"inference.options.addresses names {len(addresses)} servers for {producers} producers, each of which updates servers of its "
+            f"own; name more, or type -i {max(1, len(addresses))}"
+        )
+    if len(set(addresses)) < len(addresses):
+        problems.append("inference.options.addresses names a server twice; a server belongs to one producer, so leave the second out")
+    folder = options.get("shared_folder")
+    if folder is None:
+        problems.append(
+            "inference.options.shared_folder is not set, and training writes new weights for the servers; name a folder that producers and "
+            "servers see"
+        )
+    elif not Path(folder).is_dir():
+        problems.append(f"inference.options.shared_folder {str(folder)!r} is no folder here; make it, where the servers see it, too")
+    return problems

@@ -1,0 +1,93 @@
+"""Versions of the weights as folders of one file, which servers read: `ROOT/rlcore-…/version-7/model.safetensors`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+
+from rlcore.api import ConfigError, RunError
+from rlcore_plugin_serving.arriving import ArrivingWeights
+
+__all__ = ["VersionFolders"]
+
+_NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+_LOCK = "owner"
+
+
+class VersionFolders:
+    """A folder of this producer's own in the shared one. A version has its name once it is whole. The folder is locked for as long as its
+    producer lives, so whoever comes later removes what a killed one has left. ``there``: the shared folder as the servers name it."""
+
+    def __init__(self, shared: Path, there: str, model: Path) -> None:
+        self._config = model / "config.json"
+        try:
+            _sweep(shared)
+            self._root = shared / f"rlcore-{uuid4().hex[:12]}"
+            self._root.mkdir()
+            self._owner = (self._root / _LOCK).open("w")
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(
+                f"inference.options.shared_folder {str(shared)!r} cannot be written ({error}); name a folder that producers and servers see"
+            ) from error
+        self._there = f"{there.rstrip('/')}/{self._root.name}"
+        self._written: list[Path] = []
+
+    def write(self, arriving: ArrivingWeights) -> str:
+        """Write a whole version; the folder that holds it, as the servers name it. RunError if the disk does not take it."""
+        folder = self._root / f"version-{arriving.version}-{uuid4().hex[:6]}"
+        half = folder.with_name(f"half-{folder.name}")
+        try:
+            half.mkdir()
+            _write_tensors(half / "model.safetensors", arriving.whole())
+            if self._config.is_file():
+                shutil.copyfile(self._config, half / "config.json")
+            half.rename(folder)
+        except OSError as error:
+            raise RunError(f"version {arriving.version} could not be written into {self._root} ({error})") from error
+        self._written.append(folder)
+        return f"{self._there}/{folder.name}"
+
+    def keep_newest(self) -> None:
+        """Remove all but the version that was written last."""
+        for folder in self._written[:-1]:
+            shutil.rmtree(folder, ignore_errors=True)
+        del self._written[:-1]
+
+    def close(self) -> None:
+        """Remove all of it."""
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._owner.close()
+
+
+def _sweep(shared: Path) -> None:
+    """Remove folders whose producer has ended without doing so."""
+    for lock in shared.glob(f"rlcore-*/{_LOCK}"):
+        with suppress(OSError), lock.open("w") as file:  # a lock that is held, or a folder that has just gone
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
+
+
+def _write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """The format of safetensors: length of the header, header, bytes. Its own writer refuses a memory with two names (a tied head)."""
+    header, start = {}, 0
+    for name, tensor in tensors.items():
+        end = start + tensor.nbytes
+        dtype = _NAMES[str(tensor.dtype).removeprefix("torch.")]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
+        start = end
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for tensor in tensors.values():
+            file.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,111 @@
+"""Real `vllm serve` processes on loopback, of the environment that RLCORE_TEST_VLLM names. Starting one takes half a minute, so tests lend
+them to each other; each begins with an update, after which a server knows nothing of the test before."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+ENVIRONMENT = os.environ.get("RLCORE_TEST_VLLM", "")
+_START = 300.0
+_SETTINGS = {
+    "VLLM_SERVER_DEV_MODE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TORCHDYNAMO_DISABLE": "1",
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "256",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class VllmProcess:
+    """One server; ``start`` and ``kill`` as often as a test likes, on the same port. ``settings``: environment variables beside the usual
+    ones; ``words``: of the command line, after the usual ones."""
+
+    def __init__(self, model: Path, log: Path, *, words: tuple[str, ...] = (), settings: dict[str, str] | None = None) -> None:
+        self.port, self.log = free_port(), log
+        self.address = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        # The environment of the CPU wheel has no distribution of the name vllm, which the command `vllm` asks for: its module is the same.
+        self._command = [
+            *(f"{ENVIRONMENT}/bin/python", "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", str(model), "--host", "127.0.0.1", "--port", str(self.port)),
+            *("--dtype", "float32", "--enforce-eager", "--skip-tokenizer-init", "--enable-scale-out"),
+            *("--max-model-len", "384", "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(64 << 20)),
+            *("--logprobs-mode", "processed_logprobs", "--no-enable-chunked-prefill", "--disable-uvicorn-access-log"),
+            *words,
+        ]
+        self._variables = {**os.environ, **_SETTINGS, **(settings or {})}
+
+    def start(self) -> None:
+        """Start it; it is not there before ``wait``."""
+        with self.log.open("ab") as file:
+            self._process = subprocess.Popen(
+                self._command, env=self._variables, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        """Until it answers; AssertionError with the end of its log if it does not come."""
+        until = time.monotonic() + _START
+        while time.monotonic() < until and self._process is not None and self._process.poll() is None:
+            try:
+                with urlopen(f"{self.address}/health", timeout=5):
+                    return
+            except (URLError, OSError):
+                time.sleep(0.25)
+        raise AssertionError(f"the server did not start: {self.log.read_text(errors='replace')[-3000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL, to it and its workers."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._process is not None
+
+
+class ServerShelf:
+    """Servers of one model: ``take`` one that nobody has, started if there is none; ``give`` it back."""
+
+    def __init__(self, model: Path, logs: Path) -> None:
+        self._model, self._logs = model, logs
+        self._idle: list[VllmProcess] = []
+        self.made: list[VllmProcess] = []
+
+    def take(self) -> VllmProcess:
+        """It answers."""
+        if self._idle:
+            return self._idle.pop()
+        server = VllmProcess(self._model, self._logs / f"server-{len(self.made)}.log")
+        self.made.append(server)
+        server.start()
+        server.wait()
+        return server
+
+    def give(self, server: VllmProcess) -> None:
+        """Nobody uses it any more."""
+        self._idle.append(server)
+
+    def close(self) -> None:
+        """End all."""
+        for server in self.made:
+            server.kill()
