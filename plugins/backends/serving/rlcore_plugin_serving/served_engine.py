@@ -32,6 +32,8 @@ _OTHERS = 5.0
 """Seconds that further servers are waited for once one is there; who comes later joins at an update."""
 _PAUSE = 0.5
 """Seconds between two tries to reach a server that is not there yet."""
+_LOOK = 0.5
+"""Seconds after which somebody who waits for a token looks whether a server is left."""
 _CLOSING = 30.0
 _NOTHING = sha256(b"").hexdigest()
 """What vLLM's checker takes of a tensor that was packed for the CPU: it sees none of its numbers."""
@@ -116,12 +118,14 @@ class ServedEngine(ServingEngine):
         self._loop.call_soon_threadsafe(self._streams.start, list(asks))
 
     def take(self, timeout: float) -> list[NewTokens]:
-        """All that has come."""
-        found = self._taken()
-        if not found:
-            with contextlib.suppress(queue.Empty):
-                found = self._seen([self._parts.get(timeout=timeout)])
+        """All that has come. Waits for the first token beyond ``timeout``, as engines in processes do, too: a server that says nothing is
+        lost after a time, and if it was the last one this ends."""
         self._require_servers()
+        found = self._taken()
+        while not found:
+            with contextlib.suppress(queue.Empty):
+                found = self._seen([self._parts.get(timeout=_LOOK)])
+            self._require_servers()
         return found + self._taken()
 
     def abort(self, names: Iterable[str]) -> list[NewTokens]:

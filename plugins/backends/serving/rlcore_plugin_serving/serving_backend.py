@@ -171,17 +171,22 @@ class ServingBackend(InferenceBackend):
     # --- small parts ---------------------------------------------------------------------------------------------------
 
     def _add(self, parts: Sequence[NewTokens]) -> None:
-        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more.
-        RunError, once all are added, if one cannot be used."""
-        stopped, wrong = [], ""
+        """Add new tokens to their answers. One that a stop string has ended waits for the engine to let go of it, and takes no more; if the
+        engine takes that string back instead, it is asked again. RunError, once all are added, if one cannot be used."""
+        stopped, again, wrong = [], [], ""
         for part in parts:
             answer = self._answers.get(part.name)
             if answer is None:
                 continue
+            had_stopped = answer.stopped
             if answer.add(part, self._context.tokenizer) and not part.finish:
                 stopped.append(part.name)
-            if part.finish:
+            if had_stopped and not answer.stopped and part.finish == "abort":
+                again.append(self._ask(answer.request).after(answer.tokens))
+            elif part.finish:
                 wrong = self._complete(part.name, "stop" if answer.stopped else part.finish) or wrong
+        if again:
+            self._engine.add(again)
         if stopped:
             self._add(self._engine.abort(stopped))
         if wrong:

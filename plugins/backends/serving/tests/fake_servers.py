@@ -47,6 +47,8 @@ class Behaviour:
     """Tokens of an answer after which it hangs up."""
     silent_after: int | None = None
     """Tokens of an answer after which it says nothing more."""
+    break_on_drop: bool = False
+    """It hangs up on a request that is dropped."""
     raw: bool = False
     """Log probabilities are of the distribution before it is cut."""
     tokens: bool = True
@@ -231,6 +233,8 @@ def _generate(fake: FakeServer, body: Any) -> Any:
         cut = asked["top_k"] == 1 and not behaviour.raw
         while True:
             dropped = f"generate-tokens-{name}" in fake.dropped
+            if dropped and behaviour.break_on_drop:
+                raise _HangUp
             tokens = []
             if not dropped:
                 _wait(fake, len(labels))

@@ -173,6 +173,19 @@ def test_a_stop_string_that_a_lost_server_said_is_said_again(server, backend, as
     assert text[-3:] in engine._context.tokenizer.decode(completion.token_ids.tolist())
 
 
+def test_a_stop_string_is_asked_for_again_if_its_server_breaks_off_while_it_is_dropped(server, backend, ask, answered):
+    servers = [server(pace=0.01), server(pace=0.01)]
+    engine = backend(*servers)
+    text = engine._context.tokenizer.decode(due("vllm", 0, 6))
+    servers[0].behaviour.break_on_drop = True
+    engine.submit(ask(1, stop=(text[-3:],)))
+    assert servers[0].address == engine._served._servers[0].address
+    completion = answered(engine, 1)["r0"]
+    assert completion.finish is Finish.STOP
+    assert completion.token_ids.tolist() == due("vllm", 0, len(completion.token_ids))
+    assert [known.healthy for known in engine._served._servers] == [False, True]
+
+
 def test_score_names_a_server_that_computes_otherwise(server, backend):
     one, other = server(), server()
     engine = backend(one, other)

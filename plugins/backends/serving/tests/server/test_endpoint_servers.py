@@ -147,7 +147,7 @@ def test_a_server_that_was_started_anew_between_two_requests_is_not_believed(ser
     only.start()
     only.wait()
     engine.submit(requests(2))
-    with pytest.raises(RunError, match="answers with weights 'default' where 'rlcore-.*-1' are served"):
+    with pytest.raises(RunError, match=r"answers with weights 'default' where 'rlcore-.*-1' are served"):
         answers(engine, 2)
 
 
@@ -199,5 +199,5 @@ def test_another_model_and_too_short_a_context_are_refused(started, connect, tmp
         with pytest.raises(ConfigError, match=says):
             EndpointBackend(context, EndpointOptions(addresses=(server.address,)))
     context = InferenceContext(model=str(saved("qwen2")), tokenizer=TOKENIZER, prompts_per_forward=8, max_tokens=400)
-    with pytest.raises(ConfigError, match="takes 384 tokens .* the run asks for 400"):
+    with pytest.raises(ConfigError, match=r"takes 384 tokens .* the run asks for 400"):
         EndpointBackend(context, EndpointOptions(addresses=(server.address,)))
