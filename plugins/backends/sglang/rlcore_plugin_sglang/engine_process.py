@@ -15,8 +15,10 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import count
 from multiprocessing.connection import Connection
@@ -73,9 +75,8 @@ class EngineOwner:
 
     def work(self) -> None:
         """Until the producer hangs up, or says so."""
-        self._manager.auto_create_handle_loop()  # which sets handlers of signals, too
-        self._loop.add_signal_handler(signal.SIGQUIT, self._fall)  # by which SGLang's processes say that they fail
-        self._loop.add_reader(self._link.fileno(), self._read)
+        self._run(self._begin())
+        threading.Thread(target=self._read, name="orders", daemon=True).start()
         heartbeat = self._loop.create_task(self._heartbeat())
         while True:
             method, arguments = self._loop.run_until_complete(self._orders.get())
@@ -171,14 +172,20 @@ class EngineOwner:
     def _run(self, order: Any) -> Any:
         return self._loop.run_until_complete(order)
 
+    def _read(self) -> None:
+        """In a thread of its own: hand orders to the loop, which has a pipe of its own for that. (It would take this one as a reader, and
+        make it one that does not block, which half a message is an error of.)"""
+        with suppress(EOFError, OSError):
+            while True:
+                self._loop.call_soon_threadsafe(self._orders.put_nowait, self._link.recv())
+        self._loop.call_soon_threadsafe(self._orders.put_nowait, ("end", ()))
+
     # --- in the loop ---------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        try:
-            self._orders.put_nowait(self._link.recv())
-        except (EOFError, OSError):
-            self._loop.remove_reader(self._link.fileno())
-            self._orders.put_nowait(("end", ()))
+    async def _begin(self) -> None:
+        """Have SGLang take answers, for which it must be in its loop, and set its handlers of signals; then ours, of its failing processes."""
+        self._manager.auto_create_handle_loop()
+        self._loop.add_signal_handler(signal.SIGQUIT, self._fall)
 
     async def _heartbeat(self) -> None:
         """Tell the producer that the engine has said something: answers come whole, and may take long."""

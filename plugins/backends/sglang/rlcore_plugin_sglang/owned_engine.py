@@ -31,7 +31,6 @@ __all__ = ["OwnedEngine"]
 
 _LOOK = 0.2
 """Seconds between two looks at a process that is waited for."""
-_DIED = "SGLang's engine process died; its own log above says more"
 _CLOSING = 30.0
 """Seconds that the engine may take to end by itself."""
 _MEMORY = Path("/dev/shm")
@@ -192,7 +191,7 @@ class OwnedEngine(ServingEngine):
             raise ConfigError(said[0])
         if word == "failed":
             raise RunError(said[0])
-        self._dead = _DIED
+        self._dead = self._death()
         raise RunError(self._dead)
 
     def _taken(self) -> list[NewTokens]:
@@ -215,11 +214,16 @@ class OwnedEngine(ServingEngine):
 
     def _require_life(self) -> None:
         if not self._dead and not self._thread.is_alive():
-            self._dead = _DIED
+            self._dead = self._death()
         if not self._dead and len(self._asks) and time.monotonic() - self._heard > self._silence:
             self._kill(f"SGLang's engine has made no token for {self._silence:g} s, with {len(self._asks)} requests in flight")
         if self._dead:
             raise RunError(self._dead)
+
+    def _death(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_CLOSING)
+        return f"SGLang's engine process died (exit code {self._process.returncode}); its own log above says more"
 
     def _kill(self, why: str) -> None:
         self._dead = f"{why}; its processes are ended"
