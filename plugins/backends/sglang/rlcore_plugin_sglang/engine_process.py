@@ -183,7 +183,7 @@ class EngineOwner:
     # --- in the loop ---------------------------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
-        """Have SGLang take answers, for which it must be in its loop, and set its handlers of signals; then ours, of its failing processes."""
+        """In its loop SGLang begins to take answers and sets its handlers of signals; then ours, of its processes that fail."""
         self._manager.auto_create_handle_loop()
         self._loop.add_signal_handler(signal.SIGQUIT, self._fall)
 

@@ -3,11 +3,6 @@ is collected."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import os
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from vllm_servers import ENVIRONMENT
-
-collect_ignore_glob = [] if ENVIRONMENT else ["test_*"]
+collect_ignore_glob = [] if os.environ.get("RLCORE_TEST_VLLM") else ["test_*"]

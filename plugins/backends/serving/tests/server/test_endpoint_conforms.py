@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 from dataclasses import replace
 from functools import lru_cache
@@ -18,10 +19,10 @@ from rlcore_plugin_serving.endpoint_backend import EndpointBackend
 from rlcore_plugin_serving.endpoint_options import EndpointOptions
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
-from vllm_servers import ServerShelf, VllmProcess
 
 from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, InferenceBackendSuite, update_engine
+from tests.vllm_server import ServerShelf, VllmProcess
 
 TOKENIZER = FakeTokenizer("".join(chr(0x4E00 + place) for place in range(400)))
 """One token in some hundreds ends an answer."""
@@ -67,7 +68,7 @@ def saved(name: str) -> Path:
 
 @lru_cache
 def shelf(name: str) -> ServerShelf:
-    made = ServerShelf(saved(name), folder())
+    made = ServerShelf(Path(os.environ["RLCORE_TEST_VLLM"]), saved(name), folder())
     atexit.register(made.close)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from urllib.request import Request as HttpRequest
@@ -13,10 +14,10 @@ import pytest
 from rlcore_plugin_serving.endpoint_backend import EndpointBackend
 from rlcore_plugin_serving.endpoint_options import EndpointOptions
 from test_endpoint_conforms import TOKENIZER, folder, saved, shelf, snapshot_of
-from vllm_servers import VllmProcess
 
 from rlcore.api import ConfigError, InferenceContext, Request, RunError, Sampling, WeightsError
 from rlcore.testing import update_engine
+from tests.vllm_server import VllmProcess
 
 pytestmark = pytest.mark.timeout(900)
 SEQUENCE = np.arange(3, 40, dtype=np.int32)
@@ -61,7 +62,7 @@ def started(tmp_path: Path):
     made: list[VllmProcess] = []
 
     def make(*words: str, **settings: str) -> VllmProcess:
-        server = VllmProcess(saved("qwen2"), tmp_path / "server.log", words=words, settings=settings)
+        server = VllmProcess(Path(os.environ["RLCORE_TEST_VLLM"]), saved("qwen2"), tmp_path / "server.log", words=words, settings=settings)
         made.append(server)
         server.start()
         server.wait()

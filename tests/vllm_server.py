@@ -1,5 +1,5 @@
-"""Real `vllm serve` processes on loopback, of the environment that RLCORE_TEST_VLLM names. Starting one takes half a minute, so tests lend
-them to each other; each begins with an update, after which a server knows nothing of the test before."""
+"""Real servers of vLLM on loopback, by the interpreter of an environment that has it. Starting one takes half a minute, so tests lend them to
+each other; each begins with an update, after which a server knows nothing of the test before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-ENVIRONMENT = os.environ.get("RLCORE_TEST_VLLM", "")
 _START = 300.0
 _SETTINGS = {
     "VLLM_SERVER_DEV_MODE": "1",
@@ -37,13 +36,15 @@ class VllmProcess:
     """One server; ``start`` and ``kill`` as often as a test likes, on the same port. ``settings``: environment variables beside the usual
     ones; ``words``: of the command line, after the usual ones."""
 
-    def __init__(self, model: Path, log: Path, *, words: tuple[str, ...] = (), settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, environment: Path, model: Path, log: Path, *, words: tuple[str, ...] = (), settings: dict[str, str] | None = None
+    ) -> None:
         self.port, self.log = free_port(), log
         self.address = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
         # The environment of the CPU wheel has no distribution of the name vllm, which the command `vllm` asks for: its module is the same.
         self._command = [
-            *(f"{ENVIRONMENT}/bin/python", "-m", "vllm.entrypoints.openai.api_server"),
+            *(f"{environment}/bin/python", "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(model), "--host", "127.0.0.1", "--port", str(self.port)),
             *("--dtype", "float32", "--enforce-eager", "--skip-tokenizer-init", "--enable-scale-out"),
             *("--max-model-len", "384", "--max-num-seqs", "64", "--kv-cache-memory-bytes", str(64 << 20)),
@@ -86,8 +87,8 @@ class VllmProcess:
 class ServerShelf:
     """Servers of one model: ``take`` one that nobody has, started if there is none; ``give`` it back."""
 
-    def __init__(self, model: Path, logs: Path) -> None:
-        self._model, self._logs = model, logs
+    def __init__(self, environment: Path, model: Path, logs: Path) -> None:
+        self._environment, self._model, self._logs = environment, model, logs
         self._idle: list[VllmProcess] = []
         self.made: list[VllmProcess] = []
 
@@ -95,7 +96,7 @@ class ServerShelf:
         """It answers."""
         if self._idle:
             return self._idle.pop()
-        server = VllmProcess(self._model, self._logs / f"server-{len(self.made)}.log")
+        server = VllmProcess(self._environment, self._model, self._logs / f"server-{len(self.made)}.log")
         self.made.append(server)
         server.start()
         server.wait()
