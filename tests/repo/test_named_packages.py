@@ -51,7 +51,7 @@ def test_every_text_names_packages_and_extras_that_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("pip install rlcore-plugin-sglang", ["rlcore-plugin-sglang"]),
+        ("pip install rlcore-plugin-wandb", ["rlcore-plugin-wandb"]),
         ("pip install 'rlcore[quickstart,gpu]'", ["gpu"]),
         ('name = "rlcore-plugin-mine"\npip install -e rlcore-plugin-mine', []),
         ("rlcore-plugin-math and rlcore[ray]", []),

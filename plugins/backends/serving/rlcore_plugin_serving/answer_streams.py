@@ -12,7 +12,7 @@ from uuid import uuid4
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.known_server import KnownServer
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["AnswerStreams"]
 
@@ -26,7 +26,7 @@ _LOOK = 0.5
 class _AnswerStream:
     """One request under way. ``ident``: its name at the server, another one each time it is asked; "": it is at none."""
 
-    ask: Ask
+    ask: EngineRequest
     task: asyncio.Task[None] = field(init=False)
     server: KnownServer | None = None
     ident: str = ""
@@ -53,7 +53,7 @@ class AnswerStreams:
         """The servers that can be asked."""
         return [server for server in self._servers if server.healthy]
 
-    def start(self, asks: Iterable[Ask]) -> None:
+    def start(self, asks: Iterable[EngineRequest]) -> None:
         """Ask for these."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._watch_silence())
@@ -160,7 +160,7 @@ class AnswerStreams:
         try:
             async with server.line.stream(path, body) as messages:
                 async for message in messages:
-                    heard = dialect.heard(message, stream.known)
+                    heard = dialect.heard(stream.ask, message, stream.known)
                     stream.known += len(heard.tokens)
                     if heard.finish:
                         versions = server.versions_of(heard.labels, since)

@@ -10,7 +10,10 @@ import numpy as np
 
 from rlcore.api import Completion, Finish, Request, Tokenizer
 
-__all__ = ["NewTokens", "RunningAnswer", "seed_of"]
+__all__ = ["OTHER_STOP", "NewTokens", "RunningAnswer", "seed_of"]
+
+OTHER_STOP = "other stop"
+"""Why an answer ended that the model's folder says to end, and its own stop tokens do not: it goes on."""
 
 _TAIL = 4
 # Tokens beyond one a byte of the longest stop string that are decoded: a character of several tokens may begin before it.

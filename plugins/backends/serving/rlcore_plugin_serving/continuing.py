@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rlcore_plugin_serving.answers import NewTokens
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.answers import OTHER_STOP, NewTokens
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["ContinuedAsks"]
 
@@ -16,7 +16,7 @@ __all__ = ["ContinuedAsks"]
 class _Life:
     """One request: as it was asked first, what has come, and where it stands."""
 
-    ask: Ask
+    ask: EngineRequest
     tokens: list[int] = field(default_factory=list)
     told: int = 0
     """So many of the tokens, the first ones, have a version."""
@@ -33,7 +33,7 @@ class ContinuedAsks:
     >>> asks.add([ask])                                  # and queue it
     >>> asks.hand_on(parts)                              # all that comes, on its way to the backend
     >>> engine.abort(asks.interrupt())                   # before an update; the parts that this brings go through hand_on, too
-    >>> engine.add(asks.go_on())                         # after it
+    >>> engine.add(asks.go_on())                         # after it; and after a part whose finish is OTHER_STOP
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class ContinuedAsks:
     def __contains__(self, name: object) -> bool:
         return name in self._lives
 
-    def add(self, asks: Iterable[Ask]) -> None:
+    def add(self, asks: Iterable[EngineRequest]) -> None:
         """These run in the engine from here on."""
         self._lives |= {ask.name: _Life(ask) for ask in asks}
 
@@ -69,7 +69,7 @@ class ContinuedAsks:
             del self._lives[name]
         return [NewTokens(name, finish="abort") for name in waiting]
 
-    def go_on(self, names: Iterable[str] | None = None) -> list[Ask]:
+    def go_on(self, names: Iterable[str] | None = None) -> list[EngineRequest]:
         """What is left of the requests that wait, all or those of ``names``, to queue in the engine; they run from here on."""
         wanted = self._lives if names is None else [name for name in names if name in self._lives]
         found = [life for life in (self._lives[name] for name in wanted) if life.waits]
@@ -84,7 +84,7 @@ class ContinuedAsks:
         life.told += len(part.versions)
         if not part.finish:
             return part
-        if part.finish == "abort" and life.interrupted:
+        if part.finish == OTHER_STOP or (part.finish == "abort" and life.interrupted):
             finish = _over(life.ask, life.tokens)
             life.waits = not finish
             part = replace(part, finish=finish)
@@ -93,7 +93,7 @@ class ContinuedAsks:
         return part
 
 
-def _over(ask: Ask, tokens: Sequence[int]) -> str:
+def _over(ask: EngineRequest, tokens: Sequence[int]) -> str:
     """Why the answer is whole, although its engine was stopped just there: "stop", "length"; "" if it is not."""
     if tokens and tokens[-1] in ask.stop_token_ids:
         return "stop"

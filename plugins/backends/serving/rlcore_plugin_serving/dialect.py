@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlcore_plugin_serving.server_line import ServerLine
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["Dialect", "Heard", "LabelSpan", "ServerFacts"]
 
@@ -56,6 +56,8 @@ class Dialect(ABC):
     def __init__(self, line: ServerLine) -> None:
         self.line = line
         self.facts: ServerFacts
+        self.vocabulary = 0
+        """Tokens of the model, as the run knows it; set before ``learn``."""
 
     @classmethod
     @abstractmethod
@@ -71,15 +73,15 @@ class Dialect(ABC):
         """What the server calls the weights that it serves."""
 
     @abstractmethod
-    def question(self, ident: str, ask: Ask) -> tuple[str, object]:
+    def question(self, ident: str, ask: EngineRequest) -> tuple[str, object]:
         """Path and body of a request whose answer is a stream."""
 
     @abstractmethod
-    def heard(self, message: object, before: int) -> Heard:
-        """A message of the stream, of an answer that had so many tokens before it. ServerGoneError for one that makes no sense."""
+    def heard(self, ask: EngineRequest, message: object, before: int) -> Heard:
+        """A message of the stream, of an answer to ``ask`` that had so many tokens before. ServerGoneError for one that makes no sense."""
 
     @abstractmethod
-    def unserved(self, ask: Ask) -> str:
+    def unserved(self, ask: EngineRequest) -> str:
         """What of the request this server would draw otherwise than asked; "" if nothing."""
 
     @abstractmethod

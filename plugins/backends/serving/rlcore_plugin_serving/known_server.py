@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rlcore.api import ConfigError, Sampling
 from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 from rlcore_plugin_serving.sglang_dialect import SglangServer
 from rlcore_plugin_serving.vllm_dialect import VllmServer
 
@@ -51,6 +51,7 @@ class KnownServer:
         try:
             await self.line.order("GET", "/health", tries=1)
             self.dialect = await self._recognised()
+            self.dialect.vocabulary = vocabulary
             facts = await self.dialect.learn()
             if facts.max_tokens < max_tokens:
                 self._refuse(f"takes {facts.max_tokens} tokens of prompt and answer together, and the run asks for {max_tokens}")
@@ -102,7 +103,7 @@ class KnownServer:
         for place in range(_CONTEXTS):
             sampling = Sampling(max_new_tokens=1, temperature=1.0, top_k=1)
             token = place * vocabulary // _CONTEXTS
-            ask = Ask(name="", token_ids=(token,), sampling=sampling, seed=1, max_tokens=1, stop_token_ids=())
+            ask = EngineRequest(name="", token_ids=(token,), sampling=sampling, seed=1, max_tokens=1, stop_token_ids=())
             if self.dialect.unserved(ask):
                 return
             answer = await self._one_token(f"rlcore-look-{place}", ask)
@@ -110,12 +111,12 @@ class KnownServer:
         if certain <= _CONTEXTS // 2:
             self._refuse("tells log probabilities of another distribution than the one that it samples from")
 
-    async def _one_token(self, ident: str, ask: Ask) -> Heard:
+    async def _one_token(self, ident: str, ask: EngineRequest) -> Heard:
         path, body = self.dialect.question(ident, ask)
         heard = Heard()
         async with self.line.stream(path, body) as messages:
             async for message in messages:
-                part = self.dialect.heard(message, len(heard.tokens))
+                part = self.dialect.heard(ask, message, len(heard.tokens))
                 heard = part if part.tokens else heard
         if not heard.tokens:
             raise ServerGoneError("it ended an answer without a token")

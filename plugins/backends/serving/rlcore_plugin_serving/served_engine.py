@@ -18,12 +18,12 @@ import numpy as np
 
 from rlcore.api import ConfigError, RunError, WeightsError
 from rlcore_plugin_serving.answer_streams import AnswerStreams
-from rlcore_plugin_serving.answers import NewTokens
+from rlcore_plugin_serving.answers import OTHER_STOP, NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.continuing import ContinuedAsks
 from rlcore_plugin_serving.known_server import KnownServer
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
-from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 from rlcore_plugin_serving.version_folder import VersionFolders
 
 __all__ = ["ServedEngine", "ServerAccess"]
@@ -92,7 +92,7 @@ class ServedEngine(ServingEngine):
         """Whether a draw depends on its seed alone, at every server that was met."""
         return all(server.dialect.facts.seeds for server in self._streams.healthy)
 
-    def unserved(self, ask: Ask) -> str:
+    def unserved(self, ask: EngineRequest) -> str:
         """What a server would draw otherwise than asked."""
         return next((problem for server in self._streams.healthy if (problem := server.dialect.unserved(ask))), "")
 
@@ -111,7 +111,7 @@ class ServedEngine(ServingEngine):
 
     # --- requests ------------------------------------------------------------------------------------------------------
 
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Each to the server that has the fewest."""
         self._require_servers()
         self._asks.add(asks)
@@ -331,7 +331,12 @@ class ServedEngine(ServingEngine):
         return found + self._seen(parts)
 
     def _seen(self, parts: Sequence[NewTokens | None]) -> list[NewTokens]:
-        return self._asks.hand_on(part for part in parts if part is not None)
+        came = [part for part in parts if part is not None]
+        found = self._asks.hand_on(came)
+        others = [part.name for part in came if part.finish == OTHER_STOP]
+        if not self._paused and (left := self._asks.go_on(others)):
+            self._loop.call_soon_threadsafe(self._streams.start, left)
+        return found
 
     def _wait(self, order: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(order, self._loop).result()

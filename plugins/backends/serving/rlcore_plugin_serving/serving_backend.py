@@ -27,7 +27,7 @@ from rlcore_plugin_serving.answers import NewTokens, RunningAnswer, seed_of
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import HEAD, CheckpointShapes
 from rlcore_plugin_serving.engine_sleep import EngineSleep
-from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 
 __all__ = ["ServingBackend"]
 
@@ -203,9 +203,9 @@ class ServingBackend(InferenceBackend):
         self._done.append(completion)
         return ""
 
-    def _ask(self, request: Request) -> Ask:
+    def _ask(self, request: Request) -> EngineRequest:
         stops = self._context.tokenizer.stop_ids
-        return Ask(
+        return EngineRequest(
             name=request.request_id,
             token_ids=tuple(request.token_ids.tolist()),
             sampling=request.sampling,

@@ -12,11 +12,11 @@ from rlcore.api import Sampling
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 
-__all__ = ["Ask", "ServingEngine"]
+__all__ = ["EngineRequest", "ServingEngine"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class EngineRequest:
     """A request as an engine is asked. ``seed``: of all its draws; 63 bits. ``max_tokens``: new ones that there is room for, at least 1;
     ``stop_token_ids``: each of them ends the answer, and is its last token. Stop strings are not the engine's business.
 
@@ -30,7 +30,7 @@ class Ask:
     stop_token_ids: tuple[int, ...]
     drawn: int = 0
 
-    def after(self, tokens: Sequence[int]) -> Ask:
+    def after(self, tokens: Sequence[int]) -> EngineRequest:
         """What is left to ask for once these tokens of the answer are there."""
         left, drawn = self.max_tokens - len(tokens), self.drawn + len(tokens)
         return replace(self, token_ids=(*self.token_ids, *tokens), max_tokens=left, drawn=drawn)
@@ -43,7 +43,7 @@ class ServingEngine(ABC):
     """How many tokens its model knows."""
 
     @abstractmethod
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Queue requests: all of them, or none if one cannot be."""
 
     @abstractmethod

@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.api import Sampling
+from rlcore_plugin_serving.answers import OTHER_STOP
 from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan, ServerFacts
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["SglangServer"]
+
+_ALL = 1 << 29
+"""A bound of top-k that cuts nothing, below the number by which SGLang knows that there is none."""
 
 
 class SglangServer(Dialect):
@@ -56,7 +61,7 @@ class SglangServer(Dialect):
         """As its model page says."""
         return str((await self.line.order("GET", "/model_info"))["weight_version"])
 
-    def question(self, ident: str, ask: Ask) -> tuple[str, object]:
+    def question(self, ident: str, ask: EngineRequest) -> tuple[str, object]:
         """Log probabilities of a distribution that is cut come with the ids that are left, for which it wants a bound."""
         sampling, parameters = ask.sampling, self._parameters(ask)
         cut = bool(sampling.temperature) and (sampling.top_k > 0 or sampling.top_p < 1)
@@ -65,7 +70,7 @@ class SglangServer(Dialect):
             body |= {"return_sampling_mask": True}
         return "/generate", body
 
-    def heard(self, message: Any, before: int) -> Heard:
+    def heard(self, ask: EngineRequest, message: Any, before: int) -> Heard:
         """Each message has the whole answer so far, or what is new, as the server was started."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
@@ -82,20 +87,22 @@ class SglangServer(Dialect):
                 f"it told {len(logprobs)} log probabilities of {len(new)} tokens, of an answer of {count} with {before} known"
             )
         finish = str(ending.get("type", ""))
+        if finish == "stop" and ending.get("matched") not in ask.stop_token_ids:
+            finish = OTHER_STOP
         if finish == "abort" and ending.get("status_code"):
             finish = f"error: {ending.get('message')}"  # it refused the request, and nobody dropped it
         spans = told.get("weight_versions") or [{"version": told["weight_version"], "start": 0, "end": count}]
         labels = tuple(LabelSpan(str(span["version"]), span["end"] - span["start"]) for span in spans) if finish else ()
         return Heard(new, [math.nan if value is None else value for value in logprobs], finish, labels)
 
-    def unserved(self, ask: Ask) -> str:
+    def unserved(self, ask: EngineRequest) -> str:
         """It cuts by top-p what top-k has not renormalised, and tells the cut distribution only within a bound of its own."""
         sampling = ask.sampling
         if not sampling.temperature:
             return ""
         if sampling.top_k > 0 and sampling.top_p < 1:
             return "top_k with top_p; SGLang cuts both of the same probabilities, and rlcore top_p of what top_k leaves; type one of them"
-        if sampling.top_k > self._most_kept or (sampling.top_p < 1 and not sampling.top_k):
+        if _kept(sampling, self.vocabulary) > self._most_kept:
             return (
                 f"top_k {sampling.top_k}, top_p {sampling.top_p:g}; SGLang tells log probabilities of what it samples from only with top_k "
                 f"up to --sampling-mask-max-tokens ({self._most_kept}); type a smaller --top-k, or start the server with a larger bound"
@@ -159,17 +166,24 @@ class SglangServer(Dialect):
         ranks = enumerate(answer.get("ranks") or ())
         return {f"{rank}:{name}": digest for rank, told in ranks for name, digest in told["checksums"].items()}
 
-    def _parameters(self, ask: Ask) -> dict[str, Any]:
+    def _parameters(self, ask: EngineRequest) -> dict[str, Any]:
         sampling = ask.sampling
         parameters: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "top_k": sampling.top_k or -1,
+            # Of all tokens, not -1: SGLang draws by places of sorted tokens if one request of a batch has such a bound, and else by
+            # their ids, so what a request draws would depend on its neighbours (layers/sampler.py).
+            "top_k": _kept(sampling, self.vocabulary) or _ALL,
             "max_new_tokens": ask.max_tokens,
-            "stop_token_ids": list(ask.stop_token_ids),
-            "ignore_eos": True,  # the tokenizer says what ends an answer, not the model's configuration
+            "stop_token_ids": list(ask.stop_token_ids) or None,
+            "ignore_eos": not ask.stop_token_ids,  # which are ignored with it
             "skip_special_tokens": False,
         }
         if sampling.temperature:
             parameters["sampling_seed"] = ask.seed
         return parameters
+
+
+def _kept(sampling: Sampling, vocabulary: int) -> int:
+    """How many tokens top-k or top-p may keep; 0 if nothing is cut."""
+    return min(sampling.top_k or vocabulary, vocabulary) if sampling.top_k or sampling.top_p < 1 else 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan, ServerFacts
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["VllmServer"]
 
@@ -62,7 +62,7 @@ class VllmServer(Dialect):
         body = {"token_ids": [0], "sampling_params": {"max_tokens": 1, "ignore_eos": True, "detokenize": False}}
         return _label((await self.line.ask(_GENERATE, body))["choices"][0])
 
-    def question(self, ident: str, ask: Ask) -> tuple[str, object]:
+    def question(self, ident: str, ask: EngineRequest) -> tuple[str, object]:
         """Its SamplingParams, which the server takes as they are."""
         sampling = ask.sampling
         parameters = {
@@ -78,7 +78,7 @@ class VllmServer(Dialect):
         }
         return _GENERATE, {"request_id": ident, "token_ids": list(ask.token_ids), "stream": True, "sampling_params": parameters}
 
-    def heard(self, message: Any, before: int) -> Heard:
+    def heard(self, ask: EngineRequest, message: Any, before: int) -> Heard:
         """Tokens come one message a step, versions with the last."""
         if "error" in message:
             raise ServerGoneError(f"it broke off an answer: {str(message['error'])[:300]}")
@@ -93,7 +93,7 @@ class VllmServer(Dialect):
         spans = tuple(LabelSpan(span["version"], span["end"] - span["start"]) for span in choice["weight_versions"] or ())
         return Heard(tokens, logprobs, choice["finish_reason"] or "", spans)
 
-    def unserved(self, ask: Ask) -> str:
+    def unserved(self, ask: EngineRequest) -> str:
         """Temperatures alone."""
         temperature = ask.sampling.temperature
         if temperature == 0 or _COLDEST <= temperature <= _HOTTEST:

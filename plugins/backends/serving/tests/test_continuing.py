@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.continuing import ContinuedAsks
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore.api import Sampling
 
 
-def an_ask(name: str, *, most: int = 8) -> Ask:
-    return Ask(name=name, token_ids=(3, 4), sampling=Sampling(max_new_tokens=most), seed=1, max_tokens=most, stop_token_ids=(0,))
+def an_ask(name: str, *, most: int = 8) -> EngineRequest:
+    return EngineRequest(name=name, token_ids=(3, 4), sampling=Sampling(max_new_tokens=most), seed=1, max_tokens=most, stop_token_ids=(0,))
 
 
-def books(*asks: Ask) -> ContinuedAsks:
+def books(*asks: EngineRequest) -> ContinuedAsks:
     made = ContinuedAsks()
     made.add(asks or [an_ask("r")])
     return made

@@ -39,12 +39,15 @@ def prepare_cpu() -> None:
 
 
 class _Stubs(MetaPathFinder, Loader):
-    """Modules of packages that SGLang imports and a model of text does without here: its kernels, for which it has code in torch, and
-    torchvision, whose build for CUDA does not go with torch for the CPU. Any name is found in them, and says so when it is called."""
+    """Modules of packages that SGLang imports and a model of text does without here: its kernels, for which it has code in torch;
+    torchvision, whose build for CUDA does not go with torch for the CPU; what its server hears with. Any name is found in them, and says so
+    when it is called."""
+
+    packages = ("torchvision", "soundfile")
 
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Of these packages, and of modules in torchvision; SGLang goes round modules of its kernels that are not there."""
-        found = fullname == "sgl_kernel" or fullname.partition(".")[0] == "torchvision"
+        """Of these packages and all modules in them, and of the kernels alone: SGLang goes round modules of those that are not there."""
+        found = fullname == "sgl_kernel" or fullname.partition(".")[0] in self.packages
         return ModuleSpec(fullname, self, is_package=fullname != "sgl_kernel") if found else None
 
     def exec_module(self, module: ModuleType) -> None:

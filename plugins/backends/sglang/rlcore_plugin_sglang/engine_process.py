@@ -31,17 +31,19 @@ if find_spec("sgl_kernel") is None:
     warnings.simplefilter("ignore")  # of kernels that are not for this machine
     prepare_cpu()
 
+from rlcore_plugin_serving.answers import OTHER_STOP
 from rlcore_plugin_serving.arriving import Place, mapped
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore_plugin_sglang.adapter_pairs import with_pairs
-from rlcore_plugin_sglang.messages import OTHER_STOP
 
 __all__ = ["EngineOwner", "main"]
 
 _PR_SET_PDEATHSIG = 1
 _LOOK = 0.5
 """Seconds between two looks at whether the engine has said something."""
+_AGAIN = 0.05
+"""Seconds after which a request is dropped once more that its scheduler may not have known yet."""
 _BUCKET = 1 << 30
 """Bytes of weights that are handed to the engine's workers at once."""
 
@@ -90,7 +92,7 @@ class EngineOwner:
 
     # --- orders: outside the loop ---------------------------------------------------------------------------------------
 
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Begin with each."""
         for ask in asks:
             name = f"{next(self._numbers):015}"  # SGLang drops every request whose name begins as that of one that is dropped
@@ -196,7 +198,7 @@ class EngineOwner:
                 heard = now
                 self._link.send(("alive",))
 
-    async def _follow(self, ask: Ask, name: str) -> None:
+    async def _follow(self, ask: EngineRequest, name: str) -> None:
         try:
             told = 0
             async for output in self._manager.generate_request(self._request(ask, name), None):
@@ -208,7 +210,7 @@ class EngineOwner:
             if self._running.get(ask.name, ("",))[0] == name:
                 del self._running[ask.name]
 
-    def _request(self, ask: Ask, name: str) -> Any:
+    def _request(self, ask: EngineRequest, name: str) -> Any:
         from rlcore_plugin_sglang.sglang_api import GenerateReqInput
 
         sampling, kept = ask.sampling, _keeps(ask, self.vocabulary())
@@ -232,7 +234,7 @@ class EngineOwner:
             lora_path=self._adapter,
         )
 
-    def _tell(self, ask: Ask, name: str, output: dict[str, Any], told: int) -> int:
+    def _tell(self, ask: EngineRequest, name: str, output: dict[str, Any], told: int) -> int:
         about = output["meta_info"]
         finish = about["finish_reason"] or {}
         tokens = list(output["output_ids"])
@@ -251,7 +253,7 @@ class EngineOwner:
                 if (state := self._manager.rid_to_state.get(name)) is not None:
                     state.abort_sent = False
                 self._manager.abort_request(name)
-            await asyncio.wait(waiting.values(), timeout=_LOOK)
+            await asyncio.wait(waiting.values(), timeout=_AGAIN)
 
     async def _scored(self, token_ids: list[int]) -> dict[str, Any]:
         from rlcore_plugin_sglang.sglang_api import GenerateReqInput
@@ -270,14 +272,14 @@ class EngineOwner:
         return output
 
 
-def _keeps(ask: Ask, vocabulary: int) -> int:
+def _keeps(ask: EngineRequest, vocabulary: int) -> int:
     """How many tokens top-k or top-p may keep, which SGLang must be told to tell log probabilities over them; 0: all, without a bound."""
     if not ask.sampling.temperature or not ask.sampling.truncates:
         return 0
     return min(ask.sampling.top_k or vocabulary, vocabulary)
 
 
-def _word(finish: dict[str, Any], ask: Ask, *, dropped: bool) -> str:
+def _word(finish: dict[str, Any], ask: EngineRequest, *, dropped: bool) -> str:
     """Why it ended, in a word; a sentence for an accident. ``dropped``: we asked for its end."""
     matched = finish.get("matched")
     kind = str(finish.get("type", ""))

@@ -18,14 +18,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from rlcore_plugin_serving.answers import NewTokens
+from rlcore_plugin_serving.answers import OTHER_STOP, NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.continuing import ContinuedAsks
-from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, RunError, WeightsError
-from rlcore_plugin_sglang.messages import OTHER_STOP
 
 __all__ = ["OwnedEngine"]
 
@@ -36,6 +35,8 @@ _CLOSING = 30.0
 _MEMORY = Path("/dev/shm")
 _VARIABLES = {
     "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",  # the run says how long a sequence may be
+    "TQDM_DISABLE": "1",
+    "PYTHONWARNINGS": "ignore:resource_tracker",  # which removes what SGLang's processes leave behind, and says so
     "SGLANG_SANITIZE_NAN_LOGITS": "0",  # else a model that has diverged draws from all tokens alike, and nobody hears of it
 }
 
@@ -51,7 +52,7 @@ class OwnedEngine(ServingEngine):
         self._answers: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         self._asks = ContinuedAsks()
         self._parts: list[NewTokens] = []
-        self._version, self._dead = 0, ""
+        self._version, self._paused, self._dead = 0, False, ""
         self._link, theirs = Pipe()
         self._heard = time.monotonic()
         made: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
@@ -73,7 +74,7 @@ class OwnedEngine(ServingEngine):
         self.vocabulary: int = vocabulary
         self._names += names
 
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Hand them to the engine."""
         if not len(self._asks):
             self._heard = time.monotonic()
@@ -102,6 +103,7 @@ class OwnedEngine(ServingEngine):
 
     def pause(self) -> None:
         """Drop all requests; what they have so far is of the version that is served."""
+        self._paused = True
         self._order("abort", self._asks.interrupt())
         self._collect()
 
@@ -133,7 +135,7 @@ class OwnedEngine(ServingEngine):
 
     def serve(self, version: int) -> None:
         """Ask for what was dropped."""
-        self._version = version
+        self._version, self._paused = version, False
         self._order("add", self._asks.go_on())
 
     def sleep(self, level: int = 1) -> object:
@@ -206,11 +208,9 @@ class OwnedEngine(ServingEngine):
     def _add_news(self, news: tuple[Any, ...]) -> None:
         """New tokens of one request. One that the model's folder has ended, and not the tokenizer's stop tokens, goes on."""
         name, tokens, logprobs, finish = news
-        goes_on = finish == OTHER_STOP and name in self._asks.interrupt([name])
-        part = NewTokens(name, tokens, logprobs, [self._version] * len(tokens), "abort" if goes_on else finish)
-        self._parts += self._asks.hand_on([part])
-        if goes_on:
-            self._order("add", self._asks.go_on([name]))
+        self._parts += self._asks.hand_on([NewTokens(name, tokens, logprobs, [self._version] * len(tokens), finish)])
+        if finish == OTHER_STOP and not self._paused and (left := self._asks.go_on([name])):
+            self._order("add", left)
 
     def _require_life(self) -> None:
         if not self._dead and not self._thread.is_alive():

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rlcore_plugin_serving.serving_engine import Ask, ServingEngine
+from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 
 from rlcore_plugin_vllm.vllm_api import LoRARequest, ModelConfig, RequestOutput, RequestOutputKind, SamplingParams
 
@@ -63,7 +63,7 @@ class Driver(ServingEngine):
         """Call a method of every worker."""
 
 
-def sampling_parameters(ask: Ask) -> SamplingParams:
+def sampling_parameters(ask: EngineRequest) -> SamplingParams:
     """A request in vLLM's words. ValueError for one that vLLM refuses."""
     sampling = ask.sampling
     return SamplingParams(

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore.api import RunError
 from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
@@ -29,7 +29,7 @@ class InProcess(Driver):
         self._version = 0
         self._parts: list[NewTokens] = []
 
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Into the queue of the scheduler."""
         for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
             self._add(ask.name, ask.token_ids, parameters)

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
-from rlcore_plugin_serving.serving_engine import Ask
+from rlcore_plugin_serving.serving_engine import EngineRequest
 
 from rlcore.api import RunError
 from rlcore_plugin_vllm.driver import Driver, log_probabilities, sampling_parameters
@@ -74,7 +74,7 @@ class OwnProcess(Driver):
         self.ranks = self._engine.vllm_config.parallel_config.world_size_across_dp
         self._end = weakref.finalize(self, _end, self._engine, self._loop, self._thread, self._following)
 
-    def add(self, asks: Sequence[Ask]) -> None:
+    def add(self, asks: Sequence[EngineRequest]) -> None:
         """Hand them to the engine and follow them from there."""
         for ask, parameters in [(ask, sampling_parameters(ask)) for ask in asks]:  # vLLM looks at each before any is queued
             self._wait(self._add(ask.name, ask.token_ids, parameters))

@@ -22,7 +22,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, InferenceBackendSuite, update_engine
-from tests.vllm_server import ServerShelf, VllmProcess
+from tests.engine_servers import EngineServer, ServerShelf, sglang_server, vllm_server
 
 TOKENIZER = FakeTokenizer("".join(chr(0x4E00 + place) for place in range(400)))
 """One token in some hundreds ends an answer."""
@@ -45,6 +45,12 @@ CONFIGS: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**SHAPE, tie_word_embeddings=False),
 }
 pytestmark = pytest.mark.timeout(900)
+ENVIRONMENTS = {"vllm": "RLCORE_TEST_VLLM", "sglang": "RLCORE_TEST_SGLANG"}
+
+
+def needs(kind: str):
+    """A mark: skipped where nothing names the environment."""
+    return pytest.mark.skipif(not os.environ.get(ENVIRONMENTS[kind]), reason=f"needs the environment of {kind}: make test-{kind} names it")
 
 
 @lru_cache
@@ -67,10 +73,23 @@ def saved(name: str) -> Path:
 
 
 @lru_cache
-def shelf(name: str) -> ServerShelf:
-    made = ServerShelf(Path(os.environ["RLCORE_TEST_VLLM"]), saved(name), folder())
+def shelf(kind: str, name: str) -> ServerShelf:
+    """Servers of vLLM or SGLang."""
+    environment = Path(os.environ[ENVIRONMENTS[kind]])
+
+    def make(number: int) -> EngineServer:
+        log = folder() / f"{kind}-{name}-{number}.log"
+        return vllm_server(environment, saved(name), log) if kind == "vllm" else sglang_server(environment, saved(name), log, emptied(log))
+
+    made = ServerShelf(make)
     atexit.register(made.close)
     return made
+
+
+def emptied(log: Path) -> Path:
+    packages = log.with_suffix(".packages")
+    packages.mkdir()
+    return packages
 
 
 def snapshot_of(name: str, number: int, version: int | None = None) -> Snapshot:
@@ -83,7 +102,7 @@ def snapshot_of(name: str, number: int, version: int | None = None) -> Snapshot:
 class LentBackend(EndpointBackend):
     """Gives its server back when it is closed."""
 
-    def __init__(self, context: InferenceContext, server: VllmProcess, lent: ServerShelf, **options: Any) -> None:
+    def __init__(self, context: InferenceContext, server: EngineServer, lent: ServerShelf, **options: Any) -> None:
         self.server, self._lent = server, lent
         super().__init__(context, EndpointOptions(addresses=(server.address,), shared_folder=folder(), **options))
 
@@ -92,9 +111,9 @@ class LentBackend(EndpointBackend):
         self._lent.give(self.server)
 
 
-class TestTied(InferenceBackendSuite):
+class ServerRules(InferenceBackendSuite):
     spec = rlcore_register_inference_backends()[0]
-    name = "qwen2"
+    kind, name = "vllm", "qwen2"
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
     swaps = True
@@ -106,7 +125,7 @@ class TestTied(InferenceBackendSuite):
         context = InferenceContext(
             model=str(saved(self.name)), tokenizer=TOKENIZER, prompts_per_forward=prompts_per_forward, max_tokens=self.max_tokens
         )
-        backend = LentBackend(context, shelf(self.name).take(), shelf(self.name))
+        backend = LentBackend(context, shelf(self.kind, self.name).take(), shelf(self.kind, self.name))
         update_engine(backend, replace(self.snapshot(0), version=0))
         return backend
 
@@ -127,6 +146,19 @@ class TestTied(InferenceBackendSuite):
         return TOKENIZER.encode(text)
 
 
+@needs("vllm")
+class TestTied(ServerRules):
+    """A server of vLLM."""
+
+
 @pytest.mark.nightly
 class TestOwnHead(TestTied):
     name = "llama"
+
+
+@needs("sglang")
+class TestServedBySglang(ServerRules):
+    """A server of SGLang; `make test-sglang` starts it on the CPU."""
+
+    kind = "sglang"
+    cuts_twice = False

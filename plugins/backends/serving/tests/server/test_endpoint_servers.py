@@ -13,23 +13,23 @@ import numpy as np
 import pytest
 from rlcore_plugin_serving.endpoint_backend import EndpointBackend
 from rlcore_plugin_serving.endpoint_options import EndpointOptions
-from test_endpoint_conforms import TOKENIZER, folder, saved, shelf, snapshot_of
+from test_endpoint_conforms import TOKENIZER, folder, needs, saved, shelf, snapshot_of
 
 from rlcore.api import ConfigError, InferenceContext, Request, RunError, Sampling, WeightsError
 from rlcore.testing import update_engine
-from tests.vllm_server import VllmProcess
+from tests.engine_servers import EngineServer, vllm_server
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), needs("vllm")]
 SEQUENCE = np.arange(3, 40, dtype=np.int32)
 
 
 @pytest.fixture
 def servers():
     """A function that lends so many servers, which run again afterwards."""
-    lent: list[VllmProcess] = []
+    lent: list[EngineServer] = []
 
-    def lend(count: int) -> list[VllmProcess]:
-        lent.extend(shelf("qwen2").take() for _ in range(count))
+    def lend(count: int) -> list[EngineServer]:
+        lent.extend(shelf("vllm", "qwen2").take() for _ in range(count))
         return lent
 
     yield lend
@@ -37,7 +37,7 @@ def servers():
         if not server.runs:
             server.start()
         server.wait()
-        shelf("qwen2").give(server)
+        shelf("vllm", "qwen2").give(server)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def connect():
     """A function that makes a backend over servers."""
     made: list[EndpointBackend] = []
 
-    def make(*servers: VllmProcess, **options) -> EndpointBackend:
+    def make(*servers: EngineServer, **options) -> EndpointBackend:
         context = InferenceContext(model=str(saved("qwen2")), tokenizer=TOKENIZER, prompts_per_forward=8, max_tokens=384)
         asked = {"shared_folder": folder(), "start_seconds": 60.0, **options}
         made.append(EndpointBackend(context, EndpointOptions(addresses=tuple(server.address for server in servers), **asked)))
@@ -59,10 +59,10 @@ def connect():
 @pytest.fixture
 def started(tmp_path: Path):
     """A function that starts a server of its own: ``started("--logprobs-mode", "raw_logprobs", VLLM_SERVER_DEV_MODE="0")``."""
-    made: list[VllmProcess] = []
+    made: list[EngineServer] = []
 
-    def make(*words: str, **settings: str) -> VllmProcess:
-        server = VllmProcess(Path(os.environ["RLCORE_TEST_VLLM"]), saved("qwen2"), tmp_path / "server.log", words=words, settings=settings)
+    def make(*words: str, **settings: str) -> EngineServer:
+        server = vllm_server(Path(os.environ["RLCORE_TEST_VLLM"]), saved("qwen2"), tmp_path / "server.log", words=words, settings=settings)
         made.append(server)
         server.start()
         server.wait()
@@ -89,7 +89,7 @@ def answers(engine: EndpointBackend, wanted: int) -> dict:
     return found
 
 
-def post(server: VllmProcess, path: str, body: dict) -> None:
+def post(server: EngineServer, path: str, body: dict) -> None:
     """An order of somebody who is not the producer."""
     asked = HttpRequest(f"{server.address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
     with urlopen(asked, timeout=60):
