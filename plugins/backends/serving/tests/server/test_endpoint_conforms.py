@@ -156,6 +156,7 @@ class TestOwnHead(TestTied):
     name = "llama"
 
 
+@pytest.mark.nightly
 @needs("sglang")
 class TestServedBySglang(ServerRules):
     """A server of SGLang; `make test-sglang` starts it on the CPU."""

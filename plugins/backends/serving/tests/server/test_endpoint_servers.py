@@ -169,6 +169,7 @@ def test_weights_that_somebody_else_has_written_are_found_by_the_probe_and_by_th
 
 
 @pytest.mark.full
+@pytest.mark.nightly  # fakes have it each time
 def test_raw_log_probabilities_are_refused(started, connect):
     server = started("--logprobs-mode", "raw_logprobs")
     with pytest.raises(ConfigError, match=r"of another distribution .* --logprobs-mode processed_logprobs"):
@@ -176,6 +177,7 @@ def test_raw_log_probabilities_are_refused(started, connect):
 
 
 @pytest.mark.full
+@pytest.mark.nightly  # fakes have it each time
 def test_without_development_endpoints_a_server_with_a_key_scores_and_answers_alone(started, connect, monkeypatch):
     server = started("--api-key", "secret", VLLM_SERVER_DEV_MODE="0")
     with pytest.raises(ConfigError, match="refuses the key"):
@@ -190,6 +192,7 @@ def test_without_development_endpoints_a_server_with_a_key_scores_and_answers_al
 
 
 @pytest.mark.full
+@pytest.mark.nightly  # fakes have it each time
 def test_another_model_and_too_short_a_context_are_refused(started, connect, tmp_path: Path):
     server = started()
     other = shutil.copytree(saved("qwen2"), tmp_path / "other")

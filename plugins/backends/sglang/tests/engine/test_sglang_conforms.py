@@ -110,6 +110,7 @@ class TestBfloat16(TestTied):
     same_draws = False
 
 
+@pytest.mark.nightly
 class TestOwnHead(TestTied):
     name = "llama"
 

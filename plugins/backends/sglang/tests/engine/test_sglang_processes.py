@@ -12,9 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rlcore_plugin_sglang.sglang_backend import SglangBackend
 
-from rlcore.api import Finish, RunError
-from rlcore.testing import update_engine
+from rlcore.api import Finish, InferenceContext, RunError
+from rlcore.testing import FakeTokenizer, update_engine
 from rlcore.testing.leftovers import Leftovers
 
 TOLERANCE = 1e-4
@@ -57,11 +58,22 @@ def poll_on(engine) -> None:
         engine.poll(0.5)
 
 
-def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask, snapshot):
+@pytest.fixture(scope="module")
+def lasting(folder):
+    """One engine for the tests that do not end it; each begins with an update."""
+    tokenizer = FakeTokenizer()
+    tokenizer.stop_ids = frozenset()
+    engine = SglangBackend(InferenceContext(model=folder, tokenizer=tokenizer, prompts_per_forward=8, max_tokens=900))
+    yield engine
+    engine.close()
+
+
+def test_updates_while_it_generates_are_seen_in_every_token(model, lasting, ask, snapshot):
     """Five updates pass under each answer; each token is what the weights of its version say of the whole context."""
     import torch
 
-    engine = backend(max_tokens=900, endless=True)
+    engine = lasting
+    update_engine(engine, snapshot(0))
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(8)]
     engine.submit(requests)
     answers, models = {}, [model(seed) for seed in (0, 1)]
@@ -83,14 +95,15 @@ def test_updates_while_it_generates_are_seen_in_every_token(model, backend, ask,
         assert np.abs(expected - answer.logprobs).max() <= TOLERANCE
 
 
-def test_an_update_to_the_same_weights_changes_no_draw(backend, ask, answered, snapshot):
+def test_an_update_to_the_same_weights_changes_no_draw(lasting, ask, answered, snapshot):
     """What is asked for anew draws what it would have drawn."""
-    engine = backend(max_tokens=400, endless=True)
+    engine = lasting
+    update_engine(engine, snapshot(10, seed=0))
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=300, temperature=1.3) for n in range(4)]
     whole = answered(engine, requests)
     engine.submit(requests)
     answers: dict = {}
-    for version in range(1, 4):
+    for version in range(11, 14):
         answers |= {completion.request_id: completion for completion in engine.poll(0.1)}
         update_engine(engine, snapshot(version, seed=0))
     while len(answers) < len(requests):
@@ -100,8 +113,9 @@ def test_an_update_to_the_same_weights_changes_no_draw(backend, ask, answered, s
     assert any(len(set(answer.versions.tolist())) > 1 for answer in answers.values())
 
 
-def test_what_is_dropped_keeps_its_tokens_and_their_versions(backend, ask, answered):
-    engine = backend(max_tokens=900, endless=True)
+def test_what_is_dropped_keeps_its_tokens_and_their_versions(lasting, ask, answered, snapshot):
+    engine = lasting
+    update_engine(engine, snapshot(20, seed=0))
     requests = [ask(f"r{n}", [3, 5, 4 + n], noise=n, max_new_tokens=800, temperature=1.3) for n in range(11)]  # r1 begins as r10 does
     whole = answered(engine, requests)
     engine.submit(requests)
@@ -111,7 +125,7 @@ def test_what_is_dropped_keeps_its_tokens_and_their_versions(backend, ask, answe
     assert set(dropped) == {"r0", "r1"}
     for name, answer in dropped.items():
         count = len(answer.token_ids)
-        assert (answer.finish, answer.versions.tolist()) == (Finish.ABORTED, [0] * count)
+        assert (answer.finish, answer.versions.tolist()) == (Finish.ABORTED, [20] * count)
         assert answer.token_ids.tolist() == whole[name].token_ids[:count].tolist()
     engine.submit(requests[:1])  # its id can be used again
     again: dict = {}
@@ -137,7 +151,7 @@ def test_the_tokenizer_says_what_ends_an_answer_and_not_the_folder_of_the_model(
     assert any(0 in answer.token_ids[:-1] for answer in answers.values())
 
 
-@pytest.mark.parametrize("waits", ["for tokens", "for an order"])
+@pytest.mark.parametrize("waits", [pytest.param("for tokens", marks=pytest.mark.nightly), "for an order"])
 def test_an_engine_that_is_stopped_is_an_error_in_time(waits, backend, ask):
     engine = backend(max_tokens=1000, endless=True, silence_seconds=3)
     family = [engine._owned._process.pid, *children(engine._owned._process.pid)]
@@ -199,7 +213,9 @@ def producer(folder, tmp_path):
             process.kill()
 
 
-@pytest.mark.parametrize("stopped", [False, True], ids=["", "and its scheduler is stopped"])
+@pytest.mark.parametrize(
+    "stopped", [pytest.param(False, id="", marks=pytest.mark.nightly), pytest.param(True, id="and its scheduler is stopped")]
+)
 def test_nothing_outlives_a_producer_that_is_killed(stopped, folder, tmp_path):
     with producer(folder, tmp_path) as (process, family):
         assert len(family) == 3
