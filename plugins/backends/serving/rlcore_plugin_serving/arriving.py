@@ -71,6 +71,14 @@ class ArrivingWeights:
             raise WeightsError(f"version {self.version}: tensor {next(iter(self._due))!r} did not come ({len(self._due)} missing)")
         return {name: _view(self._memory, place) for name, place in self._places.items()}
 
+    def whole_apart(self) -> dict[str, torch.Tensor]:
+        """As ``whole``, for a writer of files that refuses two names of one memory: the second name has a copy."""
+        seen, found = set(), {}
+        for name, tensor in self.whole().items():
+            found[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+            seen.add(tensor.data_ptr())
+        return found
+
     def repeat(self, name: str, other: str) -> None:
         """Have ``name`` stand for the tensor ``other``, too, if it did not come itself."""
         self._places.setdefault(name, self._places[other]._replace(name=name))

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
-import torch
+from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, RunError
 from rlcore_plugin_serving.arriving import ArrivingWeights
 
 __all__ = ["VersionFolders"]
 
-_NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 _LOCK = "owner"
 
 
@@ -46,7 +44,9 @@ class VersionFolders:
         half = folder.with_name(f"half-{folder.name}")
         try:
             half.mkdir()
-            _write_tensors(half / "model.safetensors", arriving.whole())
+            save_file(arriving.whole_apart(), half / "model.safetensors", metadata={"format": "pt"})
+            with (half / "model.safetensors").open("rb") as file:
+                os.fsync(file.fileno())
             if self._config.is_file():
                 shutil.copyfile(self._config, half / "config.json")
             half.rename(folder)
@@ -73,21 +73,3 @@ def _sweep(shared: Path) -> None:
         with suppress(OSError), lock.open("w") as file:  # a lock that is held, or a folder that has just gone
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(lock.parent, ignore_errors=True)
-
-
-def _write_tensors(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    """The format of safetensors: length of the header, header, bytes. Its own writer refuses a memory with two names (a tied head)."""
-    header, start = {}, 0
-    for name, tensor in tensors.items():
-        end = start + tensor.nbytes
-        dtype = _NAMES[str(tensor.dtype).removeprefix("torch.")]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": [start, end]}
-        start = end
-    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
-            file.write(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -113,7 +113,7 @@ class OwnedEngine(ServingEngine):
             self._order("load", arriving.path, arriving.places())
             return
         with TemporaryDirectory(prefix="rlcore-weights-", dir=_MEMORY if _MEMORY.is_dir() else None) as folder:
-            save_file(arriving.whole(), Path(folder) / "model.safetensors")
+            save_file(arriving.whole_apart(), Path(folder) / "model.safetensors")
             self._order("load_folder", folder)
 
     def load_adapter(self, arriving: ArrivingWeights, configuration: Mapping[str, Any]) -> None:
