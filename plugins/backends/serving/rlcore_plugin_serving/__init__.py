@@ -17,10 +17,11 @@ CAPABILITIES = InferenceCapabilities(
     layouts=frozenset({"single"}),
     dtypes=frozenset({"float32", "bfloat16"}),
     devices=frozenset({"cpu", "cuda"}),
+    transfers=frozenset({"host", "vllm_nccl"}),
     reproducible="seeded",
 )
 """What the spec, the class and its refusals go by. Layout, device and dtype are the server's own affair: a run's --inference-device is not
-looked at, and --inference-dtype says how exact it is if the server does not."""
+looked at, and --inference-dtype says how exact it is if the server does not. ``vllm_nccl`` has not run: no GPU was at hand."""
 
 
 @hookimpl

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,8 @@ class Dialect(ABC):
     """Its name in a sentence."""
     how_to_start: str
     """What to type so that a server of this kind does all that is asked of it."""
+    transfers: frozenset[str] = frozenset({"host"})
+    """Ways by which it can be given weights, as ``InferenceCapabilities.transfers`` names them."""
     keeps: bool
     """Whether requests stay in the server while weights are written; else they must be dropped before and asked for again."""
 
@@ -113,3 +116,11 @@ class Dialect(ABC):
     @abstractmethod
     async def checksums(self) -> dict[str, str]:
         """What the server's own checker takes of its weights: name -> digest; {} if it has none."""
+
+    async def ranks(self) -> int:
+        """How many workers the server has; of one that takes weights otherwise than from the host."""
+        raise NotImplementedError(f"{self.kind} servers take weights from the host alone")
+
+    async def carry_out(self, method: str, words: Mapping[str, Any], label: str) -> Any:
+        """An order of a transfer of vLLM's own (``joined_transfer``); after the last one the weights have the label."""
+        raise NotImplementedError(f"{self.kind} servers take weights from the host alone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,14 @@ from rlcore.api import Bucket, ConfigError, InferenceContext, InFlight, Request,
 from rlcore_plugin_serving import CAPABILITIES
 from rlcore_plugin_serving.checkpoint import HEAD, local_folder, read_shapes
 from rlcore_plugin_serving.endpoint_options import EndpointOptions
+from rlcore_plugin_serving.joining_backend import JoiningBackend
 from rlcore_plugin_serving.served_engine import ServedEngine, ServerAccess
-from rlcore_plugin_serving.serving_backend import ServingBackend
 from rlcore_plugin_serving.version_folder import VersionFolders
 
 __all__ = ["EndpointBackend"]
 
 
-class EndpointBackend(ServingBackend):
+class EndpointBackend(JoiningBackend):
     """Requests are spread over the producer's servers; versions reach them by a folder that both sides see, and each token carries the
     version that its server says it was drawn under. What the servers hold when the backend is made counts as version 0."""
 
@@ -30,7 +31,7 @@ class EndpointBackend(ServingBackend):
         access = _access(options, context.producer, context.producers)
         model = local_folder(context.model)
         config = _text_config(model)
-        shapes = read_shapes(model) if options.shared_folder else {}
+        shapes = read_shapes(model)
         folders = None
         if options.shared_folder is not None:
             folders = VersionFolders(options.shared_folder, options.shared_folder_there or str(options.shared_folder.resolve()), model)
@@ -44,8 +45,7 @@ class EndpointBackend(ServingBackend):
         super().__init__(context, self._served, shapes, tied=bool(config.get("tie_word_embeddings")) or HEAD not in shapes)
         self._seals: list[int | None] = []
         self._served_seals: list[int | None] = []
-        if not self._served.seeds:
-            self.capabilities = replace(CAPABILITIES, counter_noise=False)
+        self.capabilities = replace(CAPABILITIES, counter_noise=self._served.seeds, transfers=self._served.transfers)
 
     def unserved(self, request: Request) -> str:
         """See ServingBackend."""
@@ -53,15 +53,25 @@ class EndpointBackend(ServingBackend):
 
     def begin_update(self, version: int, manifest: WeightsManifest, in_flight: InFlight) -> None:
         """See ServingBackend; WeightsError, too, if the servers take no weights."""
-        if problem := self._served.unweighable():
+        if self._joined is None and (problem := self._served.unweighable()):
             raise WeightsError(problem)
         super().begin_update(version, manifest, in_flight)
         self._seals = []
 
     def receive(self, bucket: Bucket) -> None:
-        """See ServingBackend."""
+        """See JoiningBackend."""
+        if bucket.info:
+            self._served.expect(bucket.version)
         super().receive(bucket)
         self._seals.append(bucket.checksum)
+
+    def ranks(self) -> int:
+        """See JoiningBackend."""
+        return self._served.ranks()
+
+    def collective_rpc(self, method: str, *, kwargs: Mapping[str, Any] | None = None) -> Any:
+        """See JoiningBackend."""
+        return self._served.carry_out(method, kwargs)
 
     def finish_update(self) -> int:
         """See ServingBackend; WeightsError if the servers' own checksums do not fit."""

@@ -20,7 +20,14 @@ def run_problems(config: Any) -> list[str]:
         )
     if len(set(addresses)) < len(addresses):
         problems.append("inference.options.addresses names a server twice; a server belongs to one producer, so leave the second out")
-    folder = options.get("shared_folder")
+    folder, remote = options.get("shared_folder"), config.weights.transport.lower() == "vllm_nccl"
+    if remote and len(addresses) != producers:
+        problems.append(
+            f"--transport vllm_nccl goes to one server a producer, and inference.options.addresses names {len(addresses)} for {producers}; "
+            "type --transport auto, or as many producers (-i) as servers"
+        )
+    if remote:
+        return problems
     if folder is None:
         problems.append(
             "inference.options.shared_folder is not set, and training writes new weights for the servers; name a folder that producers and "

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 from uuid import uuid4
@@ -21,6 +21,7 @@ from rlcore_plugin_serving.answer_streams import AnswerStreams
 from rlcore_plugin_serving.answers import OTHER_STOP, NewTokens
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.continuing import ContinuedAsks
+from rlcore_plugin_serving.joined_transfer import FINISH
 from rlcore_plugin_serving.known_server import KnownServer
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
 from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
@@ -182,6 +183,41 @@ class ServedEngine(ServingEngine):
         self._paused = False
         self._require_servers()
         self._loop.call_soon_threadsafe(self._streams.start, self._asks.go_on())
+
+    def ranks(self) -> int:
+        """Workers of the one server."""
+        return int(self._wait(self._only().dialect.ranks()))
+
+    def expect(self, version: int) -> None:
+        """The version that comes by ``carry_out``."""
+        self._version, self._loaded = version, f"{self._label}-{version}"
+
+    def carry_out(self, method: str, words: Mapping[str, Any] | None) -> Any:
+        """An order of vLLM's own transfer, by the one server. Without words it is the end of an update that broke off. RunError if the
+        server does not carry it out."""
+        server = self._only()
+        label = self._loaded if words is not None else f"unfinished-{self._loaded}"
+        try:
+            answer = self._wait(server.dialect.carry_out(method, words or {}, label))
+        except (ServerGoneError, ServerAnswerError) as error:
+            raise RunError(f"{server.address} does not carry out {method}: {error}") from error
+        if method == FINISH:
+            server.served.append((label, self._version))
+        return answer
+
+    def _only(self) -> KnownServer:
+        if len(self._servers) > 1 or not self._streams.healthy:
+            raise RunError(
+                f"vLLM's own transfer goes to one server of a producer, and this one has {len(self._streams.healthy)} of "
+                f"{len(self._servers)}; type --transport auto, or name one address a producer"
+            )
+        return self._streams.healthy[0]
+
+    @property
+    def transfers(self) -> frozenset[str]:
+        """Ways by which weights can come."""
+        only = [server.dialect.transfers for server in self._streams.healthy]
+        return only[0] if len(self._servers) == len(only) == 1 else frozenset({"host"})
 
     def tensors_changed(self, changed: bool | None) -> None:
         """Whether the version that is loaded next has other tensors than the one before; None: nobody knows."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan, ServerFacts
+from rlcore_plugin_serving.joined_transfer import FINISH, INIT, START
 from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
@@ -29,6 +30,7 @@ class VllmServer(Dialect):
     kind = "vLLM"
     how_to_start = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --max-model-len TOKENS"
     keeps = True
+    transfers = frozenset({"host", "vllm_nccl"})
 
     @classmethod
     async def recognises(cls, line: ServerLine) -> bool:
@@ -157,6 +159,24 @@ class VllmServer(Dialect):
     async def checksums(self) -> dict[str, str]:
         """Of each parameter; on the CPU most are packed, and those are not seen."""
         return dict((await self.line.order("POST", "/weight_checker", {"action": "checksum"}))["checksums"])
+
+    async def ranks(self) -> int:
+        """All of its workers, whose number its development endpoints tell."""
+        return int((await self.line.order("GET", "/get_world_size"))["world_size"])
+
+    async def carry_out(self, method: str, words: Mapping[str, Any], label: str) -> Any:
+        """By the endpoints of the same names. An order is sent once: a second one would wait for a group that has gone."""
+        body = dict(words)
+        if method == "compute_weight_checksums":
+            return [await self.checksums()]
+        if method == INIT:  # the server was started for one transfer, and does not want to hear which
+            body = {"init_info": {name: value for name, value in words["init_info"].items() if name != "backend"}}
+        if method == START:
+            await self._call_it(f"unfinished-{label}")
+        if method == FINISH:
+            body = {"weight_version": label}
+        await self.line.order("POST", f"/{method}", body, tries=1)
+        return [None]
 
     async def _call_it(self, label: str) -> None:
         await self.line.order("POST", "/update_weight_version", {"new_version": label})

@@ -123,8 +123,10 @@ def test_requests_go_on_over_an_update(kind, server, backend, ask, answered):
     fake = server(kind=kind, pace=0.02)
     engine = backend(fake)
     engine.submit(ask(4, tokens=30))
+    while fake.most_running < 4:
+        engine.poll(0.02)
     for _ in range(6):
-        engine.poll(0.05)
+        engine.poll(0.02)
     update_engine(engine, weights(7))
     found = answered(engine, 4)
     for n in range(4):

@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
 from rlcore_plugin_serving.checkpoint import HEAD
+from rlcore_plugin_serving.joined_transfer import END, FINISH, INIT, START, UPDATE
 
 from rlcore.api import TensorInfo, WeightsError
 from rlcore.api.weights import HostVersion
-from rlcore_plugin_vllm.joined_transfer import END, FINISH, INIT, START, UPDATE
 
 __all__ = ["BrokenGroupError", "EngineGroup", "GroupMember", "Sender", "TrainerEngine", "hang_up"]
 

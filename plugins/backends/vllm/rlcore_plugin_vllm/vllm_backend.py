@@ -9,14 +9,13 @@ from typing import Any
 
 from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.checkpoint import local_folder, read_shapes
-from rlcore_plugin_serving.serving_backend import ServingBackend
+from rlcore_plugin_serving.joining_backend import JoiningBackend
 
-from rlcore.api import Bucket, ConfigError, InferenceContext, Request, RunError, WeightsKind
+from rlcore.api import ConfigError, InferenceContext, Request, WeightsKind
 from rlcore_plugin_vllm import CAPABILITIES
 from rlcore_plugin_vllm.driver import Driver
 from rlcore_plugin_vllm.engine_arguments import engine_arguments
 from rlcore_plugin_vllm.in_process import InProcess
-from rlcore_plugin_vllm.joined_transfer import JoinedTransfer
 from rlcore_plugin_vllm.options import VllmOptions
 from rlcore_plugin_vllm.policy_adapter import PolicyAdapter
 from rlcore_plugin_vllm.sampling_bounds import COLDEST, HOTTEST, unserved
@@ -25,7 +24,7 @@ from rlcore_plugin_vllm.vllm_api import AsyncEngineArgs, current_platform
 __all__ = ["VllmBackend"]
 
 
-class VllmBackend(ServingBackend):
+class VllmBackend(JoiningBackend):
     """Inference by vLLM, on CPUs or GPUs.
 
     After an update requests go on (RESUME): their keys and values are computed again under the new weights, and each token carries the
@@ -47,8 +46,6 @@ class VllmBackend(ServingBackend):
         if not context.adapter_rank:
             self.capabilities = replace(self.capabilities, kinds=frozenset({WeightsKind.FULL}))
         self._adapter = PolicyAdapter(driver, shapes) if context.adapter_rank else None
-        self._joined: JoinedTransfer | None = None
-        self._remote = False
 
     def unserved(self, request: Request) -> str:
         """See ServingBackend."""
@@ -57,40 +54,13 @@ class VllmBackend(ServingBackend):
             return ""
         return f"temperature {temperature:g}; vLLM samples at {COLDEST:g} to {HOTTEST:g}, and greedily at 0"
 
-    # --- weights -------------------------------------------------------------------------------------------------------
+    def ranks(self) -> int:
+        """See JoiningBackend."""
+        return self._driver.ranks
 
-    def describe(self) -> Mapping[str, Any]:
-        """How many workers the engine has, and which tensor its head repeats."""
-        return {"ranks": self._driver.ranks, "head_of": self._checkpoint.head_of or ""}
-
-    def connect(self, info: Mapping[str, Any], epoch: int) -> None:
-        """Have the workers join vLLM's own transfer, with the trainer engine that the trainer's side names."""
-        if self.capabilities.transfers <= {"host"}:
-            super().connect(info, epoch)
-        if self._joined is not None:
-            self._joined.leave()
-            self._joined = None
-        self._joined = JoinedTransfer(info, self._driver.collective_rpc)
-
-    def receive(self, bucket: Bucket) -> None:
-        """Copy a bucket's tensors; or have the workers take the version from the trainer's side, which tears the old one."""
-        arriving = self._under_way()
-        if not bucket.info:
-            arriving.take(bucket)
-            return
-        if self._joined is None:
-            raise RunError(f"version {bucket.version} comes by vLLM's own transfer, which the engine has not joined: call connect first")
-        self._tear(arriving.version)
-        self._joined.receive()
-        self._remote = True
-
-    def finish_update(self) -> int:
-        """See ServingBackend."""
-        if self._joined is None or not self._remote:
-            return super().finish_update()
-        arriving, self._arriving, self._remote = self._under_way(), None, False
-        self._joined.finish()
-        return self._serve(arriving.version)
+    def collective_rpc(self, method: str, *, kwargs: Mapping[str, Any] | None = None) -> Any:
+        """See JoiningBackend."""
+        return self._driver.collective_rpc(method, kwargs=kwargs)
 
     def _load(self, arriving: ArrivingWeights) -> None:
         if self._adapter is not None and arriving.manifest.kind is WeightsKind.ADAPTER:
@@ -99,12 +69,6 @@ class VllmBackend(ServingBackend):
         self._driver.load(arriving)
         if self._adapter is not None:
             self._adapter.leave_out()
-
-    def close(self) -> None:
-        """End the engine; requests in flight are forgotten."""
-        if self._joined is not None:
-            self._joined.close()
-        super().close()
 
 
 def in_processes(arguments: AsyncEngineArgs, options: VllmOptions) -> bool:

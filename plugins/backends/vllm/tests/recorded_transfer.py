@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from rlcore_plugin_serving.joined_transfer import FINISH, INIT, START, UPDATE, JoinedTransfer
 from rlcore_plugin_vllm.engine_group import EngineGroup
 from rlcore_plugin_vllm.engine_publisher import EnginePublisher, EngineReceiver
-from rlcore_plugin_vllm.joined_transfer import FINISH, INIT, START, UPDATE, JoinedTransfer
 
 from rlcore.api import Bucket, InferenceCapabilities, InFlight, Tensor, WeightsManifest
 from rlcore.api.weights import HostVersion, WeightTransfer

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from recorded_transfer import RecordedJoining, RecordedTransfer
+from rlcore_plugin_serving.joined_transfer import FINISH, INIT, START, UPDATE
 from rlcore_plugin_vllm import rlcore_register_weight_transfers
 from rlcore_plugin_vllm.engine_transfers import VllmIpc, VllmNccl
-from rlcore_plugin_vllm.joined_transfer import FINISH, INIT, START, UPDATE
 
 from rlcore.api import ConfigError, InferenceContext, RunError, Snapshot, WeightsError
 from rlcore.testing import EngineTransferSuite, FakeTokenizer, RunTester, write_fake_model
