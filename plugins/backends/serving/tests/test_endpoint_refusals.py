@@ -194,7 +194,11 @@ def test_producers_have_servers_of_their_own(server, backend):
 
 
 def problems(producers: int = 1, name: str = "endpoint", **options) -> list[str]:
-    return rlcore_check_run(SimpleNamespace(inference=SimpleNamespace(name=name, options=options, num_inferencer=producers)))
+    return rlcore_check_run(
+        SimpleNamespace(
+            weights=SimpleNamespace(transport="auto"), inference=SimpleNamespace(name=name, options=options, num_inferencer=producers)
+        )
+    )
 
 
 def test_a_run_is_refused_before_it_starts(tmp_path: Path):
