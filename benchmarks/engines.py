@@ -75,7 +75,12 @@ def served(environment: Path, toml: Path, servers: int) -> Iterator[dict[str, An
         base = toml.parent / "base"
         room = str(json.loads((base / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"])
         made = [
-            vllm_server(environment, base, Path(folder) / f"server-{number}.log", words=("--max-model-len", room))
+            vllm_server(
+                environment,
+                base,
+                Path(folder) / f"server-{number}.log",
+                words=("--max-model-len", room, "--max-num-seqs", "256", "--stream-interval", "16"),
+            )
             for number in range(servers)
         ]
         for server in made:
