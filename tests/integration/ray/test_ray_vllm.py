@@ -78,6 +78,7 @@ def test_the_first_published_example_is_refused_as_it_stands(example: RunTester)
     example.run("train", *shlex.split(ONE_MACHINE)).assert_refused("-tMbs 8 is more than -tbs 2", "type -tMbs 2 or -tbs 8")
 
 
+@pytest.mark.nightly
 def test_the_first_published_example_runs_to_its_end_on_this_machine(example: RunTester) -> None:
     outcome = example.run("train", *shlex.split(f"{ONE_MACHINE} -tMbs 2 {HERE}"), timeout=SECONDS).assert_ok()
     assert (outcome.json["steps"], outcome.json["ledger"]) == (8, {"trained": 16, "filtered": 0, "failed": 0})

@@ -104,6 +104,7 @@ class InBfloat16(TinyQwen2):
     layout_drift = 0.35
 
 
+@pytest.mark.nightly
 class TestColossalZero2InBfloat16(InBfloat16, TrainingLayoutSuite):
     left_out = all_but("zero 2, data 2")
 

@@ -123,6 +123,7 @@ def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_join
     assert np.isfinite(engine.score(SEQUENCE)).all()
 
 
+@pytest.mark.nightly  # fakes have it each time
 def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, connect):
     (only,) = servers(1)
     engine = connect(only)
@@ -140,6 +141,7 @@ def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, c
     assert np.allclose(engine.score(SEQUENCE), before, atol=1e-4)
 
 
+@pytest.mark.nightly  # fakes have it each time
 def test_a_server_that_was_started_anew_between_two_requests_is_not_believed(servers, connect):
     (only,) = servers(1)
     engine = connect(only)

@@ -141,6 +141,7 @@ def test_an_adapter_that_does_not_fit_is_refused_by_name_and_one_that_fails_tear
     np.testing.assert_allclose(engine.score(SEQUENCE), scores(merged, SEQUENCE), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_an_engine_that_no_adapter_comes_to_takes_whole_weights_alone(backend, adapter):
     engine = backend()
     assert engine.capabilities.kinds == {"full"}
