@@ -63,7 +63,6 @@ class EngineOwner:
         self._dropping: set[str] = set()
         self._numbers = count()
         self._adapter: str | None = None
-        self._copies = int(arguments["dp_size"])
 
     def vocabulary(self) -> int:
         """Tokens of the model."""
@@ -136,14 +135,6 @@ class EngineOwner:
         if adapter is not None:
             _checked(self._engine.unload_lora_adapter(adapter), "unload_lora_adapter")
         self._flush()
-
-    def checksum(self) -> str:
-        """Of all weights, by SGLang's own checker."""
-        from rlcore_plugin_sglang.sglang_api import CheckWeightsReqInput
-
-        success, message, _, found = self._run(self._manager.check_weights(CheckWeightsReqInput(action="checksum")))
-        _checked((success, message), "check_weights")
-        return str(found)
 
     def sleep(self) -> None:
         """Give the device back."""

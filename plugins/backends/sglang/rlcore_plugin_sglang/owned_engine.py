@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import queue
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -26,7 +28,7 @@ from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, RunError, WeightsError
 
-__all__ = ["OwnedEngine"]
+__all__ = ["OwnedEngine", "bound_sending"]
 
 _LOOK = 0.2
 """Seconds between two looks at a process that is waited for."""
@@ -54,6 +56,7 @@ class OwnedEngine(ServingEngine):
         self._parts: list[NewTokens] = []
         self._version, self._paused, self._dead = 0, False, ""
         self._link, theirs = Pipe()
+        bound_sending(self._link, silence)
         self._heard = time.monotonic()
         made: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
         # The kernel ends the engine with the thread that starts it: one that lives as long as the pipe.
@@ -128,10 +131,6 @@ class OwnedEngine(ServingEngine):
     def leave_adapter_out(self) -> None:
         """Requests run under the weights as they are."""
         self._order("leave_adapter_out")
-
-    def checksum(self) -> str:
-        """Of all weights as they lie in the engine, by SGLang's own checker."""
-        return str(self._order("checksum"))
 
     def serve(self, version: int) -> None:
         """Ask for what was dropped."""
@@ -246,3 +245,9 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     """The process alone: the kernel ends those that it started."""
     process.kill()
     process.wait()
+
+
+def bound_sending(link: Connection, seconds: float) -> None:
+    """A message to a process that is stopped, and reads nothing, is an OSError then, and not a wait for ever."""
+    with socket.socket(fileno=os.dup(link.fileno())) as pipe:  # of the same file: what is set holds for both
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))

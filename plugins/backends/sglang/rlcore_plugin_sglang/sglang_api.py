@@ -8,14 +8,10 @@ import warnings
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of kernels that are not for this machine
     from sglang.srt.entrypoints.engine import Engine
-    from sglang.srt.managers.io_struct import (
-        CheckWeightsReqInput,
-        GenerateReqInput,
-        UpdateWeightFromDiskReqInput,
-    )
+    from sglang.srt.managers.io_struct import GenerateReqInput
     from sglang.srt.server_args import ServerArgs
 
-__all__ = ["CheckWeightsReqInput", "Engine", "GenerateReqInput", "ServerArgs", "UpdateWeightFromDiskReqInput", "argument_names"]
+__all__ = ["Engine", "GenerateReqInput", "ServerArgs", "argument_names"]
 
 
 def argument_names() -> set[str]:

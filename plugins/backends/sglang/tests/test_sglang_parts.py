@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from rlcore_plugin_sglang import CAPABILITIES, rlcore_check_run, rlcore_register
 from rlcore_plugin_sglang.adapter_pairs import with_pairs
 from rlcore_plugin_sglang.cpu_shim import murmur_hash32
 from rlcore_plugin_sglang.options import SglangOptions
+from rlcore_plugin_sglang.owned_engine import bound_sending
 from rlcore_plugin_sglang.sampling_limits import KEPT, unserved
 
 from rlcore.api import Sampling
@@ -103,3 +105,13 @@ def test_an_adapter_over_one_of_a_pair_gets_zeros_over_the_other() -> None:
     assert torch.equal(found[f"{stem}.mlp.gate_proj.lora_A.weight"], torch.zeros(2, 3))
     both = {f"{stem}.mlp.{name}.lora_B.weight": one for name in ("up_proj", "gate_proj")}
     assert all(torch.equal(tensor, one) for tensor in with_pairs(both).values())
+
+
+def test_a_message_to_a_process_that_reads_nothing_does_not_wait_for_ever() -> None:
+    here, there = Pipe()
+    with here, there:
+        bound_sending(here, 0.2)
+        here.send("short")
+        assert there.recv() == "short"
+        with pytest.raises(OSError, match="temporarily unavailable"):
+            here.send(bytes(16 << 20))
