@@ -35,7 +35,7 @@ def test_it_is_served_as_a_forward_pass_computes_or_refused_in_one_sentence(name
     check(name)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name not in QUICK])
 def test_every_other_one_is_served_as_a_forward_pass_computes_or_refused_in_one_sentence(name: str) -> None:
     check(name)

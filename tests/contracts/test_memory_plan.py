@@ -91,7 +91,7 @@ print(json.dumps([peak(*case) for case in json.loads(sys.argv[1])]))
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is reset through /proc")
 def test_activations_are_within_a_fifth_of_what_is_measured(tmp_path: Path) -> None:
     """Gradients are there before; what is measured is all that a forward and its backward add, on a CPU."""

@@ -333,7 +333,7 @@ def test_a_producer_killed_in_the_middle_does_not_keep_the_others_waiting(stage:
     assert stage.get(other.take.remote(1)) == ""
 
 
-@pytest.mark.parametrize("when", ["in the middle", "between transfers"])
+@pytest.mark.parametrize("when", ["in the middle", pytest.param("between transfers", marks=pytest.mark.nightly)])
 def test_a_producer_that_stops_is_named_by_the_collective(stage: Stage, when: str) -> None:
     trainer, address = stage.trainer("collective", deadline=4.0)
     victim = stage.producer("collective", "victim", address, deadline=4.0, stalls=when == "in the middle")

@@ -42,7 +42,7 @@ def test_the_run_ends_with_the_last_checkpoint_named(
     print(f"{cls}: {seconds:.1f} s from the kill to the end")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_one_signal_ends_the_run_after_the_step_and_saves(cluster: SmallCluster, tester: RunTester, number: signal.Signals) -> None:
     with joined(tester, cluster, fault_run(tester, LONG), "-i", "2", "-t", "1") as run:
         run.reach(2)
@@ -66,6 +66,7 @@ def test_a_second_signal_ends_the_run_at_once(ray_dir: Path, tester: RunTester) 
     assert outcome.error == "error: interrupted"
 
 
+@pytest.mark.nightly
 def test_sigterm_to_the_whole_process_group_is_for_the_driver_alone(ray_dir: Path, tester: RunTester) -> None:
     argv = ("train", fault_run(tester, LONG), "-i", "2", "-t", "1", "--ray_dir", str(ray_dir))
     with BackgroundRun(tester, argv, ray_dir) as run:
@@ -76,6 +77,7 @@ def test_sigterm_to_the_whole_process_group_is_for_the_driver_alone(ray_dir: Pat
     assert outcome.summary["interrupted"]
 
 
+@pytest.mark.nightly
 def test_ctrl_c_while_ray_starts_leaves_nothing(ray_dir: Path, tester: RunTester) -> None:
     argv = ("train", fault_run(tester, LONG), "-i", "2", "-t", "1", "--ray_dir", str(ray_dir))
     with BackgroundRun(tester, argv, ray_dir) as run:

@@ -51,7 +51,7 @@ def test_a_bug_of_steps_fails_the_rule_that_is_meant_for_it(bug: type[FakeTraini
     assert re.search(words, found[rule])
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("bug", RANK_ZOO, ids=lambda bug: bug.__name__)
 def test_a_bug_of_ranks_fails_the_rule_that_is_meant_for_it(bug: type[FakeTraining]) -> None:
     rule, words = RANK_ZOO[bug]

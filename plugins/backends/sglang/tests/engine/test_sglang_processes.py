@@ -165,6 +165,7 @@ def test_an_engine_that_is_stopped_is_an_error_in_time(waits, backend, ask):
         engine.score(SEQUENCE)
 
 
+@pytest.mark.nightly  # test_engine_faults kills one in a run
 def test_an_engine_whose_process_dies_is_an_error_and_leaves_nothing(backend, ask):
     before = Leftovers()
     engine = backend(max_tokens=1000, endless=True)
