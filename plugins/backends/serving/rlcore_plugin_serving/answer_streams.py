@@ -11,13 +11,15 @@ from uuid import uuid4
 
 from rlcore_plugin_serving.answers import NewTokens
 from rlcore_plugin_serving.known_server import KnownServer
-from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError
+from rlcore_plugin_serving.server_line import NONSENSE, ServerAnswerError, ServerGoneError
 from rlcore_plugin_serving.serving_engine import EngineRequest
 
 __all__ = ["AnswerStreams"]
 
 _AGAIN = 0.2
 """Seconds after which a request that was dropped, and has not ended, is dropped again: the order may have come before the request."""
+_BUSY = 1.0
+"""Seconds after which a server that said that it has too much to do is asked again."""
 _LOOK = 0.5
 """Seconds between two looks at how long servers have been silent; at most a tenth of the bound."""
 
@@ -71,10 +73,15 @@ class AnswerStreams:
             self._put(NewTokens(stream.ask.name, finish="abort"))
         for stream in streams:
             stream.dropped = True
-        tasks = {stream.task for stream in streams}
+        tasks, since = {stream.task for stream in streams}, time.monotonic()
         while tasks:
             await self._order_drop([stream for stream in streams if stream.ident])
-            _, tasks = await asyncio.wait(tasks, timeout=_AGAIN)
+            ended, tasks = await asyncio.wait(tasks, timeout=_AGAIN)
+            if ended:
+                since = time.monotonic()
+            elif time.monotonic() - since > self._silence:  # it takes orders and does not carry them out
+                for server in {stream.server for stream in streams if stream.task in tasks and stream.server is not None}:
+                    self.lose(server, f"it did not let go of an answer for {self._silence:g} s")
 
     def hold(self) -> None:
         """Nothing more is asked for, until ``go_on``."""
@@ -160,7 +167,10 @@ class AnswerStreams:
         try:
             async with server.line.stream(path, body) as messages:
                 async for message in messages:
-                    heard = dialect.heard(stream.ask, message, stream.known)
+                    try:
+                        heard = dialect.heard(stream.ask, message, stream.known)
+                    except NONSENSE as error:
+                        raise ServerGoneError(f"it sent what is no part of an answer: {str(message)[:300]}") from error
                     stream.known += len(heard.tokens)
                     if heard.finish:
                         versions = server.versions_of(heard.labels, since)
@@ -170,6 +180,9 @@ class AnswerStreams:
                     if heard.tokens:
                         self._put(NewTokens(name, heard.tokens, heard.logprobs))
         except ServerAnswerError as error:
+            if error.status == 429:  # it has enough to do
+                await asyncio.sleep(_BUSY)
+                return None
             if error.status >= 500:
                 raise ServerGoneError(str(error)) from error
             return NewTokens(name, finish=f"error: {error}")

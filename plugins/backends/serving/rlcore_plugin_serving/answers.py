@@ -28,7 +28,8 @@ def seed_of(noise: tuple[int, int, int, int]) -> int:
 @dataclass(frozen=True, slots=True)
 class NewTokens:
     """New tokens of a request. ``versions``: of the first tokens of its answer whose version has not been told yet, maybe of none;
-    ``finish``: "" while it goes on, else the engine's word for why it ended, and every version has been told then. ``withdrawn``: before
+    ``finish``: "" while it goes on, else why it ended, and every version has been told then: "stop", "length", "abort", or OTHER_STOP; any
+    other text is an accident, which the producer fails of, in these words. ``withdrawn``: before
     all that, the tokens whose version has not been told are taken back, for nobody can prove it any more."""
 
     name: str

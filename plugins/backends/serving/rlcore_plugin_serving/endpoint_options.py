@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 __all__ = ["EndpointOptions"]
 
-_Address = Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+/?$")]
+_PORT = r"(:(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4}))?"
+_Address = Annotated[str, StringConstraints(pattern=rf"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]){_PORT}/?$")]
 
 
 class EndpointOptions(BaseModel):

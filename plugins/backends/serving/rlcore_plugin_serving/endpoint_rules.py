@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ def run_problems(config: Any) -> list[str]:
             f"inference.options.addresses names {len(addresses)} servers for {producers} producers, each of which updates servers of its "
             f"own; name more, or type -i {max(1, len(addresses))}"
         )
-    if len(set(addresses)) < len(addresses):
+    if len({address.lower().rstrip("/") for address in addresses}) < len(addresses):
         problems.append("inference.options.addresses names a server twice; a server belongs to one producer, so leave the second out")
     folder, remote = options.get("shared_folder"), config.weights.transport.lower() == "vllm_nccl"
     if remote and len(addresses) != producers:
@@ -35,4 +36,6 @@ def run_problems(config: Any) -> list[str]:
         )
     elif not Path(folder).is_dir():
         problems.append(f"inference.options.shared_folder {str(folder)!r} is no folder here; make it, where the servers see it, too")
+    elif not os.access(folder, os.W_OK):
+        problems.append(f"inference.options.shared_folder {str(folder)!r} cannot be written here; name a folder that can")
     return problems

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import uuid4
 
 from rlcore.api import ConfigError, Sampling
 from rlcore_plugin_serving.dialect import Dialect, Heard, LabelSpan
-from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
+from rlcore_plugin_serving.server_line import NONSENSE, ServerAnswerError, ServerGoneError, ServerLine
 from rlcore_plugin_serving.serving_engine import EngineRequest
 from rlcore_plugin_serving.sglang_dialect import SglangServer
 from rlcore_plugin_serving.vllm_dialect import VllmServer
@@ -60,7 +61,7 @@ class KnownServer:
             label = await self.dialect.label()
         except ServerAnswerError as error:
             raise self._refused(error) from error
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except NONSENSE as error:
             self._refuse(f"answers otherwise than a {self.dialect.kind} server that is known ({type(error).__name__}: {error})")
         self.served.clear()
         self.healthy, self.why = True, ""
@@ -106,7 +107,7 @@ class KnownServer:
             ask = EngineRequest(name="", token_ids=(token,), sampling=sampling, seed=1, max_tokens=1, stop_token_ids=())
             if self.dialect.unserved(ask):
                 return
-            answer = await self._one_token(f"rlcore-look-{place}", ask)
+            answer = await self._one_token(f"rlcore-look-{uuid4().hex[:8]}-{place}", ask)
             certain += abs(answer.logprobs[0]) < _CERTAIN
         if certain <= _CONTEXTS // 2:
             self._refuse("tells log probabilities of another distribution than the one that it samples from")
@@ -114,10 +115,13 @@ class KnownServer:
     async def _one_token(self, ident: str, ask: EngineRequest) -> Heard:
         path, body = self.dialect.question(ident, ask)
         heard = Heard()
-        async with self.line.stream(path, body) as messages:
-            async for message in messages:
-                part = self.dialect.heard(ask, message, len(heard.tokens))
-                heard = part if part.tokens else heard
+        try:
+            async with asyncio.timeout(self.line.silence), self.line.stream(path, body) as messages:
+                async for message in messages:
+                    part = self.dialect.heard(ask, message, len(heard.tokens))
+                    heard = part if part.tokens else heard
+        except TimeoutError as error:
+            raise ServerGoneError(f"it did not answer with a token for {self.line.silence:g} s") from error
         if not heard.tokens:
             raise ServerGoneError("it ended an answer without a token")
         return heard

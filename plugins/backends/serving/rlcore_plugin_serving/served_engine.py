@@ -23,7 +23,7 @@ from rlcore_plugin_serving.arriving import ArrivingWeights
 from rlcore_plugin_serving.continuing import ContinuedAsks
 from rlcore_plugin_serving.joined_transfer import FINISH
 from rlcore_plugin_serving.known_server import KnownServer
-from rlcore_plugin_serving.server_line import ServerAnswerError, ServerGoneError, ServerLine
+from rlcore_plugin_serving.server_line import NONSENSE, ServerAnswerError, ServerGoneError, ServerLine
 from rlcore_plugin_serving.serving_engine import EngineRequest, ServingEngine
 from rlcore_plugin_serving.version_folder import VersionFolders
 
@@ -261,17 +261,18 @@ class ServedEngine(ServingEngine):
         until = time.monotonic() + self._access.start
         while True:
             try:
-                label = await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
+                async with asyncio.timeout(max(_PAUSE, until - time.monotonic())):
+                    label = await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
                 if label.startswith("unfinished-") and self._folders is None:
                     raise ConfigError(
                         f"{server.address} holds weights of which only a part was written, by a producer that died; start it anew"
                     )
                 server.served.append((label, self._version))
                 return
-            except ServerGoneError as error:
-                server.why = str(error)
+            except (ServerGoneError, TimeoutError) as error:
+                server.why = str(error) or f"it did not say what it is for {self._access.start:g} s"
                 if time.monotonic() + _PAUSE > until:
-                    raise
+                    raise ServerGoneError(server.why) from error
             await asyncio.sleep(_PAUSE)
 
     async def _pause(self, interrupted: Sequence[str]) -> None:
@@ -289,11 +290,13 @@ class ServedEngine(ServingEngine):
     async def _come_back(self, server: KnownServer) -> None:
         """Meet a server that was lost, or that was late, if it is there."""
         try:
-            await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
-            await server.dialect.pause()
-        except (ServerGoneError, ServerAnswerError, ConfigError) as error:
-            server.lose(str(error))
-            server.why = str(error)
+            async with asyncio.timeout(_OTHERS):  # the others wait, with all that they do
+                await server.meet(max_tokens=self._max_tokens, vocabulary=self.vocabulary)
+                await server.dialect.pause()
+        except (ServerGoneError, ServerAnswerError, ConfigError, TimeoutError) as error:
+            why = str(error) or "it does not come back"
+            server.lose(why)
+            server.why = why
 
     async def _serve(self, version: int) -> None:
         if self._access.verify:
@@ -346,7 +349,12 @@ class ServedEngine(ServingEngine):
                 await call(server)
             except ServerGoneError as error:
                 self._streams.lose(server, str(error))
+            except NONSENSE as error:
+                self._streams.lose(server, f"it answers otherwise than is known when it should {doing} ({type(error).__name__}: {error})")
             except ServerAnswerError as error:
+                if error.status >= 500 and len(self._streams.healthy) > 1:
+                    self._streams.lose(server, str(error))
+                    return
                 raise WeightsError(f"{server.address} does not {doing}: {error}{_hint(doing)}") from error
 
         outcomes = await asyncio.gather(*(one(server) for server in self._streams.healthy), return_exceptions=True)

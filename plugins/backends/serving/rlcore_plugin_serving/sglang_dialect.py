@@ -153,7 +153,7 @@ class SglangServer(Dialect):
     async def load(self, folder: str, label: str) -> None:
         """It answers success and message; the cache is emptied with the old weights. It waits for requests to end, and they have."""
         body = {"model_path": folder, "flush_cache": True, "weight_version": label, "abort_all_requests": False}
-        answer = await self.line.order("POST", "/update_weights_from_disk", body)
+        answer = await self.line.order("POST", "/update_weights_from_disk", body, admin=True)
         if not answer["success"]:
             raise ServerAnswerError("/update_weights_from_disk", 400, str(answer["message"]))
 
@@ -162,7 +162,7 @@ class SglangServer(Dialect):
 
     async def checksums(self) -> dict[str, str]:
         """Of each tensor on each rank."""
-        answer = await self.line.order("POST", "/weights_checker", {"action": "checksum"})
+        answer = await self.line.order("POST", "/weights_checker", {"action": "checksum"}, admin=True)
         ranks = enumerate(answer.get("ranks") or ())
         return {f"{rank}:{name}": digest for rank, told in ranks for name, digest in told["checksums"].items()}
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from rlcore.api import ConfigError, RunError
@@ -28,9 +29,11 @@ class VersionFolders:
         try:
             _sweep(shared)
             self._root = shared / f"rlcore-{uuid4().hex[:12]}"
-            self._root.mkdir()
-            self._owner = (self._root / _LOCK).open("w")
+            new = self._root.with_name(f"new-{self._root.name}")
+            new.mkdir()
+            self._owner = (new / _LOCK).open("w")
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            new.rename(self._root)  # locked before anybody who sweeps finds it
         except OSError as error:
             raise ConfigError(
                 f"inference.options.shared_folder {str(shared)!r} cannot be written ({error}); name a folder that producers and servers see"
@@ -50,7 +53,8 @@ class VersionFolders:
             if self._config.is_file():
                 shutil.copyfile(self._config, half / "config.json")
             half.rename(folder)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
+            shutil.rmtree(half, ignore_errors=True)
             raise RunError(f"version {arriving.version} could not be written into {self._root} ({error})") from error
         self._written.append(folder)
         return f"{self._there}/{folder.name}"

@@ -31,6 +31,11 @@ OWN = {
     "skip_server_warmup": "",
     "enable_memory_saver": "",
     "sampling_mask_max_tokens": "",
+    "incremental_streaming_output": "",
+    "preferred_sampling_params": "",
+    "json_model_override_args": "",
+    "speculative_algorithm": "",
+    "lora_paths": "--lora-rank",
 }
 """Arguments that rlcore sets, and the flag that does, "" if none."""
 ELSEWHERE = {

@@ -1,4 +1,5 @@
-"""The process that owns SGLang's engine: ``python -m rlcore_plugin_sglang.engine_process DESCRIPTOR``, of a pipe to the producer.
+"""The process that owns SGLang's engine: ``python -m rlcore_plugin_sglang.engine_process DESCRIPTOR PID``: of a pipe to the producer,
+and its process.
 
 Most methods of ``sgl.Engine`` run its event loop themselves, so none of them may be called inside it. The main thread of this process
 alone calls them: it lets the loop run until an order comes, carries the order out, and lets it run on. Requests are tasks in that
@@ -10,7 +11,6 @@ SGLang starts its own processes by ``spawn``, which imports this module first: s
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import multiprocessing
 import os
 import signal
@@ -25,6 +25,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_sglang.producer_death import end_with
+
+if __name__ == "__main__":
+    end_with(int(sys.argv[2]))  # before all that takes its time
 if find_spec("sgl_kernel") is None:
     from rlcore_plugin_sglang.cpu_shim import prepare_cpu
 
@@ -39,7 +43,6 @@ from rlcore_plugin_sglang.adapter_pairs import with_pairs
 
 __all__ = ["EngineOwner", "main"]
 
-_PR_SET_PDEATHSIG = 1
 _LOOK = 0.5
 """Seconds between two looks at whether the engine has said something."""
 _AGAIN = 0.05
@@ -63,6 +66,7 @@ class EngineOwner:
         self._dropping: set[str] = set()
         self._numbers = count()
         self._adapter: str | None = None
+        self._alone = int(arguments["dp_size"]) == 1
 
     def vocabulary(self) -> int:
         """Tokens of the model."""
@@ -71,6 +75,14 @@ class EngineOwner:
     def shared_names(self) -> list[str]:
         """Files of shared memory that this process and those that it started have mapped: whoever ends them by force removes these."""
         pids = ["self", *(str(pid) for pid in self._engine.get_all_child_pids())]
+        names = self._mapped(pids)
+        if self._alone:  # how busy each of several copies is, which nobody asks here
+            for name in [name for name in names if name.startswith("sglang_loads")]:
+                (Path("/dev/shm") / name).unlink(missing_ok=True)
+        return names
+
+    @staticmethod
+    def _mapped(pids: Sequence[str]) -> list[str]:
         lines = [line for pid in pids for line in Path("/proc", pid, "maps").read_text(encoding="utf-8").splitlines()]
         return sorted({path for line in lines if (path := line.partition("/dev/shm/")[2]) and not path.endswith("(deleted)")})
 
@@ -300,16 +312,8 @@ def _buckets(tensors: Sequence[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
     return found
 
 
-def _end_with_the_producer() -> None:
-    """The kernel kills this process when the thread that started it ends; SGLang's processes do as much for this one."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-
-
 def main(words: list[str]) -> int:
     """Make the engine that the first message describes; then work."""
-    _end_with_the_producer()
     with Connection(int(words[0])) as link:
         arguments = link.recv()
         if problem := _unknown(arguments):

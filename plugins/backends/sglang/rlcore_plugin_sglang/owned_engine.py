@@ -37,6 +37,7 @@ _CLOSING = 30.0
 _MEMORY = Path("/dev/shm")
 _VARIABLES = {
     "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN": "1",  # the run says how long a sequence may be
+    "SGLANG_RETURN_ORIGINAL_LOGPROB": "0",  # log probabilities of what is sampled
     "TQDM_DISABLE": "1",
     "PYTHONWARNINGS": "ignore:resource_tracker",  # which removes what SGLang's processes leave behind, and says so
     "SGLANG_SANITIZE_NAN_LOGITS": "0",  # else a model that has diverged draws from all tokens alike, and nobody hears of it
@@ -79,6 +80,7 @@ class OwnedEngine(ServingEngine):
 
     def add(self, asks: Sequence[EngineRequest]) -> None:
         """Hand them to the engine."""
+        self._collect()
         if not len(self._asks):
             self._heard = time.monotonic()
         self._asks.add(asks)
@@ -153,8 +155,8 @@ class OwnedEngine(ServingEngine):
 
     def _listen(self, theirs: Connection, made: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
         """In its own thread: start the process, then put what it says where it is waited for, until it ends."""
-        command = [sys.executable, "-m", "rlcore_plugin_sglang.engine_process", str(theirs.fileno())]
-        variables = {**_VARIABLES, **os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        command = [sys.executable, "-m", "rlcore_plugin_sglang.engine_process", str(theirs.fileno()), str(os.getpid())]
+        variables = {**os.environ, **_VARIABLES, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         try:
             made.put(subprocess.Popen(command, env=variables, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True))
         except OSError as error:
@@ -214,6 +216,7 @@ class OwnedEngine(ServingEngine):
     def _require_life(self) -> None:
         if not self._dead and not self._thread.is_alive():
             self._dead = self._death()
+        self._collect()  # what has come is not waited for
         if not self._dead and len(self._asks) and time.monotonic() - self._heard > self._silence:
             self._kill(f"SGLang's engine has made no token for {self._silence:g} s, with {len(self._asks)} requests in flight")
         if self._dead:

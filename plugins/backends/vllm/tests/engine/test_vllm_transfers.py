@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
-from rlcore_plugin_vllm import joined_transfer
+from rlcore_plugin_serving import joined_transfer
 from rlcore_plugin_vllm.engine_publisher import EnginePublisher, EngineReceiver
 from rlcore_plugin_vllm.trainer_senders import VllmSender
 from safetensors.torch import load_file, save_file
