@@ -30,7 +30,6 @@ class VllmServer(Dialect):
     kind = "vLLM"
     how_to_start = "VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --enable-scale-out --logprobs-mode processed_logprobs --max-model-len TOKENS"
     keeps = True
-    transfers = frozenset({"host", "vllm_nccl"})
 
     @classmethod
     async def recognises(cls, line: ServerLine) -> bool:
@@ -51,6 +50,9 @@ class VllmServer(Dialect):
             if (await self.line.order("GET", "/is_paused"))["is_paused"]:
                 await self.resume()  # whoever paused it is gone: a server belongs to one producer
             told = await self.line.order("GET", "/server_info", params={"config_format": "json"})
+            transfer = told["vllm_config"].get("weight_transfer_config")
+            if isinstance(transfer, dict) and transfer.get("backend") == "nccl":
+                self.transfers = frozenset({"host", "vllm_nccl"})
             dtype = str(told["vllm_config"]["model_config"]["dtype"]).removeprefix("torch.")
         except ServerAnswerError as error:
             if error.status != 404:

@@ -119,7 +119,7 @@ class ServerRules(InferenceBackendSuite):
     swaps = True
     cached_prompt = 256
     max_tokens = 384
-    long_tokens = 160
+    long_tokens = 320
 
     def make(self, prompts_per_forward: int = 8) -> InferenceBackend:
         context = InferenceContext(
@@ -146,6 +146,7 @@ class ServerRules(InferenceBackendSuite):
         return TOKENIZER.encode(text)
 
 
+@pytest.mark.nightly  # the rules of streams need a client that is not starved
 @needs("vllm")
 class TestTied(ServerRules):
     """A server of vLLM."""

@@ -132,7 +132,7 @@ def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, c
     engine.submit(requests(4))
     engine.poll(0.05)
     only.kill()
-    with pytest.raises(RunError, match=rf"no server .* is left .http://127.0.0.1:{only.port}: "):
+    with pytest.raises(RunError, match=rf"no server .* is left .{only.address}: "):
         answers(engine, 4)
     engine.close()
     only.start()
@@ -163,7 +163,7 @@ def test_weights_that_somebody_else_has_written_are_found_by_the_probe_and_by_th
     update_engine(alien, snapshot_of("qwen2", 2))
     label = engine._served._servers[1].label
     post(other, "/update_weight_version", {"new_version": label})  # it says that it serves what it was given
-    with pytest.raises(WeightsError, match=rf"{other.port} serves version 1 as .*{one.port} does, and its log probabilities differ"):
+    with pytest.raises(WeightsError, match=rf"{other.address} serves version 1 as {one.address} does, and its log probabilities differ"):
         engine.score(SEQUENCE)
     post(other, "/update_weight_version", {"new_version": "alien"})
     assert np.array_equal(engine.score(SEQUENCE), before)
