@@ -150,9 +150,9 @@ def test_a_known_name_whose_distribution_lacks_it_asks_for_a_newer_one(folder: P
 
 
 def test_a_known_name_whose_distribution_is_broken_says_why(folder: PluginFolder) -> None:
-    folder.install("sglang", "import no_such_thing")
+    folder.install("wandb", "import no_such_thing")
     with pytest.raises(PluginError, match=r"installed but broken: .*no_such_thing"):
-        folder.discover().spec("inference", "sglang")
+        folder.discover().spec("tracker", "wandb")
 
 
 def test_disable_switches_a_plugin_off_by_entry_point_or_distribution(folder: PluginFolder, monkeypatch: pytest.MonkeyPatch) -> None:

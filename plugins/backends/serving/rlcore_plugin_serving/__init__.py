@@ -34,7 +34,7 @@ def rlcore_register_inference_backends() -> Sequence[InferenceBackendSpec]:
             config="rlcore_plugin_serving.endpoint_options:EndpointOptions",
             summary="vLLM or SGLang servers that somebody else runs, by address; weights by a folder that both sides see",
             requires_module="httpx2",
-            install="pip install rlcore-plugin-serving",
+            install="pip install httpx2",
             capabilities=CAPABILITIES,
         )
     ]
