@@ -79,7 +79,7 @@ def served(environment: Path, toml: Path, servers: int) -> Iterator[dict[str, An
                 environment,
                 base,
                 Path(folder) / f"server-{number}.log",
-                words=("--max-model-len", room, "--max-num-seqs", "256", "--stream-interval", "16"),
+                words=("--max-model-len", room),
             )
             for number in range(servers)
         ]
