@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from rlcore_plugin_serving.endpoint_backend import EndpointBackend
 from rlcore_plugin_serving.endpoint_options import EndpointOptions
-from test_endpoint_conforms import TOKENIZER, folder, needs, saved, shelf, snapshot_of
+from test_endpoint_conforms import needs, shared, shelf
 
 from rlcore.api import ConfigError, InferenceContext, Request, RunError, Sampling, WeightsError
 from rlcore.testing import update_engine
 from tests.engine_servers import EngineServer, vllm_server
+from tests.serving_rules import WIDE, folder_of, snapshot_of
 
 pytestmark = [pytest.mark.timeout(900), needs("vllm")]
 SEQUENCE = np.arange(3, 40, dtype=np.int32)
@@ -29,7 +30,7 @@ def servers():
     lent: list[EngineServer] = []
 
     def lend(count: int) -> list[EngineServer]:
-        lent.extend(shelf("vllm", "qwen2").take() for _ in range(count))
+        lent.extend(shelf("vllm", "wide").take() for _ in range(count))
         return lent
 
     yield lend
@@ -37,7 +38,7 @@ def servers():
         if not server.runs:
             server.start()
         server.wait()
-        shelf("vllm", "qwen2").give(server)
+        shelf("vllm", "wide").give(server)
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def connect():
     made: list[EndpointBackend] = []
 
     def make(*servers: EngineServer, **options) -> EndpointBackend:
-        context = InferenceContext(model=str(saved("qwen2")), tokenizer=TOKENIZER, prompts_per_forward=8, max_tokens=384)
-        asked = {"shared_folder": folder(), "start_seconds": 60.0, **options}
+        context = InferenceContext(model=str(folder_of("wide")), tokenizer=WIDE, prompts_per_forward=8, max_tokens=384)
+        asked = {"shared_folder": shared(), "start_seconds": 60.0, **options}
         made.append(EndpointBackend(context, EndpointOptions(addresses=tuple(server.address for server in servers), **asked)))
         return made[-1]
 
@@ -62,7 +63,9 @@ def started(tmp_path: Path):
     made: list[EngineServer] = []
 
     def make(*words: str, **settings: str) -> EngineServer:
-        server = vllm_server(Path(os.environ["RLCORE_TEST_VLLM"]), saved("qwen2"), tmp_path / "server.log", words=words, settings=settings)
+        server = vllm_server(
+            Path(os.environ["RLCORE_TEST_VLLM"]), folder_of("wide"), tmp_path / "server.log", words=words, settings=settings
+        )
         made.append(server)
         server.start()
         server.wait()
@@ -99,12 +102,12 @@ def post(server: EngineServer, path: str, body: dict) -> None:
 def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_joins_again(servers, connect):
     killed, whole = servers(2)
     engine = connect(whole)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     engine.submit(requests(8))
     expected = {name: completion.token_ids.tolist() for name, completion in answers(engine, 8).items()}
     engine.close()
     engine = connect(killed, whole)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     engine.submit(requests(8))
     engine.poll(0.05)
     killed.kill()
@@ -116,7 +119,7 @@ def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_join
     engine.submit(requests(2, 5))
     assert len(answers(engine, 2)) == 2
     assert [server.address for server in engine._served._streams.healthy] == [whole.address]
-    update_engine(engine, snapshot_of("qwen2", 2))
+    update_engine(engine, snapshot_of("wide", 2))
     assert [server.address for server in engine._served._streams.healthy] == [killed.address, whole.address]
     engine.submit(requests(8))
     assert all((completion.versions == 2).all() for completion in answers(engine, 8).values())
@@ -127,7 +130,7 @@ def test_a_server_that_is_killed_in_mid_answer_is_replaced_by_the_other_and_join
 def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, connect):
     (only,) = servers(1)
     engine = connect(only)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     before = engine.score(SEQUENCE)
     engine.submit(requests(4))
     engine.poll(0.05)
@@ -137,7 +140,7 @@ def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, c
     engine.close()
     only.start()
     engine = connect(only)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     assert np.allclose(engine.score(SEQUENCE), before, atol=1e-4)
 
 
@@ -145,7 +148,7 @@ def test_the_only_server_is_killed_and_the_next_producer_waits_for_it(servers, c
 def test_a_server_that_was_started_anew_between_two_requests_is_not_believed(servers, connect):
     (only,) = servers(1)
     engine = connect(only)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     only.kill()
     only.start()
     only.wait()
@@ -157,10 +160,10 @@ def test_a_server_that_was_started_anew_between_two_requests_is_not_believed(ser
 def test_weights_that_somebody_else_has_written_are_found_by_the_probe_and_by_the_label(servers, connect, tmp_path: Path):
     one, other = servers(2)
     engine = connect(one, other)
-    update_engine(engine, snapshot_of("qwen2", 1))
+    update_engine(engine, snapshot_of("wide", 1))
     before = engine.score(SEQUENCE)
     alien = connect(other)
-    update_engine(alien, snapshot_of("qwen2", 2))
+    update_engine(alien, snapshot_of("wide", 2))
     label = engine._served._servers[1].label
     post(other, "/update_weight_version", {"new_version": label})  # it says that it serves what it was given
     with pytest.raises(WeightsError, match=rf"{other.address} serves version 1 as {one.address} does, and its log probabilities differ"):
@@ -190,20 +193,20 @@ def test_without_development_endpoints_a_server_with_a_key_scores_and_answers_al
     assert all((completion.versions == 0).all() for completion in answers(engine, 2).values())
     assert np.isfinite(engine.score(SEQUENCE)).all()
     with pytest.raises(WeightsError, match="evaluation and scoring alone"):
-        update_engine(engine, snapshot_of("qwen2", 1))
+        update_engine(engine, snapshot_of("wide", 1))
 
 
 @pytest.mark.full
 @pytest.mark.nightly  # fakes have it each time
 def test_another_model_and_too_short_a_context_are_refused(started, connect, tmp_path: Path):
     server = started()
-    other = shutil.copytree(saved("qwen2"), tmp_path / "other")
+    other = shutil.copytree(folder_of("wide"), tmp_path / "other")
     config = json.loads((other / "config.json").read_text())
     for vocabulary, says in ((config["vocab_size"] + 1, "knows fewer tokens"), (config["vocab_size"] - 1, "knows more tokens")):
         (other / "config.json").write_text(json.dumps({**config, "vocab_size": vocabulary}))
-        context = InferenceContext(model=str(other), tokenizer=TOKENIZER, prompts_per_forward=8, max_tokens=384)
+        context = InferenceContext(model=str(other), tokenizer=WIDE, prompts_per_forward=8, max_tokens=384)
         with pytest.raises(ConfigError, match=says):
             EndpointBackend(context, EndpointOptions(addresses=(server.address,)))
-    context = InferenceContext(model=str(saved("qwen2")), tokenizer=TOKENIZER, prompts_per_forward=8, max_tokens=400)
+    context = InferenceContext(model=str(folder_of("wide")), tokenizer=WIDE, prompts_per_forward=8, max_tokens=400)
     with pytest.raises(ConfigError, match=r"takes 384 tokens .* the run asks for 400"):
         EndpointBackend(context, EndpointOptions(addresses=(server.address,)))

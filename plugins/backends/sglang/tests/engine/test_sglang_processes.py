@@ -12,43 +12,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rlcore_plugin_sglang.options import SglangOptions
 from rlcore_plugin_sglang.sglang_backend import SglangBackend
 
-from rlcore.api import Finish, InferenceContext, RunError
-from rlcore.testing import FakeTokenizer, update_engine
+from rlcore.api import Finish, RunError
+from rlcore.testing import update_engine
 from rlcore.testing.leftovers import Leftovers
+from tests.process_family import await_end, descendants
+from tests.serving_fixtures import lent_backends
 
 TOLERANCE = 1e-4
 SEQUENCE = np.arange(3, 30, dtype=np.int32)
 
 
-def children(pid: int) -> list[int]:
-    """Pids of the descendants of a process, but for Python's own servants."""
-    try:
-        mine = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
-        mine = [child for child in mine if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
-    except FileNotFoundError:  # it ended meanwhile
-        return []
-    return [*mine, *(pid for child in mine for pid in children(child))]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def await_end(pids, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < until, f"processes {left} are still there after {seconds:g} s"
-        time.sleep(0.1)
-
-
 def scheduler_of(engine) -> int:
     """The process that schedules and computes."""
-    return next(pid for pid in children(engine._owned._process.pid) if b"scheduler" in Path(f"/proc/{pid}/cmdline").read_bytes())
+    return next(pid for pid in descendants(engine._owned._process.pid) if b"scheduler" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def poll_on(engine) -> None:
@@ -61,11 +40,8 @@ def poll_on(engine) -> None:
 @pytest.fixture(scope="module")
 def lasting(folder):
     """One engine for the tests that do not end it; each begins with an update."""
-    tokenizer = FakeTokenizer()
-    tokenizer.stop_ids = frozenset()
-    engine = SglangBackend(InferenceContext(model=folder, tokenizer=tokenizer, prompts_per_forward=8, max_tokens=900))
-    yield engine
-    engine.close()
+    for make in lent_backends(folder, lambda context, options: SglangBackend(context, SglangOptions(**options))):
+        yield make(max_tokens=900, endless=True)
 
 
 def test_updates_while_it_generates_are_seen_in_every_token(model, lasting, ask, snapshot):
@@ -154,7 +130,7 @@ def test_the_tokenizer_says_what_ends_an_answer_and_not_the_folder_of_the_model(
 @pytest.mark.parametrize("waits", [pytest.param("for tokens", marks=pytest.mark.nightly), "for an order"])
 def test_an_engine_that_is_stopped_is_an_error_in_time(waits, backend, ask):
     engine = backend(max_tokens=1000, endless=True, silence_seconds=3)
-    family = [engine._owned._process.pid, *children(engine._owned._process.pid)]
+    family = [engine._owned._process.pid, *descendants(engine._owned._process.pid)]
     if waits == "for tokens":
         engine.submit([ask("r0", [3, 5], max_new_tokens=990, temperature=1.3)])
     os.kill(scheduler_of(engine), signal.SIGSTOP)
@@ -170,7 +146,7 @@ def test_an_engine_whose_process_dies_is_an_error_and_leaves_nothing(backend, as
     before = Leftovers()
     engine = backend(max_tokens=1000, endless=True)
     before.look()
-    family = [engine._owned._process.pid, *children(engine._owned._process.pid)]
+    family = [engine._owned._process.pid, *descendants(engine._owned._process.pid)]
     engine.submit([ask("r0", [3, 5], max_new_tokens=990, temperature=1.3)])
     os.kill(scheduler_of(engine), signal.SIGKILL)
     with pytest.raises(RunError, match="SGLang's engine process died"):
@@ -184,6 +160,7 @@ PRODUCER = """
 import sys
 from rlcore.api import InferenceContext, Request, Sampling
 from rlcore.testing import FakeTokenizer
+from rlcore_plugin_sglang.options import SglangOptions
 from rlcore_plugin_sglang.sglang_backend import SglangBackend
 
 if __name__ == "__main__":
@@ -209,7 +186,7 @@ def producer(folder, tmp_path):
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "generates\n"
-            yield process, children(process.pid)
+            yield process, descendants(process.pid)
         finally:
             process.kill()
 

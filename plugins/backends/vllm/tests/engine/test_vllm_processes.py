@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from rlcore.api import Finish
 from rlcore.testing import update_engine
 from rlcore.testing.leftovers import Leftovers
+from tests.process_family import await_end, descendants
 
 TOLERANCE = 1e-4
 SEQUENCE = np.arange(3, 30, dtype=np.int32)
@@ -27,30 +27,6 @@ def in_both_forms(*, daily: str):
     """``form``: arguments of ``backend`` for an engine in processes. One of the two is run each time, the other one is nightly."""
     marks = {name: () if name == daily else pytest.mark.nightly for name in FORMS}
     return pytest.mark.parametrize("form", [pytest.param(form, id=name, marks=marks[name]) for name, form in FORMS.items()])
-
-
-def children(pid: int) -> list[int]:
-    """Pids of the descendants of a process, but for Python's own servants."""
-    try:
-        mine = [int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()]
-        mine = [child for child in mine if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()]
-    except FileNotFoundError:  # it ended meanwhile
-        return []
-    return [*mine, *(pid for child in mine for pid in children(child))]
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
-def await_end(pids, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while left := [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < until, f"processes {left} are still there after {seconds:g} s"
-        time.sleep(0.1)
 
 
 @in_both_forms(daily="split in two")
@@ -156,7 +132,7 @@ def producer(form, folder, tmp_path):
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "generates\n"
-            family = children(process.pid)
+            family = descendants(process.pid)
             assert len(family) == (3 if "tensor_parallel" in form else 1)
             yield process, family
         finally:
@@ -201,7 +177,7 @@ def test_nothing_outlives_a_producer_that_is_killed(stopped, form, folder, tmp_p
 @in_both_forms(daily="own process")
 def test_an_engine_whose_worker_is_stopped_can_be_closed(form, backend, ask):
     engine = backend(max_tokens=1000, endless=True, **form)
-    mine = children(os.getpid())
+    mine = descendants(os.getpid())
     engine.submit([ask("r0", [3, 5], max_new_tokens=900, temperature=1.3)])
     os.kill(mine[-1], signal.SIGSTOP)
     engine.close()
