@@ -5,6 +5,7 @@ A file is written so that a crash leaves the old one or the new one, never half 
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -22,6 +23,8 @@ __all__ = ["RunFolder", "append_json_line", "sync_entry", "sync_folder", "write_
 
 _MOST_OF_ACCIDENTS = 4 << 20
 """Bytes of ``failures.jsonl`` and of ``reward_errors.jsonl``, give or take their last two lines."""
+_LEVEL = 6
+"""Of gzip: a ninth of the text in a hundredth of the time that it took to sample."""
 _SECOND = "%Y%m%d-%H%M%S"
 
 
@@ -98,28 +101,28 @@ class RunFolder:
         self.log("times", {**record, "workers": rounded})
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
-        """``rollouts/step-N.jsonl``; all of them have ``most`` bytes at the most, for the oldest make room."""
-        self._write_rotated(self.rollouts / f"step-{step}.jsonl", self.rollouts.glob("step-*.jsonl"), rows, most)
+        """``rollouts/step-N.jsonl.gz``; all of them have ``most`` bytes at the most, for the oldest make room."""
+        data = gzip.compress(json_lines(rows).encode(), _LEVEL, mtime=0)  # the same rows are the same bytes
+        self._write_rotated(self.rollouts / f"step-{step}.jsonl.gz", self.rollouts.glob("step-*.jsonl.gz"), data, most)
 
     def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
         """``eval/<task>/step-N.jsonl``; those of all tasks have ``most`` bytes at the most, for the oldest make room."""
         known = self.evaluations.glob("*/step-*.jsonl")
-        self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, rows, most)
+        self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, json_lines(rows).encode(), most)
 
-    def _write_rotated(self, path: Path, known: Iterable[Path], rows: Iterable[Mapping[str, Any]], most: float) -> None:
+    def _write_rotated(self, path: Path, known: Iterable[Path], data: bytes, most: float) -> None:
         """Remove the oldest ``known`` files until the new one fits, those of steps 0 and 1 last; one that alone is too large stays alone.
 
         What stays follows from the sizes alone, so a run that goes on ends with the files of one that nobody interrupted."""
-        text = json_lines(rows)
         others = {old: old.stat().st_size for old in known if old != path}
-        total = sum(others.values()) + len(text.encode())
+        total = sum(others.values()) + len(data)
         with writing(path):
             for old in sorted(others, key=lambda old: (_step(old) <= 1, _step(old), old)):
                 if total <= most:
                     break
                 old.unlink(missing_ok=True)
                 total -= others[old]
-        write_text(path, text)
+        write_bytes(path, data)
 
 
 def _beginning(project: Path) -> str:
@@ -133,7 +136,7 @@ def _beginning(project: Path) -> str:
 
 
 def _step(path: Path) -> int:
-    number = path.stem.removeprefix("step-")
+    number = path.name.removeprefix("step-").partition(".")[0]
     return int(number) if number.isdecimal() else 0
 
 
@@ -148,13 +151,18 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """``write_bytes`` of a text."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     """Write aside, flush to disk, rename."""
     aside = path.with_name(f".{path.name}.partial")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with aside.open("w", encoding="utf-8") as file:
-                file.write(text)
+            with aside.open("wb") as file:
+                file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(path)

@@ -44,8 +44,8 @@ def rewind(folder: RunFolder, step: int, sizes: Mapping[str, int]) -> list[int]:
         for place in (folder.checkpoints, folder.evaluations, folder.rollouts, folder.root):
             for aside in (*place.glob(".*.partial"), *place.glob("[!.]*/.*.partial")):  # what lies in one goes with it
                 shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
-        for path in (*folder.rollouts.glob("step-*.jsonl"), *folder.evaluations.glob("*/step-*.jsonl")):
-            number = path.stem.removeprefix("step-")
+        for path in (*folder.rollouts.glob("step-*.jsonl.gz"), *folder.evaluations.glob("*/step-*.jsonl")):
+            number = path.name.removeprefix("step-").partition(".")[0]
             if number.isdecimal() and int(number) > step:
                 path.unlink()
         for name in _BY_STEP:

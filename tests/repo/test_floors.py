@@ -52,7 +52,7 @@ FLOORS: list[tuple[str, ...]] = [
     ("api",),
     (*(f"host.{name}" for name in HOST), "api.sandbox", "config", "api.settings"),
     ("data", "rewards", "schedule", "learning", "weights", "runlog"),
-    ("api.conversations", "api.data", "api.judging", "api.schedule", "api.weights"),
+    ("api.conversations", "api.data", "api.judging", "api.runs", "api.schedule", "api.weights"),
     ("roles",),
     ("runtime",),
     ("api.runtime",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from importlib.metadata import version
@@ -142,7 +143,7 @@ def test_logs_and_tables_land_where_the_architecture_says(tmp_path: Path) -> Non
     made.write_rollouts(2, [{"text": "é"}], 1e9)
     made.write_evaluation("task", 2, [{"prompt": "x"}], 1e9)
     assert [json.loads(line)["step"] for line in (made.root / "metrics.jsonl").read_text().splitlines()] == [1, 2]
-    assert json.loads((made.root / "rollouts" / "step-2.jsonl").read_text()) == {"text": "é"}
+    assert json.loads(gzip.decompress((made.root / "rollouts" / "step-2.jsonl.gz").read_bytes())) == {"text": "é"}
     assert (made.root / "eval" / "task" / "step-2.jsonl").exists()
 
 

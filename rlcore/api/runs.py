@@ -1,0 +1,17 @@
+"""For authors of commands that look at runs: what is in a run folder, and what its figures mean.
+
+>>> for run in past_runs(Path("runs/rlcore")):
+...     record = RunRecord(run.root)
+...     print(run.root.name, record.state, len(record.updates()))
+
+``RunRecord`` reads a run that is over, that died, or that still goes on; it takes no lock and writes nothing. ``METRICS`` describes every
+figure (``docs/metrics.md`` is the same table), ``metric_of`` finds the description of a name.
+"""
+
+from __future__ import annotations
+
+from rlcore.runlog.metric_names import METRICS, Metric, metric_of
+from rlcore.runlog.points import PastRun, past_runs
+from rlcore.runlog.reading import RunRecord
+
+__all__ = ["METRICS", "Metric", "PastRun", "RunRecord", "metric_of", "past_runs"]

@@ -1,0 +1,160 @@
+"""What a run wrote, read back: for whoever looks at a run that is over, that was killed, or that still goes on.
+
+A reader takes no lock and changes nothing. What a kill left of a last line is skipped, and so is what a writer is just adding.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import socket
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlcore.contracts.errors import ConfigError
+from rlcore.runlog.folder import RunFolder
+from rlcore.runlog.points import PastRun
+from rlcore.runlog.run_lock import last_writer
+from rlcore.runlog.run_manifest import read_manifest
+
+__all__ = ["RunRecord"]
+
+
+class RunRecord:
+    """The files of one run, read each time that they are asked for. ConfigError, which names the file, if one cannot be understood."""
+
+    def __init__(self, root: Path) -> None:
+        """``root``: a run folder; ConfigError if it is none."""
+        if not (root / "run.toml").is_file():
+            raise ConfigError(f"{root} is no run folder, for it has no run.toml; type the folder that rlcore train printed")
+        self.root = root
+        try:
+            with (root / "run.toml").open("rb") as file:
+                self.config: Mapping[str, Any] = tomllib.load(file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{root / 'run.toml'} cannot be read ({error}); restore it") from None
+        log, evaluated = self.config.get("log", {}), self.config.get("eval", {})
+        self._folder = RunFolder.at(
+            root,
+            save_dir=_moved(log.get("save_dir")),
+            eval_save_dir=_moved(evaluated.get("eval_save_dir")),
+            rollout_save_dir=_moved(log.get("rollout_save_dir")),
+        )
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self._folder.checkpoints
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Versions, plugins, seed, data; {} if the run was killed before it was written."""
+        return read_manifest(self.root) or {}
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """What the user was shown at the end; None if the run has not come to it."""
+        path = self.root / "summary.json"
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged ({error}); remove it, and the run counts as unfinished") from None
+        return found
+
+    @property
+    def state(self) -> str:
+        """``finished``, ``interrupted`` (and saved), ``running``, or ``ended``: it died, or was killed."""
+        if PastRun(self.root).finished is not None:
+            return "finished"
+        if self.summary is not None:
+            return "interrupted"
+        return "running" if _lives(last_writer(self.root)) else "ended"
+
+    def updates(self) -> list[dict[str, Any]]:
+        """The metrics of each update, in their order."""
+        return [row for row in _lines(self.root / "metrics.jsonl") if "seconds" in row]
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The figures of each evaluation, by step."""
+        found = [row for row in _lines(self.root / "metrics.jsonl") if "seconds" not in row]
+        return sorted(found, key=lambda row: int(row["step"]))
+
+    def times(self) -> list[dict[str, Any]]:
+        """Seconds by worker and category of each step; the last one of the whole run, if it ended."""
+        return list(_lines(self.root / "times.jsonl"))
+
+    def failures(self) -> list[dict[str, Any]]:
+        """The prompts that could not be judged, and why."""
+        return list(_lines(self.root / "failures.jsonl"))
+
+    def rollout_steps(self) -> list[int]:
+        """The updates whose rollouts are there."""
+        return _steps(self._folder.rollouts)
+
+    def rollouts(self, step: int) -> Iterator[dict[str, Any]]:
+        """A row a rollout of one update, group by group; none if they are not there."""
+        return _lines(_existing(self._folder.rollouts, step))
+
+    def tasks(self) -> list[str]:
+        """The held-out tasks of which answers are there."""
+        return sorted(path.name for path in self._folder.evaluations.glob("[!.]*") if path.is_dir())
+
+    def evaluated_steps(self, task: str) -> list[int]:
+        """The steps at which answers to a held-out task are there."""
+        return _steps(self._folder.evaluations / task)
+
+    def evaluation_rows(self, task: str, step: int) -> list[dict[str, Any]]:
+        """A row a completion of a held-out task at one step; [] if they are not there."""
+        return list(_lines(_existing(self._folder.evaluations / task, step)))
+
+
+def _moved(path: str | None) -> Path | None:
+    return Path(path) if path else None
+
+
+def _steps(folder: Path) -> list[int]:
+    numbers = (path.name.removeprefix("step-").partition(".")[0] for path in folder.glob("step-*.jsonl*"))
+    return sorted({int(number) for number in numbers if number.isdecimal()})
+
+
+def _existing(folder: Path, step: int) -> Path:
+    compressed = folder / f"step-{step}.jsonl.gz"
+    return compressed if compressed.exists() else folder / f"step-{step}.jsonl"
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a JSONL file, compressed or not; nothing if it is not there."""
+    try:
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")
+    except FileNotFoundError:
+        return
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
+    for number, line in enumerate(lines[:-1], 1):  # what stands after the last line feed is half a line
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number} is no JSON ({error}); restore the file, or remove the line") from None
+        yield row
+
+
+def _lives(signed: str) -> bool:
+    """Whether the process that signed the lock of a run (``process 12 on host``) is there; one of another host is taken at its word."""
+    words = signed.split()
+    if len(words) < 4 or not words[1].isdecimal():
+        return False
+    if words[3] != socket.gethostname():
+        return True
+    try:
+        os.kill(int(words[1]), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True
