@@ -38,10 +38,11 @@ class PolicyObjective:
     0 to loss and gradient, stays in every denominator, and is counted. ``correction``: weights for data of another policy, None for 1.
 
     Metrics, each summing over micro-batches to the figure of the step: ``loss`` (what is minimised) and ``policy_loss`` (without
-    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``kl_old`` (k3 of old
-    against policy), ``ratio_outside`` (share outside 0.9 to 1.1), ``sampler_gap`` (mean absolute difference to the sampler's log
-    probabilities), ``kl_reference`` and ``entropy`` where computed, ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction,
-    and ``loss/<name>`` for what the loss itself reports.
+    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``ratio_outside``
+    (share of ratios outside 0.9 to 1.1), ``kl_old`` (k3 of old against policy), ``sampler_gap`` (mean absolute difference to the
+    sampler's log probabilities), what ``effective_sample_size`` is computed from, ``kl_reference`` and ``entropy`` where computed,
+    ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction, and ``loss/<name>`` for what
+    the loss itself reports.
     """
 
     loss: Loss

@@ -20,8 +20,8 @@ EVALUATION_EPISODE = 2**31 - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
     """One task at one version: means over the judged completions, None where nothing gave the figure; ``failed``: how many others there
-    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, and with several completions a prompt ``pass@k`` and ``maj@k``, each
-    with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
+    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, with several completions a prompt ``pass@k`` and ``maj@k``,
+    each with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
 
     task: str
     accuracy: float | None
