@@ -25,7 +25,7 @@ from tests.crash.events import Events
 
 __all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
 
-_MEASURED = ("time/", "seconds", "latency", "memory")
+_MEASURED = ("time/", "second", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
     "run": {"num_episodes": 4, "max_steps": 8, "runtime": "local"},
     "inference": {"name": "fake", "num_inferencer": 2},

@@ -25,7 +25,7 @@ from rlcore.runtime.driver_crew import DriverCrew
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
 
-_MEASURED = ("time/", "seconds", "latency")
+_MEASURED = ("time/", "second", "latency")
 STEPS = 6
 REFUSES = """
 def refuses_a(item):
