@@ -44,7 +44,6 @@ def batch_figures(batch: Batch) -> dict[str, float]:
         **_reward_figures(counted),
         **_group_figures(batch),
         **_length_figures(lengths),
-        **_outcome_figures([score for _, score in pairs]),
         "temperature": fmean(rollout.temperature for rollout, _ in pairs) if pairs else float("nan"),
         "entropy/sampled": _sampled_entropy([rollout for rollout, _ in pairs]),
         "turns/mean": _mean(turns if max(turns, default=1) > 1 else []),
@@ -95,11 +94,6 @@ def _length_figures(lengths: Sequence[int]) -> dict[str, float]:
         "response_length/p90": float(high),
         "response_tokens": float(values.sum()),
     }
-
-
-def _outcome_figures(scores: Sequence[Score]) -> dict[str, float]:
-    outcomes = [score.outcome.value for score in scores]
-    return {f"outcome/{name}": outcomes.count(name) / len(outcomes) for name in sorted(set(outcomes))}
 
 
 def _sampled_entropy(rollouts: Sequence[Rollout]) -> float:
