@@ -84,6 +84,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("skipped_rollouts", "count", "rollouts left out by skip_threshold"),
     Metric("skipped_steps", "count", "optimizer steps whose gradient was not finite, and that were skipped"),
     Metric("optimizer_steps", "count", "optimizer steps that were made"),
+    Metric("padding_share", "share", "positions of the forwards that are padding", "from the backend torch"),
     Metric("learning_rate", "", "of the last optimizer step"),
     Metric("grad_norm", "", "norm of the gradient before clipping, mean over optimizer steps"),
     Metric("tokens", "tokens", "tokens in the loss"),

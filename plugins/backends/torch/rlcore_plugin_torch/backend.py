@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from rlcore_plugin_torch.loading import check_context, pick_device
 from rlcore_plugin_torch.model_files import save_checkpoint
 from rlcore_plugin_torch.optimizer import Optimizer
 from rlcore_plugin_torch.options import TorchOptions
-from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, with_padding_share
+from rlcore_plugin_torch.passes import Clock, Cut, Pace, accumulate, alone, batch_logprobs, tokens_forwarded, with_padding_share
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.policy_loading import HUB_COMMIT, PolicyLoader
 from rlcore_plugin_torch.progress_file import read_progress, write_progress
@@ -28,6 +29,7 @@ from rlcore_plugin_torch.random_state import random_state, restore_random
 from rlcore_plugin_torch.ranks import TorchRanks
 from rlcore_plugin_torch.sharded_state import SHARDS, begin_saving, check_shards, read_tensors
 from rlcore_plugin_torch.sharding import reshard
+from rlcore_plugin_torch.utilisation import peak_flops, utilisation
 from rlcore_plugin_torch.weights import (
     TorchSource,
     adapter_weights,
@@ -99,6 +101,7 @@ class TorchBackend(TrainingBackend):
         self.policy = self._load(path)
         self.adapters = self._loader.attach(self.policy, path)
         # Before it is divided: these look at the model as it is, and at its weights one by one.
+        self._parameters = sum(weight.numel() for weight in self.policy.model.parameters())
         self.policy.check_projection()
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
@@ -133,11 +136,21 @@ class TorchBackend(TrainingBackend):
 
     def update(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         """Plan, then per micro-batch: collate, forward, objective, backward; add up over the ranks, clip and step once."""
+        begun = time.monotonic()
         self.optimizer.zero_grad()
         metrics = self.ranks.sum_metrics(lambda: self._accumulate(batch, objective))
         self.ranks.sum_gradients(self.optimizer.parameters, self._partial)
         with self.clock.span("optimizer"):
-            return {**with_padding_share(metrics), **self.optimizer.step()}
+            stepped = self.optimizer.step()
+        return {**with_padding_share(metrics), **self._utilised(metrics, begun), **stepped}
+
+    def _utilised(self, metrics: Mapping[str, float], begun: float) -> Mapping[str, float]:
+        """``mfu`` of the update that began then, if the peak of the devices is known."""
+        peak, tokens = peak_flops(self.device, self.context.dtype), tokens_forwarded(metrics)
+        if peak is None or not tokens:
+            return {}
+        devices = max(1, self.context.world_size)
+        return {"mfu": utilisation(self._parameters, tokens, time.monotonic() - begun, devices, peak)}
 
     def _accumulate(self, batch: TrainBatch, objective: Objective) -> Mapping[str, float]:
         with self.ranks.together("computing gradients"):

@@ -17,7 +17,7 @@ from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.ranks import InStepError
 
-__all__ = ["Clock", "Cut", "Pace", "accumulate", "alone", "batch_logprobs", "with_padding_share"]
+__all__ = ["Clock", "Cut", "Pace", "accumulate", "alone", "batch_logprobs", "tokens_forwarded", "with_padding_share"]
 
 _POSITIONS, _PADDING = "positions", "padded_positions"
 """Counts of ``accumulate``, which add up over micro-batches and ranks as a share would not."""
@@ -136,3 +136,8 @@ def with_padding_share(totals: Mapping[str, float]) -> dict[str, float]:
     metrics = dict(totals)
     positions, padding = metrics.pop(_POSITIONS, 0.0), metrics.pop(_PADDING, 0.0)
     return {**metrics, "padding_share": padding / positions} if positions else metrics
+
+
+def tokens_forwarded(totals: Mapping[str, float]) -> float:
+    """Positions of an update that went through the linear layers and are no padding, from the metrics of ``accumulate``."""
+    return totals.get(_POSITIONS, 0.0) - totals.get(_PADDING, 0.0)
