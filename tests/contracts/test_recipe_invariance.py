@@ -159,7 +159,8 @@ def test_what_should_act_does(case: str) -> None:
     done, all_on = reference(case), reference(case, "everything")
     assert [float(gradient.norm()) > 1e-3 for gradient in done.trainer.gradients] == [True, True]
     reported = {name: value for name, value in done.metrics.items() if name.startswith("loss/")}
-    assert all(value > 0.0 for value in reported.values()), reported
+    sides = {"loss/clip_low", "loss/clip_high"}  # which of the two acts is up to the case
+    assert all(value > 0.0 for name, value in reported.items() if name not in sides), reported
     assert all_on.metrics["skipped_rollouts"] > 0.0
     assert all_on.metrics["entropy"] > 0.0
     assert all_on.metrics["kl_reference"] > 0.0
