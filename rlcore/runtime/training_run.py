@@ -398,7 +398,9 @@ class TrainingRun:
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._crew.dropped),
-            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores()])),
+            remarks=tuple(
+                filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores(), *self._listeners.warnings])
+            ),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),
