@@ -105,7 +105,7 @@ class Listeners:
         self._observers.remove(observer)
         owner = observer[0]
         self.switched_off[owner] = problem
-        self._tell(f"observer {owner} is switched off for the rest of the run: {problem}")
+        self._tell(f"warning: observer {owner} is switched off for the rest of the run: {problem}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
@@ -117,4 +117,4 @@ class Listeners:
 
     def _switch_off(self, name: str, error: BaseException) -> None:
         self.switched_off[name] = " ".join(f"{type(error).__name__}: {error}".split())
-        self._tell(f"tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")
+        self._tell(f"warning: tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")

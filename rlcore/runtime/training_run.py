@@ -380,6 +380,7 @@ class TrainingRun:
         status, watch = self._crew.status(), self._crew.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []
+        best = max(((figure, step) for step in self._held_out if (figure := self._accuracy(step)) is not None), default=(None, None))
         peaks = {"driver": peak_memory(), **timing.peaks}
         return Summary(
             run=self._folder.root,
@@ -389,6 +390,8 @@ class TrainingRun:
             accuracy_before=self._accuracy(0),
             accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
+            accuracy_best=best[0],
+            best_step=best[1],
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},
