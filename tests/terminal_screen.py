@@ -30,13 +30,14 @@ class ScreenedProgram:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         stdout: int | None = None,
+        unsized: bool = False,
     ) -> None:
-        """``stdout``: a descriptor in place of the terminal."""
+        """``stdout``: a descriptor in place of the terminal; ``unsized``: the terminal says that it has 0 columns and rows."""
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self._own, other = pty.openpty()
-        self._resized(columns, rows)
+        self._resized(*((0, 0) if unsized else (columns, rows)))
         plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR")}
         self.process = subprocess.Popen(
             [sys.executable, *command],
@@ -55,7 +56,13 @@ class ScreenedProgram:
     def __exit__(self, *failed: object) -> None:
         self.process.kill()
         self.process.wait()
-        os.close(self._own)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """The person closes the window."""
+        if self._own >= 0:
+            os.close(self._own)
+        self._own = -1
 
     def wait_for(self, text: str, seconds: float = 60.0) -> None:
         """Read until the screen shows it."""

@@ -27,6 +27,7 @@ _AT_ONCE = 20
 _A_SECOND = 1.0
 """Lines of updates a second, after that."""
 _REDRAW_SECONDS = 0.1
+_GUESSED = (80, 24)
 _QUIET_TOO = ("warning", "interrupted")
 
 
@@ -49,7 +50,7 @@ def is_live(console: Console) -> bool:
 
 
 class LinesDisplay(Progress):
-    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out (``docs/training.md``)."""
+    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out (``docs/display.md``)."""
 
     def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
         self._console, self._now = console, now
@@ -187,7 +188,7 @@ def _live(console: Console) -> Iterator[LiveDisplay]:
     descriptor = _descriptor(console)
     assert descriptor is not None, "is_live said so"
     own = os.dup(descriptor)
-    terminal = Terminal(_writer(own, console.encoding), lambda: tuple(os.get_terminal_size(own)))  # type: ignore[arg-type, return-value]
+    terminal = Terminal(_writer(own, console.encoding), lambda: _size(own))
     streams = [stream for stream in (1, 2) if os.isatty(stream) and os.fstat(stream).st_rdev == os.fstat(own).st_rdev]
     unicode = console.encoding.lower().replace("-", "").startswith("utf")
     try:
@@ -195,6 +196,15 @@ def _live(console: Console) -> Iterator[LiveDisplay]:
             yield LiveDisplay(terminal, unicode=unicode)
     finally:
         terminal.hold(None)
+
+
+def _size(descriptor: int) -> tuple[int, int]:
+    """Columns and rows; a guess for a terminal that has gone, or does not know its own."""
+    try:
+        size = os.get_terminal_size(descriptor)
+    except OSError:
+        return _GUESSED
+    return size.columns or _GUESSED[0], size.lines or _GUESSED[1]
 
 
 def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:

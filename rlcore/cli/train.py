@@ -40,7 +40,7 @@ class TrainCommand(Command):
         """Files, ``--dry-run``, ``--json``, and a flag for every setting."""
         parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [-q] [flags]"
         parser.description = _TEXT
-        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged left to right")
         text = "go on with the newest run of these settings"
         parser.add_argument("--resume", metavar="auto", help=text)
         add_run_options(parser)

@@ -70,6 +70,8 @@ with shown(RunConsole()) as display:
         os.abort()
     if ENDS == "leave_child":
         subprocess.Popen(["sh", "-c", "sleep 1; echo child that outlives"])
+if "DONE" in os.environ:
+    Path(os.environ["DONE"]).write_text("done")
 print("the outcome")
 if ENDS == "leave_child":
     time.sleep(2)

@@ -110,6 +110,21 @@ def test_a_child_that_outlives_the_run_is_heard_below_the_outcome() -> None:
         assert program.lines()[-2:] == ["the outcome", "child that outlives"]
 
 
+def test_a_terminal_that_goes_away_ends_nothing(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    with ScreenedProgram(NOISY, env={"PAUSE": "0.05", "DONE": str(done)}) as program:
+        program.wait_for("plugin print")
+        program.hang_up()
+        program.process.wait(60)
+        assert done.read_text() == "done"
+
+
+def test_a_terminal_that_does_not_know_its_size_gets_the_panel() -> None:
+    with ScreenedProgram(NOISY, unsized=True, columns=80, rows=60) as program:
+        assert program.wait() == 0, program.text()
+        assert_everything_is_there_once(program)
+
+
 def test_lines_on_a_dumb_terminal() -> None:
     with ScreenedProgram(NOISY, columns=200, env={"TERM": "dumb"}) as program:
         assert program.wait() == 0
