@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.testing import RunTester
+from rlcore.testing.run_tester import PROGRAM
 from tests.terminal_screen import ScreenedProgram
 
 NOISY = str(Path(__file__).with_name("noisy_run.py"))
@@ -140,3 +142,50 @@ def test_output_that_goes_to_a_file_keeps_the_terminal_free(tmp_path: Path) -> N
         assert "step 30/30" in log.read_text()
         assert "LOG by logging" in program.lines()
         assert "step" not in program.text()
+
+
+LOUD = """
+import os, sys
+from rlcore.api import hookimpl
+rlcore_api = "1.0"
+
+@hookimpl
+def rlcore_step_finished(step, metrics):
+    print(f"observer saw {step}")
+    os.system(f"echo child saw {step} >&2")
+
+@hookimpl
+def rlcore_note_step(step, metrics):
+    return ["look at this"] if step == 7 else []
+"""
+
+
+@pytest.mark.parametrize("runtime", ["auto", "local"])
+def test_a_whole_run_on_a_terminal_is_read_from_top_to_bottom(tmp_path: Path, runtime: str) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.plugins.install("loud", LOUD)
+    config = tester.fake_run(run={"runtime": runtime, "num_episodes": 5, "max_steps": 10}, schedule={"max_staleness": 0})
+    command = ("-c", PROGRAM, "-p", "no:health", "train", config)
+    with ScreenedProgram(*command, columns=100, rows=90, cwd=tmp_path, env=tester.plugins.environment) as program:
+        assert program.wait() == 0, program.text()
+        lines, text = program.lines(), whole(program)
+    for step in range(1, 11):
+        assert lines.count(f"observer saw {step}") == 1, text
+        assert lines.count(f"child saw {step}") == 1, text
+    assert lines.count("warning: after update 7: look at this") == 1
+    (bar,) = [at for at, line in enumerate(lines) if line.startswith("━")]
+    assert lines[bar + 1].startswith("step 10/10")
+    assert lines[bar + 2].startswith("reward ")
+    assert lines[bar + 4] == "Done."
+    assert "note                after update 7: look at this" in lines
+
+
+def test_a_quiet_run_prints_warnings_and_the_outcome(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    tester.plugins.install("loud", LOUD)
+    config = tester.fake_run(run={"num_episodes": 5, "max_steps": 10})
+    outcome = tester.run("-p", "no:health", "train", config, "-q").assert_ok()
+    assert outcome.lines[:3] == ["warning: after update 7: look at this", "", "Done."]
+    both = tester.run("-p", "no:health", "train", config, "-q", "--json").assert_ok()
+    assert len(both.lines) == 1
+    assert both.json["remarks"] == ["after update 7: look at this"]

@@ -24,8 +24,13 @@ class Window:
     def write(self, text: str) -> None:
         self.stream.feed(text.replace("\n", "\r\n"))
 
-    def resize(self, columns: int, rows: int) -> None:
+    def resize(self, columns: int, rows: int, *, folds: bool = False) -> None:
+        """Lines that are too long are cut off, as xterm does it, or folded, as most terminals do."""
+        seen = self.lines
         self.screen.resize(rows, columns)
+        if folds:
+            self.screen.reset()
+            self.write("\n".join(seen))
 
     @property
     def lines(self) -> list[str]:
@@ -100,15 +105,16 @@ def test_nothing_is_written_where_nothing_changed() -> None:
     assert all(text for text in written)
 
 
-def test_a_window_that_gets_narrower_shows_the_last_notes_and_the_panel_anew() -> None:
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_window_that_gets_narrower_shows_the_last_notes_and_the_panel_anew(folds: bool) -> None:
     window = Window(columns=40, rows=6)
     window.terminal.hold(panel("=" * 30))
     for number in range(9):
         window.terminal.note(f"note {number} of nine")
-    window.resize(20, 6)
+    window.resize(20, 6, folds=folds)
     window.terminal.draw()
     assert window.lines == [*(f"note {number} of nine" for number in range(4, 9)), "=" * 19]
-    window.resize(60, 10)
+    window.resize(60, 10, folds=folds)
     window.terminal.note("wider")
     assert window.lines[-2:] == ["wider", "=" * 30]
 
@@ -117,7 +123,7 @@ NOTES = st.text("abcü", max_size=70).map(lambda text: f"<{text}>")
 ACTIONS = st.one_of(
     st.tuples(st.just("note"), NOTES),
     st.tuples(st.just("panel"), st.lists(st.text("=-", min_size=1, max_size=50), max_size=4)),
-    st.tuples(st.just("resize"), st.tuples(st.integers(8, 60), st.integers(2, 12))),
+    st.tuples(st.just("resize"), st.tuples(st.integers(8, 60), st.integers(2, 12), st.booleans())),
 )
 
 
@@ -132,7 +138,8 @@ def test_at_the_end_the_last_notes_are_whole_and_the_panel_is_there_once(actions
         elif action == "panel":
             window.terminal.hold(panel(*value))  # type: ignore[misc]
         else:
-            window.resize(*value)  # type: ignore[misc]
+            columns, rows, folds = value  # type: ignore[misc]
+            window.resize(columns, rows, folds=folds)
             window.terminal.draw()
     window.resize(60, 40)
     window.terminal.hold(panel("#one", "#two"))

@@ -36,8 +36,7 @@ def _reward_zero(past: Past, rule: Rule) -> str | None:
     return (
         f"the reward was 0 in each of the last {rule.window} updates, so nothing is learnt: read a few answers in rollouts/ of the "
         "run; if they are not what the reward wants, begin with easier prompts, a better base model or a reward that pays for "
-        "parts; if they are, the "
-        "reward reads them wrongly"
+        "parts; if they are, the reward reads them wrongly"
     )
 
 
@@ -121,9 +120,7 @@ def _cut_off(past: Past, rule: Rule) -> str | None:
     most = past.setting("sampling", "max_new_tokens")
     return (
         f"{cut:.0%} of the answers of the last {rule.window} updates were cut off at -mnt {most}, before they could end: raise "
-        "-mnt, ask for "
-        "short answers in the prompt (-s), or check that the model's stop token is the tokenizer's; a reward for the end of an "
-        "answer is never paid"
+        "-mnt, ask for short answers in the prompt (-s), or check that the model's stop token is the tokenizer's"
     )
 
 
@@ -135,8 +132,7 @@ def _length_explodes(past: Past, rule: Rule) -> str | None:
         return None
     return (
         f"answers grew from {before:.0f} to {now:.0f} tokens within {2 * rule.window} updates, and the reward did not rise with "
-        "them: lower -lr, "
-        "or punish length (--soft-over-length-punishment)"
+        "them: lower -lr, or punish length (--soft-over-length-punishment)"
     )
 
 

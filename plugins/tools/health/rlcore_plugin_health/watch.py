@@ -36,7 +36,7 @@ class Watch:
                 self._well[rule.name] = 0
             elif not any(name in self._well for name in rule.behind):
                 self._well[rule.name] = 0
-                yield sentence
+                yield sentence.replace("%", " %")
 
     def _see_well(self, rule: Rule) -> None:
         """A figure that hovers about a threshold is no news each time: it is away after two windows in a row without."""

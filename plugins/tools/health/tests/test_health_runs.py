@@ -28,7 +28,7 @@ def warnings(outcome: Any) -> list[str]:
     ("words", "sections", "sign"),
     [
         (("-rt", "./rewards.py:hopeless"), {}, r"after update 10: the reward was 0 in each of the last 10 updates, so nothing"),
-        ((), {"sampling": {"max_new_tokens": 1}}, r"after update \d+: \d+% of the answers of the last 5 updates were cut off at -mnt 1,"),
+        ((), {"sampling": {"max_new_tokens": 1}}, r"after update \d+: \d+ % of the answers of the last 5 updates were cut off at -mnt 1,"),
     ],
     ids=["the reward is always 0", "every answer is cut off"],
 )
