@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from rlcore.cli.captured_output import CapturedOutput
-from rlcore.cli.panel import Pace, RunPanel, clock, figure
+from rlcore.cli.panel import UpdatePace, RunPanel, clock, figure
 from rlcore.cli.terminal import Terminal
 from rlcore.runtime.progress import Progress
 
@@ -50,18 +50,18 @@ def is_live(console: Console) -> bool:
 
 
 class LinesDisplay(Progress):
-    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out (``docs/display.md``)."""
+    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out."""
 
     def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
         self._console, self._now = console, now
-        self._pace = Pace(1)
+        self._pace = UpdatePace(1)
         self._held_out: float | None = None
         self._allowed, self._counted = float(_AT_ONCE), now()
         self._left_out: Mapping[str, float] | None = None
 
     def started(self, folder: Path, total_steps: int) -> None:
         """The folder; updates count from here."""
-        self._pace = Pace(total_steps)
+        self._pace = UpdatePace(total_steps)
         self.note(f"run folder: {folder}")
 
     def note(self, text: str) -> None:

@@ -10,14 +10,14 @@ from rich.cells import cell_len
 
 from rlcore.cli.sparkline import ASCII_LEVELS, BLOCKS, Curve
 
-__all__ = ["Pace", "RunPanel", "clock", "figure"]
+__all__ = ["UpdatePace", "RunPanel", "clock", "figure"]
 
 _WIDEST = 48
 """Columns of the bar, and of the curves."""
 _BOLD, _DIM, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
 
 
-class Pace:
+class UpdatePace:
     """Steps and tokens over time, for tokens/s and the time left."""
 
     def __init__(self, total_steps: int) -> None:
@@ -57,7 +57,7 @@ class RunPanel:
     ``colours``: whether it understands bold and green."""
 
     def __init__(self, total_steps: int, *, unicode: bool = True, colours: bool = True) -> None:
-        self.pace = Pace(total_steps)
+        self.pace = UpdatePace(total_steps)
         self.metrics: Mapping[str, float] = {}
         self.reward, self.held_out = Curve(), Curve()
         self._best = ""

@@ -1,4 +1,4 @@
-"""What goes wrong in runs, how it shows, and what to try: the one table of rules and thresholds. ``docs/health.md`` is this table.
+"""What goes wrong in runs, how it shows, and what to try: the one table of rules and thresholds.
 
 A rule looks at figures of ``metrics.jsonl`` over its window, the last so many updates, and says its sentence where it sees something.
 """
