@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from rlcore.cli.captured_output import CapturedOutput
-from rlcore.cli.panel import UpdatePace, RunPanel, clock, figure
+from rlcore.cli.panel import RunPanel, UpdatePace, clock, figure
 from rlcore.cli.terminal import Terminal
 from rlcore.runtime.progress import Progress
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from rlcore.cli.sparkline import ASCII_LEVELS, BLOCKS, Curve
 
-__all__ = ["UpdatePace", "RunPanel", "clock", "figure"]
+__all__ = ["RunPanel", "UpdatePace", "clock", "figure"]
 
 _WIDEST = 48
 """Columns of the bar, and of the curves."""
