@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rlcore_plugin_quickstart.assets import prepare
 
-from rlcore.cli.display import display_on
+from rlcore.cli.display import LinesDisplay
 from rlcore.config import plan_run
 from rlcore.host.registry import Registry
 from rlcore.runtime import Summary, run
@@ -37,7 +37,7 @@ def main() -> None:
         assets = prepare(Path(folder) / "quickstart", arguments.seed, lambda line: console.print(line))
         steps = {"run": {"max_steps": arguments.steps}, "schedule": {"max_staleness": 0}}  # in one process, whose time it splits
         plan = plan_run([assets.run_toml], {}, Registry.discover(), overrides=steps)
-        print(json.dumps(figures(run(plan, display_on(console)))))
+        print(json.dumps(figures(run(plan, LinesDisplay(console)))))
 
 
 def figures(summary: Summary) -> dict[str, object]:

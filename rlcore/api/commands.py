@@ -18,7 +18,7 @@ the fields that all kinds share; ``check_recipe`` refuses a recipe that names wh
 
 from __future__ import annotations
 
-from rlcore.cli.display import SteadyConsole, plain_console
+from rlcore.cli.consoles import SteadyConsole, plain_console
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.plan_view import plan_json

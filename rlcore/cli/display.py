@@ -1,227 +1,225 @@
-"""What a person sees of a run: while it goes on a live panel on a terminal, plain lines anywhere else; at its end what came of it, and
-what to type next."""
+"""What a person sees of a run while it goes on: a live panel on a terminal, lines anywhere else, warnings alone if that is wanted."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
+import select
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from rlcore.runtime.progress import Progress, Summary
+from rlcore.cli.captured_output import CapturedOutput
+from rlcore.cli.panel import RunPanel, UpdatePace, clock, figure
+from rlcore.cli.terminal import Terminal
+from rlcore.runtime.progress import Progress
 
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
 
-__all__ = ["LinesDisplay", "LiveDisplay", "RunConsole", "SteadyConsole", "display_on", "plain_console", "show_outcome"]
+__all__ = ["LinesDisplay", "LiveDisplay", "QuietDisplay", "is_live", "shown"]
 
-_REFRESH_PER_SECOND = 4
-_FILE_WIDTH = 200
-
-
-class SteadyConsole(Console):
-    """A console whose reader may go away (``| head``): it falls silent, and the run goes on."""
-
-    def on_broken_pipe(self) -> None:
-        self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+_AT_ONCE = 20
+"""Lines of updates that come one after the other, however fast."""
+_A_SECOND = 1.0
+"""Lines of updates a second, after that."""
+_REDRAW_SECONDS = 0.1
+_GUESSED = (80, 24)
+_QUIET_TOO = ("warning", "interrupted")
 
 
-class RunConsole(SteadyConsole):
-    """A console that also falls silent if its disk is full: a run must not end because of its log."""
-
-    def print(self, *objects: Any, **style: Any) -> None:
-        try:
-            super().print(*objects, **style)
-        except OSError as error:
-            self.on_broken_pipe()
-            with suppress(OSError):
-                print(f"warning: what a run prints cannot be written ({error.strerror}); the run goes on without", file=sys.stderr)
-
-
-def plain_console() -> SteadyConsole:
-    """Standard output; one row a line if it is no terminal, because it is wide enough then."""
-    console = SteadyConsole(highlight=False, markup=False)
-    if not console.is_terminal:
-        console.width = _FILE_WIDTH
-    return console
+@contextmanager
+def shown(console: Console, *, quiet: bool = False, as_json: bool = False) -> Iterator[Progress]:
+    """The display of a run, until its last process has ended: what suits the console and what the user typed."""
+    if quiet:
+        yield QuietDisplay(console)
+    elif as_json or not is_live(console):
+        yield LinesDisplay(console)
+    else:
+        with _live(console) as display:
+            yield display
 
 
-def display_on(console: Console) -> LinesDisplay:
-    """The live panel where the console is a terminal, else lines."""
-    return LiveDisplay(console) if console.is_terminal else LinesDisplay(console)
-
-
-class _Pace:
-    """Steps and tokens over time, for tokens/s and the time left."""
-
-    def __init__(self, total_steps: int) -> None:
-        self.total_steps = total_steps
-        self._started = time.monotonic()
-        self._tokens = 0.0
-        self._first: int | None = None
-        self.step = 0
-
-    def advance(self, step: int, tokens: float) -> None:
-        if self._first is None:  # 1, but in a run that goes on
-            self._first = step
-        self.step = step
-        self._tokens += tokens
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self._tokens / max(time.monotonic() - self._started, 1e-9)
-
-    @property
-    def seconds_left(self) -> float:
-        made = self.step - self._first + 1 if self._first is not None else 1
-        return (time.monotonic() - self._started) / made * (self.total_steps - self.step)
+def is_live(console: Console) -> bool:
+    """Whether a panel can be drawn: on a terminal that is able to (TERM is neither dumb nor absent) and that may (no NO_COLOR)."""
+    able = os.environ.get("TERM", "") not in ("", "dumb", "unknown") and not os.environ.get("NO_COLOR")
+    return able and _descriptor(console) is not None
 
 
 class LinesDisplay(Progress):
-    """One line an update, for logs and pipes."""
+    """Lines, for logs and pipes: each note and evaluation, and updates, of which fast ones are left out."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._pace = _Pace(1)
+    def __init__(self, console: Console, now: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._now = console, now
+        self._pace = UpdatePace(1)
         self._held_out: float | None = None
+        self._allowed, self._counted = float(_AT_ONCE), now()
+        self._left_out: Mapping[str, float] | None = None
 
     def started(self, folder: Path, total_steps: int) -> None:
-        self._pace = _Pace(total_steps)
+        """The folder; updates count from here."""
+        self._pace = UpdatePace(total_steps)
         self.note(f"run folder: {folder}")
 
     def note(self, text: str) -> None:
+        """As it is."""
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """A line, if not too many came before it; the last one in any case."""
         self._pace.advance(step, metrics.get("response_tokens", 0.0))
-        self._show(metrics)
+        now = self._now()
+        self._allowed = min(self._allowed + (now - self._counted) * _A_SECOND, _AT_ONCE)
+        self._counted = now
+        self._left_out = metrics
+        if self._allowed >= 1 or step >= self._pace.total_steps:
+            self._allowed -= 1
+            self._show()
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        known = [report.accuracy for report in reports if report.accuracy is not None]
-        self._held_out = sum(known) / len(known) if known else None
-        figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
-        self.note(f"held-out accuracy after {step} updates: {figures}")
+        """A line."""
+        self._held_out = _mean_accuracy(reports)
+        self.note(evaluation_line(step, reports))
 
-    def _show(self, metrics: Mapping[str, float]) -> None:
-        self.note("  ".join(f"{name} {value}" for name, value in self._figures(metrics)))
+    def finished(self) -> None:
+        """The last update, if its line was left out."""
+        self._show()
+
+    def _show(self) -> None:
+        metrics, self._left_out = self._left_out, None
+        if metrics is not None:
+            self.note("  ".join(f"{name} {value}" for name, value in self._figures(metrics)))
 
     def _figures(self, metrics: Mapping[str, float]) -> list[tuple[str, str]]:
-        held_out = "–" if self._held_out is None else f"{self._held_out:.3f}"
         return [
             ("step", f"{self._pace.step}/{self._pace.total_steps}"),
-            ("reward", _figure(metrics, "reward/mean", ".3f")),
-            ("held-out", held_out),
-            ("length", _figure(metrics, "response_length/mean", ".1f")),
+            ("reward", figure(metrics, "reward/mean", ".3f")),
+            ("held-out", "–" if self._held_out is None else f"{self._held_out:.3f}"),
+            ("length", figure(metrics, "response_length/mean", ".1f")),
             ("tokens/s", f"{self._pace.tokens_per_second:.0f}"),
-            ("left", _clock(self._pace.seconds_left)),
+            ("left", clock(self._pace.seconds_left)),
         ]
 
 
-class LiveDisplay(LinesDisplay):
-    """A panel that is redrawn in place, with a bar; notes scroll above it."""
+class QuietDisplay(LinesDisplay):
+    """Warnings alone, and the answer to Ctrl-C."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self._live = Live(console=console, refresh_per_second=_REFRESH_PER_SECOND, transient=False)
-        self._last: Mapping[str, float] = {}
+    def note(self, text: str) -> None:
+        """If it is one of those."""
+        if text.startswith(_QUIET_TOO):
+            super().note(text)
+
+    def _show(self) -> None:
+        pass
+
+
+class LiveDisplay(Progress):
+    """A panel that is redrawn in place; notes scroll above it."""
+
+    def __init__(self, terminal: Terminal, *, unicode: bool = True, colours: bool = True) -> None:
+        self._terminal = terminal
+        self._style = {"unicode": unicode, "colours": colours}
+        self._panel = RunPanel(1, **self._style)
+        self._drawn_at = 0.0
 
     def started(self, folder: Path, total_steps: int) -> None:
-        super().started(folder, total_steps)
-        self._live.start()
+        """The panel appears; that of a run that goes back to its checkpoint begins anew."""
+        self._panel = RunPanel(total_steps, **self._style)
+        self._terminal.note(f"run folder: {folder}")
+        self._terminal.hold(self._panel)
+
+    def note(self, text: str) -> None:
+        """Above the panel."""
+        self._terminal.note(text)
+
+    def step(self, step: int, metrics: Mapping[str, float]) -> None:
+        """The panel changes, a few times a second at most."""
+        self._panel.update(step, metrics)
+        if time.monotonic() - self._drawn_at >= _REDRAW_SECONDS:
+            self._terminal.draw()
+            self._drawn_at = time.monotonic()
 
     def evaluated(self, step: int, reports: Sequence[TaskReport]) -> None:
-        super().evaluated(step, reports)
-        self._show(self._last)
+        """A line, and a point of the curve."""
+        accuracy = _mean_accuracy(reports)
+        if accuracy is not None:
+            self._panel.evaluate(step, accuracy)
+        self._terminal.note(evaluation_line(step, reports))
 
     def finished(self) -> None:
-        self._live.stop()
-
-    def _show(self, metrics: Mapping[str, float]) -> None:
-        self._last = metrics
-        figures = self._figures(metrics)
-        table = Table.grid(padding=(0, 3))
-        for name, _ in figures:
-            table.add_column(name, justify="right")
-        table.add_row(*(Text(name, style="dim") for name, _ in figures))
-        table.add_row(*(Text(value, style="bold") for _, value in figures))
-        grid = Table.grid()
-        grid.add_row(_bar(self._pace.step, self._pace.total_steps))
-        grid.add_row(table)
-        self._live.update(grid)
+        """The last state; it stays a panel, for the run may go back to its checkpoint and begin again."""
+        self._terminal.draw()
 
 
-def _bar(step: int, total: int, width: int = 48) -> Text:
-    done = round(width * step / max(total, 1))
-    return Text("━" * done, style="green") + Text("━" * (width - done), style="dim")
-
-
-def _figure(metrics: Mapping[str, float], name: str, form: str) -> str:
-    value = metrics.get(name)
-    return "–" if value is None else format(value, form)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def evaluation_line(step: int, reports: Sequence[TaskReport]) -> str:
+    """Every task, with how much of it the figure is of where the judge failed on the rest."""
+    figures = ", ".join(f"{report.task} {_accuracy(report)}" for report in reports)
+    return f"held-out accuracy after {step} updates: {figures}"
 
 
 def _accuracy(report: TaskReport) -> str:
-    """With how much of the task it is of, where the judge failed on the rest."""
-    figure = "–" if report.accuracy is None else format(report.accuracy, ".3f")
-    return f"{figure} (no verdict on {report.failed} of {len(report.rows)})" if report.failed else figure
+    told = "–" if report.accuracy is None else format(report.accuracy, ".3f")
+    return f"{told} (no verdict on {report.failed} of {len(report.rows)})" if report.failed else told
 
 
-# --- the end of a run ---------------------------------------------------------------------------------------------------
+def _mean_accuracy(reports: Sequence[TaskReport]) -> float | None:
+    known = [report.accuracy for report in reports if report.accuracy is not None]
+    return sum(known) / len(known) if known else None
 
 
-def show_outcome(summary: Summary, console: Console) -> None:
-    """Accuracy before and after, a few samples, where everything is, what to type next."""
-
-    def say(text: str = "") -> None:
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    say()
-    say("Stopped early, and saved." if summary.interrupted else "Done.")
-    if summary.accuracy_before is not None and summary.accuracy_after is not None:
-        say(f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after")
-    say(f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s")
-    if summary.shares:
-        say(f"time                {_time_line(summary.shares)}")
-    say("prompts             " + ", ".join(f"{count} {fate}" for fate, count in summary.ledger.items()))
-    for remark in summary.remarks:
-        say(f"note                {remark}")
-    for name, reason in summary.switched_off.items():
-        say(f"switched off        {name}: {reason}")
-    for sample in summary.samples:
-        say(f"\n  prompt   {sample.prompt}\n  gold     {sample.gold}\n  before   {_line(sample.before)}\n  after    {_line(sample.after)}")
-    say(f"\nrun folder          {summary.run}")
-    if summary.checkpoint is not None:
-        say(f"model               {summary.checkpoint / 'model'} (Hugging Face format)")
-        say("\nNext:")
-        run, config = shlex.quote(str(summary.run)), shlex.quote(str(summary.run / "run.toml"))
-        how = "    # go on" if summary.interrupted else f" {summary.train_on}    # train on"
-        say(f"  rlcore resume {run}{how}: schedule, optimizer and data go on, a KL reference stays the first model")
-        say(f"  rlcore show config {config}    # what was run, and where each value came from")
+# --- the terminal of this process ---------------------------------------------------------------------------------------
 
 
-def _time_line(shares: Mapping[str, float]) -> str:
-    """``trainer busy 97 %, producers busy 63 % (5 % for nothing), bubble 2 %``: the last is the trainer's wait for data or weights."""
-    wasted = shares.get("producers/wasted", 0.0)
-    for_nothing = f" ({wasted:.0%} for nothing)" if wasted >= 0.005 else ""
-    figures = f"trainer busy {shares['trainer_busy']:.0%}, producers busy {shares['producers_busy']:.0%}{for_nothing}"
-    return f"{figures}, bubble {shares['bubble']:.0%}".replace("%", " %")
+def _descriptor(console: Console) -> int | None:
+    """Of the console's file, if it is a terminal."""
+    try:
+        descriptor = console.file.fileno()
+    except (OSError, ValueError, AttributeError):  # a text in memory, a notebook
+        return None
+    return descriptor if os.isatty(descriptor) else None
 
 
-def _line(text: str) -> str:
-    return text.replace("\n", "⏎") or "(empty)"
+@contextmanager
+def _live(console: Console) -> Iterator[LiveDisplay]:
+    """Inside, all that this process and its children print goes through the display, if it would go to the same terminal."""
+    descriptor = _descriptor(console)
+    assert descriptor is not None, "is_live said so"
+    own = os.dup(descriptor)
+    terminal = Terminal(_writer(own, console.encoding), lambda: _size(own))
+    streams = [stream for stream in (1, 2) if os.isatty(stream) and os.fstat(stream).st_rdev == os.fstat(own).st_rdev]
+    unicode = console.encoding.lower().replace("-", "").startswith("utf")
+    try:
+        with CapturedOutput(streams, own, terminal.note, terminal.draw):
+            yield LiveDisplay(terminal, unicode=unicode)
+    finally:
+        terminal.hold(None)
+
+
+def _size(descriptor: int) -> tuple[int, int]:
+    """Columns and rows; a guess for a terminal that has gone, or does not know its own."""
+    try:
+        size = os.get_terminal_size(descriptor)
+    except OSError:
+        return _GUESSED
+    return size.columns or _GUESSED[0], size.lines or _GUESSED[1]
+
+
+def _writer(descriptor: int, encoding: str) -> Callable[[str], None]:
+    """Writes past every buffer, because a signal handler may do so amid another write; falls silent if the terminal has gone."""
+    gone = False
+
+    def write(text: str) -> None:
+        nonlocal gone
+        rest = text.encode(encoding, errors="replace")
+        while rest and not gone:
+            try:
+                rest = rest[os.write(descriptor, rest) :]
+            except BlockingIOError:  # a program has left the terminal so
+                select.select([], [descriptor], [], 1.0)
+            except OSError:
+                gone = True
+
+    return write

@@ -29,7 +29,7 @@ class ResumeCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """The run, ``--step``, ``--any-version``, ``--dry-run``, ``--json``, and the flags of ``train``."""
-        parser.usage = "rlcore resume RUN [--step N] [--dry-run] [--json] [flags of train]"
+        parser.usage = "rlcore resume RUN [--step N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         parser.add_argument("run", type=Path, metavar="RUN", help="folder of a run, or of a project: then its newest run")
         parser.add_argument("--step", type=int, metavar="N", help="go on from this checkpoint; later ones are removed")

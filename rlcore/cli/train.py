@@ -19,6 +19,7 @@ from rlcore.config.staleness import STALENESS
 from rlcore.config.this_machine import checked_here
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.errors import UsageError
+from rlcore.contracts.specs import PluginKind
 from rlcore.host.blame import set_aside
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class TrainCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """Files, ``--dry-run``, ``--json``, and a flag for every setting."""
-        parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [flags]"
+        parser.usage = "rlcore train [FILE.toml …] [--dry-run] [--json] [-q] [flags]"
         parser.description = _TEXT
-        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged from left to right")
+        parser.add_argument("files", nargs="*", type=Path, metavar="FILE.toml", help="configuration files, merged left to right")
         text = "go on with the newest run of these settings"
         parser.add_argument("--resume", metavar="auto", help=text)
         add_run_options(parser)
@@ -54,9 +55,10 @@ class TrainCommand(Command):
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """``--dry-run`` and ``--json``, which ``run_plan`` reads."""
+    """``--dry-run``, ``--json`` and ``--quiet``, which ``run_plan`` reads."""
     parser.add_argument("--dry-run", "--dry_run", action="store_true", help="print the plan and what is missing, no more")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print warnings and the outcome alone")
 
 
 def plan_of(files: list[Path], args: argparse.Namespace, *, require: bool = True) -> Plan:
@@ -79,7 +81,7 @@ def run_plan(plan: Plan, args: argparse.Namespace) -> int:
         return 0
     if plan.missing:
         raise UsageError("; ".join(str(item) for item in plan.missing))
-    return _train(plan, as_json=args.json)
+    return _train(plan, as_json=args.json, quiet=args.quiet)
 
 
 def _resume(plan: Plan, args: argparse.Namespace) -> int:
@@ -96,8 +98,10 @@ def _resume(plan: Plan, args: argparse.Namespace) -> int:
         return 0
 
 
-def _train(plan: Plan, *, as_json: bool) -> int:
-    from rlcore.cli.display import RunConsole, display_on, show_outcome
+def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
+    from rlcore.cli.consoles import RunConsole
+    from rlcore.cli.display import shown
+    from rlcore.cli.outcome import show_outcome
     from rlcore.runtime import run as run_roles
 
     console = RunConsole(stderr=as_json)
@@ -106,11 +110,11 @@ def _train(plan: Plan, *, as_json: bool) -> int:
     notes = ["; ".join([*overlap, told]), *(note for note in plan.notes if note not in (*plan.derived, told))]
     if plan.derived:
         notes.insert(0, f"{len(plan.derived)} settings follow from the others; rlcore show config, with the same files and flags, says how")
-    for note in notes:
-        console.print(note, markup=False, highlight=False, soft_wrap=True)
-    with set_aside() if as_json else nullcontext():
-        summary = run_roles(plan, display_on(console))
-    show_outcome(summary, console)
+    with set_aside() if as_json else nullcontext(), shown(console, quiet=quiet, as_json=as_json) as display:
+        for note in notes:
+            display.note(note)
+        summary = run_roles(plan, display)
+    show_outcome(summary, console, reports=plan.registry.has(PluginKind.COMMAND, "report"))
     if as_json:
         print(json.dumps(summary.as_json(), ensure_ascii=False, allow_nan=False))  # a figure that does not exist is null
     return INTERRUPTED if summary.interrupted else 0

@@ -82,6 +82,15 @@ def rlcore_step_finished(step: int, metrics: Mapping[str, float]) -> None:
 
 
 @hookspec
+def rlcore_note_step(step: int, metrics: Mapping[str, float]) -> Sequence[str]:  # type: ignore[empty-body]
+    """Return what the user should be warned of after an update, one sentence each, [] where there is nothing (almost always).
+
+    The run shows each at once as a warning and keeps it among the remarks of its summary; it is for the plugin not to repeat itself.
+    Called right after ``rlcore_step_finished``, with the same arguments: a figure may be absent, or NaN. Since 1.0.
+    """
+
+
+@hookspec
 def rlcore_checkpoint_saved(step: int, folder: Path) -> None:
     """A checkpoint was written whole. Since 1.0."""
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
+import pluggy
+
 from rlcore.config import Plan
 from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
@@ -16,11 +18,15 @@ from rlcore.runtime.parts import first_version
 
 __all__ = ["Listeners"]
 
+_Observer = tuple[str, pluggy.PluginManager]
+"""Its distribution, its hooks."""
+
 
 class Listeners:
     """A context: opened when the run starts, closed when it ends. Each plugin hears on its own, and what it is given is read-only.
 
-    ``switched_off``: the reason of everyone who raised; ``tell`` receives the same once, as a sentence, when it happens."""
+    ``switched_off``: the reason of everyone who raised; ``tell`` receives the same once, as a sentence, when it happens. ``warnings``:
+    what observers say of updates, which ``tell`` receives too."""
 
     def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> None:
         self._plan = plan
@@ -29,6 +35,7 @@ class Listeners:
         self._observers = plan.registry.hooks()
         self._trackers: dict[str, Tracker] = {}
         self.switched_off: dict[str, str] = {}
+        self.warnings: list[str] = []
 
     def __enter__(self) -> Listeners:
         for name, options in zip(self._plan.config.log.trackers, self._plan.tracker_options, strict=True):
@@ -57,7 +64,11 @@ class Listeners:
     def step_finished(self, step: int, metrics: Mapping[str, float]) -> None:
         """Update ``step`` (from 1) was completed and published."""
         self._each(lambda tracker: tracker.log({"step": step, **metrics}))
-        self._observe("rlcore_step_finished", step=step, metrics=MappingProxyType(dict(metrics)))
+        given = MappingProxyType(dict(metrics))
+        self._observe("rlcore_step_finished", step=step, metrics=given)
+        for observer, answers in self._observe("rlcore_note_step", step=step, metrics=given):
+            for answer in answers:
+                self._warn(observer, step, answer)
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Held-out figures, for the trackers."""
@@ -71,16 +82,30 @@ class Listeners:
         """The run ended, well or not."""
         self._observe("rlcore_run_finished", summary=MappingProxyType(dict(summary)))
 
-    def _observe(self, hook: str, **given: Any) -> None:
+    def _observe(self, hook: str, **given: Any) -> list[tuple[_Observer, list[Any]]]:
+        """Call a hook of everyone; returns what each of them answered."""
+        answers = []
         for observer in list(self._observers):
-            owner, manager = observer
             try:
                 with set_aside():
-                    getattr(manager.hook, hook)(**given)
+                    answers.append((observer, getattr(observer[1].hook, hook)(**given)))
             except (Exception, SystemExit) as error:
-                self._observers.remove(observer)
-                self.switched_off[owner] = f"{hook} raised {reason(error)}"
-                self._tell(f"observer {owner} is switched off for the rest of the run: {self.switched_off[owner]}")
+                self._drop(observer, f"{hook} raised {reason(error)}")
+        return answers
+
+    def _warn(self, observer: _Observer, step: int, answer: Any) -> None:
+        if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
+            self._drop(observer, f"rlcore_note_step returned {type(answer).__name__}, it must return a list of sentences")
+            return
+        for sentence in answer:
+            self.warnings.append(f"after update {step}: {sentence}")
+            self._tell(f"warning: {self.warnings[-1]}")
+
+    def _drop(self, observer: _Observer, problem: str) -> None:
+        self._observers.remove(observer)
+        owner = observer[0]
+        self.switched_off[owner] = problem
+        self._tell(f"warning: observer {owner} is switched off for the rest of the run: {problem}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
@@ -92,4 +117,4 @@ class Listeners:
 
     def _switch_off(self, name: str, error: BaseException) -> None:
         self.switched_off[name] = " ".join(f"{type(error).__name__}: {error}".split())
-        self._tell(f"tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")
+        self._tell(f"warning: tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")

@@ -45,14 +45,15 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Figures of a run; of one that went on, seconds, tokens a second and memory are those of its last part. Accuracies are means over
-    the held-out tasks, None without one; seconds are wall clock of training, evaluations between steps included; ``ledger`` counts
-    prompts by what became of them; ``time`` is seconds by part, summed over workers; ``shares`` is what share of the time went where
-    (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter`` is what the group filter saw and how many
-    updates it starved, empty without one; ``dropped`` counts prompts that were too long, by data set; ``remarks`` are sentences that a
-    person should read; ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what
-    ``rlcore resume`` takes to make the run twice as long. ``peak_memory``: bytes at
-    their most by process, the driver and the workers that have one of their own, from its start; ``peak_memory_bytes`` is their sum, in
-    which memory that two of them map counts twice. Processes that engines, rewards and sandboxes start for themselves are not in it.
+    the held-out tasks, None without one; ``best_step`` is after how many updates the best was, the latest of equals; seconds are wall
+    clock of training, evaluations between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part,
+    summed over workers; ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing
+    was trained; ``filter`` is what the group filter saw and how many updates it starved, empty without one; ``dropped`` counts prompts
+    that were too long, by data set; ``remarks`` are sentences that a person should read; ``max_staleness`` and ``reproducible``
+    (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what ``rlcore resume`` takes to make the run twice as long.
+    ``peak_memory``: bytes at their most by process, the driver and the workers that have one of their own, from its start;
+    ``peak_memory_bytes`` is their sum, in which memory that two of them map counts twice. Processes that engines, rewards and sandboxes
+    start for themselves are not in it.
     """
 
     run: Path
@@ -67,6 +68,8 @@ class Summary:
     peak_memory_bytes: int
     peak_memory: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
+    accuracy_best: float | None = None
+    best_step: int | None = None
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)

@@ -378,6 +378,7 @@ class TrainingRun:
         status, watch = self._crew.status(), self._crew.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []
+        best = max(((figure, step) for step in self._held_out if (figure := self._accuracy(step)) is not None), default=(None, None))
         peaks = {"driver": peak_memory(), **timing.peaks}
         return Summary(
             run=self._folder.root,
@@ -387,6 +388,8 @@ class TrainingRun:
             accuracy_before=self._accuracy(0),
             accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
+            accuracy_best=best[0],
+            best_step=best[1],
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},
@@ -396,7 +399,9 @@ class TrainingRun:
             switched_off=self._listeners.switched_off,
             filter=watch.figures(),
             dropped=dict(self._crew.dropped),
-            remarks=tuple(filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores()])),
+            remarks=tuple(
+                filter(None, [watch.remark(), *self._dropped(), *self._crew.remarks(), self._told_of_restores(), *self._listeners.warnings])
+            ),
             checkpoint=self._checkpoint,
             samples=_samples(before, after),
             max_staleness=int(self._plan.config.schedule.max_staleness),

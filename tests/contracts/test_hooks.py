@@ -129,6 +129,11 @@ def rlcore_step_finished(step, metrics):
     calls["rlcore_step_finished"] = (step, dict(metrics))
 
 @hookimpl
+def rlcore_note_step(step, metrics):
+    calls["rlcore_note_step"] = (step, dict(metrics))
+    return ["look"]
+
+@hookimpl
 def rlcore_checkpoint_saved(step, folder):
     calls["rlcore_checkpoint_saved"] = (step, folder)
 
@@ -162,13 +167,16 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
         config = RunConfig()
         plan: Any = SimpleNamespace(config=config, tracker_options=(), registry=registry, resume=None)
         run = RunInfo(folder=tmp_path, config=config.plain())
-        with Listeners(plan, tmp_path, [].append) as listeners:
+        told: list[str] = []
+        with Listeners(plan, tmp_path, told.append) as listeners:
             listeners.groups_scored([], 3)
             listeners.step_finished(1, {"reward": 1.0})
             listeners.checkpoint_saved(1, tmp_path)
             listeners.run_finished({"steps": 1})
         calls = importlib.import_module("rlcore_plugin_every").calls
         assert listeners.switched_off == {}
+        assert listeners.warnings == ["after update 1: look"]
+        assert told == ["warning: after update 1: look"]
         assert set(calls) == set(HOOKS)
         assert {name: arguments for name, arguments in calls.items() if not name.startswith("rlcore_register_")} == {
             "rlcore_check_run": ("config",),
@@ -176,6 +184,7 @@ def test_every_hook_is_called_with_what_the_manual_says(tmp_path: Path) -> None:
             "rlcore_run_started": (run,),
             "rlcore_groups_scored": ((), 3),
             "rlcore_step_finished": (1, {"reward": 1.0}),
+            "rlcore_note_step": (1, {"reward": 1.0}),
             "rlcore_checkpoint_saved": (1, tmp_path),
             "rlcore_run_finished": ({"steps": 1},),
         }

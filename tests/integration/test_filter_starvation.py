@@ -72,7 +72,7 @@ def test_a_run_that_starves_warns_and_ends_with_the_range_and_the_accuracy(
     said = done.stderr.splitlines()[-1]
     for word in ["31 of 31 groups", "filter_range 0.01 0.99", "filter_limit 10 allows 30 (batches of 3)", "--filter-limit none", *words]:
         assert word in said
-    (warning,) = [line for line in done.stdout.splitlines() if line.startswith("warning:")]
+    (warning,) = [line for line in done.stdout.splitlines() if line.startswith("warning: for one update")]
     assert "11 of 11 groups" in warning
     assert "Traceback" not in done.stderr
     assert not [path for path in done.written if "checkpoints" in path.parts]

@@ -55,7 +55,7 @@ def test_a_rank_that_dies_or_stops_costs_the_updates_since_the_last_checkpoint(t
     assert len(said) == 1, outcome
     assert "goes on by itself from step" in said[0]
     assert said[0].endswith("restore 1 of at most 3 in a row")
-    assert outcome.summary["remarks"] == [
+    assert outcome.summary["remarks"][:1] == [
         "the run went back to its last checkpoint by itself once, for a part of it was lost; seconds and tokens/s are of what came after"
     ]
     manifest = json.loads(((outcome.folder or tmp_path) / "manifest.json").read_text())

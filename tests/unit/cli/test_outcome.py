@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from rlcore.cli.display import show_outcome
+from rlcore.cli.outcome import show_outcome
 from rlcore.runtime import Summary
 
 
@@ -32,9 +32,9 @@ def summary(**fields: Any) -> Summary:
     return Summary(**made)
 
 
-def shown(made: Summary) -> list[str]:
+def shown(made: Summary, *, reports: bool = False) -> list[str]:
     out = io.StringIO()
-    show_outcome(made, Console(file=out, width=40, color_system=None))
+    show_outcome(made, Console(file=out, width=40, color_system=None), reports=reports)
     return out.getvalue().splitlines()
 
 
@@ -69,3 +69,25 @@ def test_the_commands_to_type_next_survive_the_shell(name: str) -> None:
     ]
     assert [shlex.split(command, comments=True) for command in commands] == words
     assert [command.partition("    #")[0].strip() for command in commands] == list(map(shlex.join, words))
+
+
+def best(tmp_path: Path, step: int, *, kept: bool = False) -> list[str]:
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / f"step-{step if kept else 'none'}" / "model").mkdir(parents=True)
+    made = summary(accuracy_best=0.75, best_step=step, checkpoint=checkpoints / "step-4")
+    return [line for line in shown(made) if line.startswith("best")]
+
+
+def test_the_best_evaluation_is_named_with_its_step_and_its_model(tmp_path: Path) -> None:
+    assert best(tmp_path / "a", 4) == ["best evaluation     0.750 after 4 updates"]
+    assert best(tmp_path / "b", 0) == ["best evaluation     0.750 before the first update"]
+    assert best(tmp_path / "c", 2) == ["best evaluation     0.750 after 2 updates, of which no checkpoint is kept"]
+    assert best(tmp_path / "d", 2, kept=True) == [f"best evaluation     0.750 after 2 updates: {tmp_path}/d/checkpoints/step-2/model"]
+    assert not [line for line in shown(summary()) if line.startswith("best")]
+
+
+def test_the_report_is_advised_where_there_is_such_a_command() -> None:
+    made = summary(checkpoint=Path("runs/x/checkpoints/step-4"))
+    commands = [[line.split()[1] for line in shown(made, reports=reports) if line.startswith("  rlcore ")] for reports in (False, True)]
+    assert commands == [["resume", "show"], ["report", "resume", "show"]]
+    assert "  rlcore report runs/x    # learning curves, evaluations and answers in one HTML file" in shown(summary(), reports=True)

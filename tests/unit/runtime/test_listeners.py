@@ -66,6 +66,31 @@ def test_one_that_raises_is_reported_once_and_switched_off_and_the_others_go_on(
     assert "(__init__.py, line 13)" in said[0]
 
 
+@pytest.mark.parametrize(("answer", "named"), [("'look'", "str"), ("[1]", "list"), ("3", "int")])
+def test_a_warning_that_is_no_list_of_sentences_switches_its_observer_off(folder: PluginFolder, answer: str, named: str) -> None:
+    folder.install("vague", GOOD.replace("rlcore_step_finished", "rlcore_note_step") + f"    return {answer}\n")
+    said: list[str] = []
+    with listeners(folder, said) as told:
+        told.step_finished(1, {})
+        told.step_finished(2, {})
+    assert told.warnings == []
+    assert told.switched_off == {"rlcore-plugin-vague": f"rlcore_note_step returned {named}, it must return a list of sentences"}
+    assert len(said) == 1
+
+
+def test_a_warning_is_shown_at_once_and_kept(folder: PluginFolder) -> None:
+    folder.install(
+        "wary", GOOD.replace("rlcore_step_finished", "rlcore_note_step") + "    return ['low'] if metrics['reward'] < 1 else []\n"
+    )
+    folder.install("silent", GOOD.replace("rlcore_step_finished", "rlcore_note_step"))
+    said: list[str] = []
+    with listeners(folder, said) as told:
+        for step, reward in enumerate([2.0, 0.0, 3.0], 1):
+            told.step_finished(step, {"reward": reward})
+    assert (told.warnings, told.switched_off) == (["after update 2: low"], {})
+    assert said == ["warning: after update 2: low"]
+
+
 def test_groups_need_not_travel_unless_somebody_observes_them(folder: PluginFolder) -> None:
     folder.install("good", GOOD)
     registry = folder.discover()

@@ -42,7 +42,7 @@ class QuickstartCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """The folder, and everything that ``train`` takes."""
-        parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [flags of train]"
+        parser.usage = "rlcore quickstart [DIR] [--seed N] [--dry-run] [--json] [-q] [flags of train]"
         parser.description = _TEXT
         help_text = "folder for model, data, run.toml and runs [quickstart; with --seed N: quickstart-N]"
         parser.add_argument("folder", nargs="?", type=Path, metavar="DIR", help=help_text)
@@ -58,7 +58,8 @@ class QuickstartCommand(Command):
             return run_plan(_sketch(folder, seed or 0, args), args)
         if wanted.missing:
             raise UsageError(_told(wanted.missing))
-        assets = prepare(folder, seed, lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True))
+        told = sys.stderr if args.json else sys.stdout
+        assets = prepare(folder, seed, lambda line: None if args.quiet else print(line, file=told, flush=True))
         return run_plan(plan_of([assets.run_toml], args), args)
 
 

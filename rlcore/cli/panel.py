@@ -1,0 +1,142 @@
+"""What the panel of a run shows: a bar, figures, and a line of characters for the reward and for held-out accuracy."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+from rich.cells import cell_len
+
+from rlcore.cli.sparkline import ASCII_LEVELS, BLOCKS, Curve
+
+__all__ = ["RunPanel", "UpdatePace", "clock", "figure"]
+
+_WIDEST = 48
+"""Columns of the bar, and of the curves."""
+_BOLD, _DIM, _GREEN, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[0m"
+
+
+class UpdatePace:
+    """Steps and tokens over time, for tokens/s and the time left."""
+
+    def __init__(self, total_steps: int) -> None:
+        self.total_steps = total_steps
+        self._started = time.monotonic()
+        self._tokens = 0.0
+        self._first: int | None = None
+        self.step = 0
+
+    def advance(self, step: int, tokens: float) -> None:
+        """An update was completed, with so many tokens."""
+        if self._first is None:  # 1, but in a run that goes on
+            self._first = step
+        self.step = step
+        self._tokens += tokens
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._started
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Mean since then."""
+        return self._tokens / max(self.seconds, 1e-9)
+
+    @property
+    def seconds_left(self) -> float:
+        """As long as updates took until now; NaN before the first."""
+        if self._first is None:
+            return math.nan
+        return self.seconds / (self.step - self._first + 1) * max(self.total_steps - self.step, 0)
+
+
+class RunPanel:
+    """Called with columns and rows it returns lines, none wider, no more. ``unicode``: whether the terminal has more than ASCII;
+    ``colours``: whether it understands bold and green."""
+
+    def __init__(self, total_steps: int, *, unicode: bool = True, colours: bool = True) -> None:
+        self.pace = UpdatePace(total_steps)
+        self.metrics: Mapping[str, float] = {}
+        self.reward, self.held_out = Curve(), Curve()
+        self._best = ""
+        self._unicode, self._colours = unicode, colours
+
+    def update(self, step: int, metrics: Mapping[str, float]) -> None:
+        """An update was completed."""
+        self.pace.advance(step, metrics.get("response_tokens", 0.0))
+        self.metrics = metrics
+        self.reward.add(metrics.get("reward/mean", math.nan))
+
+    def evaluate(self, step: int, accuracy: float) -> None:
+        """Held-out accuracy after so many updates."""
+        if not accuracy <= self.held_out.most:
+            self._best = f"best {accuracy:.3f} at {step}"
+        self.held_out.add(accuracy)
+
+    def __call__(self, columns: int, rows: int) -> Sequence[str]:
+        lines = [self._figures(columns)]
+        if self.reward:
+            lines.append(self._curve("reward", self.reward, f"{self.reward.least:.3g} to {self.reward.most:.3g}", columns))
+        if self.held_out:
+            lines.append(self._curve("held-out", self.held_out, self._best, columns))
+        if rows > len(lines):
+            lines.insert(0, self._bar(min(_WIDEST, columns)))
+        return lines[: max(rows, 0)]
+
+    def _bar(self, width: int) -> str:
+        done = round(width * min(self.pace.step / max(self.pace.total_steps, 1), 1.0))
+        full, empty = "━━" if self._unicode else "=-"
+        return self._styled(full * done, _GREEN) + self._styled(empty * (width - done), _DIM)
+
+    def _figures(self, columns: int) -> str:
+        """As many as there is room for."""
+        pace = self.pace
+        shown = [("step", f"{pace.step}/{pace.total_steps}")]
+        shown += [("left", clock(pace.seconds_left))] if pace.step else [("waiting for the first batch", clock(pace.seconds))]
+        if pace.step:
+            shown += [
+                ("length", figure(self.metrics, "response_length/mean", ".1f")),
+                ("tokens/s", f"{pace.tokens_per_second:.0f}"),
+                ("since", clock(pace.seconds)),
+            ]
+        line, room = "", columns
+        for name, value in shown:
+            room -= cell_len(f"{name} {value}") + 3 * bool(line)
+            if room < 0:
+                break
+            line += "   " * bool(line) + f"{self._styled(name, _DIM)} {self._styled(self._plain(value), _BOLD)}"
+        return line
+
+    def _curve(self, name: str, curve: Curve, told: str, columns: int) -> str:
+        """Name, value, characters, and what is told of it if there is room."""
+        head = f"{name:<9}{curve.last:>6.3f} "
+        room = columns - len(head)
+        if room < 0:
+            return head[: max(columns, 0)]
+        tail = f"  {told}" if room - len(told) - 2 >= 12 else ""
+        drawn = curve.drawn(min(_WIDEST, room - len(tail)), BLOCKS if self._unicode else ASCII_LEVELS)
+        value = self._styled(f"{curve.last:>6.3f}", _BOLD)
+        return f"{self._styled(f'{name:<9}', _DIM)}{value} {self._styled(drawn, _GREEN)}{self._styled(tail, _DIM)}"
+
+    def _plain(self, text: str) -> str:
+        return text if self._unicode else text.replace("–", "-")
+
+    def _styled(self, text: str, style: str) -> str:
+        return f"{style}{text}{_RESET}" if self._colours and text else text
+
+
+def figure(metrics: Mapping[str, float], name: str, form: str) -> str:
+    """A figure as text, – if there is none."""
+    value = metrics.get(name, math.nan)
+    return format(value, form) if math.isfinite(value) else "–"
+
+
+def clock(seconds: float) -> str:
+    """``0:42``, ``1:02:03``, – for NaN."""
+    if not math.isfinite(seconds):
+        return "–"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
