@@ -37,7 +37,3 @@ class BestCheckpoint:
             return None
         figure, step = max(known)
         return step, self._sign * figure
-
-    def overall(self) -> tuple[int, float] | None:
-        """The same of all steps."""
-        return self.of(self._known)

@@ -67,8 +67,7 @@ class Listeners:
         given = MappingProxyType(dict(metrics))
         self._observe("rlcore_step_finished", step=step, metrics=given)
         for observer, answers in self._observe("rlcore_note_step", step=step, metrics=given):
-            for answer in answers:
-                self._warn(observer, step, answer)
+            self._warn(observer, step, answers)
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Held-out figures, for the trackers."""
@@ -93,11 +92,11 @@ class Listeners:
                 self._drop(observer, f"{hook} raised {reason(error)}")
         return answers
 
-    def _warn(self, observer: _Observer, step: int, answer: Any) -> None:
-        if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
-            self._drop(observer, f"rlcore_note_step returned {type(answer).__name__}, it must return a list of sentences")
-            return
-        for sentence in answer:
+    def _warn(self, observer: _Observer, step: int, answers: list[Any]) -> None:
+        for answer in answers:
+            if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
+                return self._drop(observer, f"rlcore_note_step returned {type(answer).__name__}, it must return a list of sentences")
+        for sentence in (sentence for answer in answers for sentence in answer):
             self.warnings.append(f"after update {step}: {sentence}")
             self._tell(f"warning: {self.warnings[-1]}")
 
