@@ -93,9 +93,10 @@ class Listeners:
         return answers
 
     def _warn(self, observer: _Observer, step: int, answers: list[Any]) -> None:
-        for answer in answers:
-            if not isinstance(answer, list | tuple) or not all(isinstance(item, str) for item in answer):
-                return self._drop(observer, f"rlcore_note_step returned {type(answer).__name__}, it must return a list of sentences")
+        strange = [one for one in answers if not isinstance(one, list | tuple) or not all(isinstance(item, str) for item in one)]
+        if strange:
+            self._drop(observer, f"rlcore_note_step returned {type(strange[0]).__name__}, it must return a list of sentences")
+            return
         for sentence in (sentence for answer in answers for sentence in answer):
             self.warnings.append(f"after update {step}: {sentence}")
             self._tell(f"warning: {self.warnings[-1]}")
