@@ -5,7 +5,7 @@
 ...     print(run.root.name, record.state, len(record.updates()))
 
 ``RunRecord`` reads a run that is over, that died, or that still goes on; it takes no lock and writes nothing. ``METRICS`` describes every
-figure (``docs/metrics.md`` is the same table), ``metric_of`` finds the description of a name.
+figure, ``metric_of`` finds the description of a name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every figure of metrics.jsonl that rlcore's own parts write: its name, its unit, what it says. Trackers get the same numbers.
 
-``docs/metrics.md`` is generated from this table, and a test compares it with what runs write. A loss of yours reports what it likes, as
-``loss/<name>``.
+The page of metrics in the documentation is generated from this table, and a test compares it with what runs write. A loss of yours reports
+what it likes, as ``loss/<name>``.
 """
 
 from __future__ import annotations
