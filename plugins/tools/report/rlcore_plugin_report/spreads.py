@@ -21,16 +21,24 @@ def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
     if not there:
         return None
     low, high = min(of_step[0] for of_step in there.values()), max(of_step[-1] for of_step in there.values())
-    bins = _FEW if len({value for of_step in there.values() for value in of_step}) <= _FEW else _BINS
-    width = (high - low) / bins
+    low, width, bins = _bins(low, high, {value for of_step in there.values() for value in of_step})
     percentiles = {f"p{share}": [percentile(of_step, share) for of_step in there.values()] for share in _PERCENTILES}
     return {
         "steps": list(there),
         **percentiles,
         "low": low,
-        "high": high,
+        "high": low + bins * width,
         "counts": [_counts(of_step, low, width, bins) for of_step in there.values()],
     }
+
+
+def _bins(low: float, high: float, values: set[float]) -> tuple[float, float, int]:
+    """Where the first bin begins, how wide each is, how many there are. Whole numbers lie in the middle of theirs."""
+    if all(value == int(value) for value in values) and high - low >= _FEW:
+        width = math.ceil((high - low + 1) / _BINS)
+        return low - 0.5, float(width), math.ceil((high - low + 1) / width)
+    bins = _FEW if len(values) <= _FEW else _BINS
+    return (low, (high - low) / bins, bins) if high > low else (low - 0.5, 1.0, 1)
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
@@ -60,5 +68,5 @@ def plain_number(value: Any) -> float | None:
 def _counts(values: Iterable[float], low: float, width: float, bins: int) -> list[int]:
     counts = [0] * bins
     for value in values:
-        counts[min(bins - 1, int((value - low) / width)) if width else bins // 2] += 1
+        counts[min(bins - 1, int((value - low) / width))] += 1
     return counts

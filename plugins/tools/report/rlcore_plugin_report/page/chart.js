@@ -1,6 +1,7 @@
 // One chart in a card, drawn by uPlot. What it shows is `spec()`, asked for at each drawing, so that data, theme and width may change.
 //
-// spec: {lines: [{label, color, dash, faint, xs, ys, low, high}], format, xFormat, xLabel, marks, stacked, cells, range}
+// What is read out of a line is `told`, the raw values, where it has them.
+// spec: {lines: [{label, color, dash, faint, xs, ys, told, low, high}], format, xFormat, xLabel, marks, stacked, cells, range}
 
 import { h, fill } from "./dom.js";
 import { number } from "./format.js";
@@ -62,10 +63,10 @@ function draw(chart) {
   const options = {
     width: Math.max(160, chart.place.clientWidth || chart.node.clientWidth - 32),
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 14, 0, 0],
     legend: { show: false },
-    scales: { x: { time: false, range: xRange }, y: { range: (plot, low, high) => yRange(spec, low, high) } },
-    axes: [axis(spec.xFormat ?? number, 22, 60), axis(spec.format ?? number, 50, 34)],
+    scales: { x: { time: false, range: xRange }, y: { range: (plot, low, high) => yRange(spec, ...held(spec, low, high)) } },
+    axes: [axis(spec.xFormat ?? number, 22, 60), axis((value) => shortened((spec.format ?? number)(value)), 50, 34)],
     cursor: { sync: { key: sync.key }, y: false, points: { size: 6 }, drag: { x: true, y: false } },
     series,
     bands,
@@ -95,12 +96,26 @@ function yRange(spec, low, high) {
   return [floor, high + pad];
 }
 
+// A band that is much wider than the lines (of two seeds, say) must not make them flat.
+function held(spec, low, high) {
+  const values = spec.stacked ? [] : spec.lines.flatMap((line) => line.ys.filter((value) => value !== null && value !== undefined));
+  if (!values.length || low === null) return [low, high];
+  let [least, most] = [Infinity, -Infinity];
+  for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
+  const room = most - least;
+  return room ? [Math.max(low, least - room), Math.min(high, most + room)] : [low, high];
+}
+
 function axis(format, size, space) {
   const grid = { stroke: cssColor("--grid"), width: 1 };
   return {
     stroke: cssColor("--muted"), font: "11px system-ui, sans-serif", size, space, gap: 4, grid, ticks: { show: false },
     values: (plot, ticks) => ticks.map((tick) => (tick === null ? "" : format(tick))),
   };
+}
+
+function shortened(text) {
+  return text.replace(/\.0+(?= %)/, "");
 }
 
 // uPlot wants one column of x for all lines.
@@ -131,27 +146,25 @@ function tableOf(spec) {
       for (const edge of [0, 1]) series.push({ points: { show: false }, width: 0, stroke: "transparent", spanGaps: true, label: `edge ${edge}` });
       bands.push({ series: [data.length - 1, data.length - 2], fill: `${line.color}2e` });
     }
-    const sparse = line.xs.length <= 40;
-    labels.push([line, data.length]);
+    const sparse = line.xs.length <= 15;
+    labels.push(line);
     data.push(values);
     series.push({
       stroke: line.faint ? `${line.color}55` : line.color, width: spec.stacked ? 0 : line.faint ? 1 : 1.75, dash: line.dash, spanGaps: true,
       points: { show: !spec.stacked && !line.faint && sparse, size: 4, fill: line.color },
     });
   }
-  return { data, series, bands, labels: labels.filter(([line]) => !line.faint) };
+  return { data, series, bands, labels: labels.filter((line) => !line.faint) };
 }
 
 function readOut(chart, spec, labels) {
   const plot = chart.plot;
   const place = plot?.cursor?.idx ?? null;
   const format = spec.format ?? number;
-  const rows = labels.map(([line, column]) => {
-    const values = spec.stacked ? null : plot?.data[column];
-    let value;
-    if (place !== null && plot) {
-      value = spec.stacked ? plot.data[column][place] - plot.data[column - 1][place] : nearest(values, place);
-    } else value = line.ys.findLast((one) => one !== null && one !== undefined);
+  const rows = labels.map((line) => {
+    const ys = line.told ?? line.ys;
+    const at = place === null || !plot ? ys.length - 1 : line.xs.findLastIndex((x) => x <= plot.data[0][place]);
+    const value = nearest(ys, at);
     return h("div", {}, labels.length > 1 && [h("i", { style: { background: line.color } }), h("dt", {}, line.label)], h("dd", {}, format(value)));
   });
   const where = place !== null && plot ? h("div.where", {}, h("dt", {}, `${spec.xLabel ?? "step"} ${(spec.xFormat ?? number)(plot.data[0][place])}`)) : null;
@@ -209,7 +222,7 @@ function drawCells(plot, { xs, low, high, counts }) {
       const bottom = plot.valToPos(low + ((high - low) * bin) / column.length, "y", true);
       const top = plot.valToPos(low + ((high - low) * (bin + 1)) / column.length, "y", true);
       ctx.globalAlpha = 0.06 + 0.6 * Math.sqrt(share / sum);
-      ctx.fillRect(Math.floor(left), Math.floor(top), Math.ceil(right) - Math.floor(left), Math.max(1, Math.ceil(bottom) - Math.floor(top)));
+      ctx.fillRect(Math.round(left), Math.round(top), Math.max(1, Math.round(right) - Math.round(left)), Math.max(1, Math.round(bottom) - Math.round(top)));
     });
   });
   ctx.restore();

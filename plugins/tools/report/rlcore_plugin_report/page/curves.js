@@ -132,11 +132,11 @@ export function marksOf(state) {
 function linesOf(state, group, name, place, many, band) {
   const several = state.figures.groups.length > 1;
   const shade = color(several ? group.place : place);
-  const label = several ? (many > 1 ? `${group.label}, ${short(name)}` : group.label) : short(name);
+  const label = several ? (many > 1 ? `${short(name)}, ${group.label}` : group.label) : short(name);
   const raw = group.runs.filter((run) => run.series[name]).map((run) => [run.steps, axisOf(run, state.axis), run.series[name]]);
   if (!raw.length) return [];
   const smooth = raw.map(([steps, xs, values]) => [steps, xs, smoothed(values, state.smoothing)]);
-  const mean = smooth.length > 1 ? together(smooth) : { xs: smooth[0][1], ys: smooth[0][2], ...bandOf(group.runs[0], band, state.smoothing) };
+  const mean = smooth.length > 1 ? together(smooth) : { xs: smooth[0][1], ys: smooth[0][2], told: raw[0][2], ...bandOf(group.runs[0], band, state.smoothing) };
   const faint = state.smoothing > 0 || raw.length > 1 ? raw.map(([, xs, ys]) => ({ label, color: shade, faint: true, xs, ys })) : [];
   return [...faint, { label, color: shade, dash: several ? dashes[place] : undefined, ...mean }];
 }

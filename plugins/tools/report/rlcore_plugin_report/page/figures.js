@@ -1,5 +1,7 @@
 // What the data says, in the form that the sections draw: groups of runs, their colours and names, values by step.
 
+import { number } from "./format.js";
+
 export const palette = ["--blue", "--orange", "--green", "--purple", "--red", "--sky", "--brown", "--grey"];
 
 export function color(place) {
@@ -23,6 +25,7 @@ export function groupsOf(figures) {
 
 export function brief(value) {
   if (value === undefined) return "unset";
+  if (typeof value === "number") return number(value);
   const text = typeof value === "string" ? value : JSON.stringify(value);
   return text.length > 32 ? `…${text.slice(-31)}` : text;
 }

@@ -4,7 +4,8 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  const size = Math.abs(value);
+  if (value < 0) return `−${number(-value, digits)}`;
+  const size = value;
   if (size === 0) return "0";
   if (size >= 1e6) return `${trim((value / 1e6).toPrecision(digits))} M`;
   if (size >= 1e4) return whole.format(value);
@@ -23,6 +24,7 @@ export function percent(value, digits = 1) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
+  if (seconds === 0) return "0 s";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${trim(seconds.toFixed(1))} s`;
   const minutes = Math.round(seconds / 60);

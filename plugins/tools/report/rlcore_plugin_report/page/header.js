@@ -75,8 +75,8 @@ function endOf(run) {
   const saved = last(run.checkpoints);
   const how = run.state === "interrupted" ? "It was told to stop" : "It died or was killed";
   const lost = saved !== null && saved < step ? `, so a resumed run makes ${count(step - saved, "update")} again` : "";
-  const point = saved === null ? "There is no checkpoint to go on from." : `The last checkpoint is of step ${saved}${lost}. To go on: rlcore resume ${run.folder}`;
-  return `${how} after step ${step}${of}; the last line of its metrics was written at ${when(run.last_written)}. ${point}`;
+  const point = saved === null ? "There is no checkpoint to go on from." : [`The last checkpoint is of step ${saved}${lost}. To go on: `, h("code", {}, `rlcore resume ${run.folder}`)];
+  return [`${how} after step ${step}${of}; the last line of its metrics was written at ${when(run.last_written)}. `, point];
 }
 
 // --- headline figures ---------------------------------------------------------------------------------------------------
@@ -96,10 +96,10 @@ export function between({ low, high }) {
 
 function tiles(figures, run) {
   const found = tasks(figures).slice(0, 3).map((task) => [task, accuracyOf(run, task)]).filter(([, told]) => told).map(([task, told]) =>
-    tile(`Accuracy on ${task}`, [percent(told.before.value), h("span.arrow", { "aria-label": "to" }, " → "), percent(told.after.value)],
+    tile(`Accuracy on ${task}`, [told.count > 1 && [percent(told.before.value), arrow()], percent(told.after.value)],
       [between(told.after) && `95 %: ${between(told.after)}`, told.count > 1 && `best ${percent(told.best.value)} at step ${told.best.step}`].filter(Boolean).join(" · "), true));
   const reward = run.series["reward/mean"];
-  if (reward) found.push(tile("Mean reward", [number(reward.find((value) => value !== null)), h("span.arrow", { "aria-label": "to" }, " → "), number(last(reward))], `best ${number(Math.max(...reward.filter((value) => value !== null)))}`, !found.length));
+  if (reward) found.push(tile("Mean reward", [number(reward.find((value) => value !== null)), arrow(), number(last(reward))], `best ${number(Math.max(...reward.filter((value) => value !== null)))}`, !found.length));
   const most = run.config["run.max_steps"];
   found.push(tile("Updates", number(last(run.steps) ?? 0), most ? `of ${number(most)}` : ""));
   const seconds = secondsOf(run);
@@ -107,6 +107,10 @@ function tiles(figures, run) {
   const speed = speedOf(run);
   if (speed) found.push(tile("Throughput", number(speed), `tokens/s${run.series.mfu ? ` · MFU ${percent(last(run.series.mfu))}` : ""}`));
   return h("div.tiles", {}, found);
+}
+
+function arrow() {
+  return h("span.arrow", {}, h("span", { "aria-hidden": "true" }, " → "), h("span.unseen", {}, " to "));
 }
 
 function tile(name, value, below, wide) {

@@ -76,7 +76,7 @@ function partsOf(parts) {
 }
 
 function signed(value) {
-  return value > 0 ? `+${number(value)}` : number(value).replace("-", "−");
+  return value > 0 ? `+${number(value)}` : number(value);
 }
 
 // --- the others ---------------------------------------------------------------------------------------------------------

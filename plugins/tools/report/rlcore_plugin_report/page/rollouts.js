@@ -44,7 +44,7 @@ function refresh(browser) {
 
 function bounds(data) {
   const sum = (name) => data.told.reduce((one, other) => one + other[name], 0);
-  const part = (shown, all, what) => (shown < all ? `${count(shown, what)} of ${count(all, what)}, evenly over the steps` : count(shown, what));
+  const part = (shown, all, what) => (shown < all ? `${shown.toLocaleString("en")} of ${count(all, what)}, evenly over the steps` : count(shown, what));
   const cut = Object.keys(data.sparse.cut).length;
   return [`${part(sum("rollouts"), sum("of_rollouts"), "rollout")}; ${part(sum("answers"), sum("of_answers"), "answer")} of evaluations. `, cut ? `The middle of ${count(cut, "text")} longer than ${count(data.characters, "character")} is left out. ` : "", data.problems.join(" "), h("span.keys", {}, h("kbd", {}, "j"), " ", h("kbd", {}, "k"), " next, previous · ", h("kbd", {}, "/"), " search")];
 }

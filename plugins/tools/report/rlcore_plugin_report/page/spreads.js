@@ -20,21 +20,25 @@ export function spreads(state) {
     forget(made);
     made = there.flatMap(([run]) => [["reward", "Rewards"], ["length", "Response lengths, tokens"]].filter(([key]) => state.rollouts.told[run].spreads[key]).map(([key, title]) => spreadChart(state, run, key, title)));
     const read = there.map(([, one]) => (one.steps_read < one.steps_logged ? `${one.steps_read} of ${one.steps_logged} logged steps` : count(one.steps_read, "logged step")))[0];
-    fill(body, made.length ? [h("p.note", {}, `Of every sampled rollout of ${read}. Darker: more rollouts. Line: median; dashes: 10th and 90th percentile.`), h("div.charts", {}, made.map((chart) => chart.node))]
+    fill(body, made.length ? [h("p.note", {}, `Of every sampled rollout of ${read}. Darker: more rollouts. Line: median; dashes: 10th and 90th percentile.`), byRun(state, there.map(([run]) => run), made)]
       : h("p.empty.card", {}, "This run has logged no rollouts: there is nothing to draw."));
   }
   update();
   return { node, update };
 }
 
+// Of several runs the first is open.
+export function byRun(state, runs, made) {
+  const of = (run) => h("div.charts.few", {}, made.filter((chart) => chart.run === run).map((chart) => chart.node));
+  if (runs.length === 1) return of(runs[0]);
+  return runs.map((run, place) => h("details.more", { open: place === 0 }, h("summary", {}, h("bdi", {}, state.figures.runs[run].name)), of(run)));
+}
+
 function spreadChart(state, run, key, title) {
-  const several = state.figures.runs.length > 1;
-  return chartCard(several ? `${title} · ${state.figures.runs[run].name}` : title, "", () => {
+  const chart = chartCard(title, "", () => {
     const told = state.rollouts.told[run]?.spreads[key];
     if (!told) return { lines: [] };
-    const flat = told.low === told.high;
-    const low = flat ? told.low - 0.5 : told.low;
-    const high = flat ? told.high + 0.5 : told.high;
+    const { low, high } = told;
     const pad = (high - low) * 0.04;
     const ink = cssColor("--ink");
     const edge = (name) => ({ label: name.replace("p", "") + "th", color: color(1), dash: [4, 3], xs: told.steps, ys: told[name] });
@@ -45,4 +49,6 @@ function spreadChart(state, run, key, title) {
       format: number,
     };
   });
+  chart.run = run;
+  return chart;
 }

@@ -3,6 +3,7 @@
 import { h, fill, section } from "./dom.js";
 import { duration, percent, words, count } from "./format.js";
 import { cssColor } from "./figures.js";
+import { byRun } from "./spreads.js";
 import { chartCard, forget, redrawAll } from "./chart.js";
 
 const categories = {
@@ -27,7 +28,7 @@ export function times(state) {
       forget(made);
       made = there.flatMap(([run, place]) => Object.keys(run.times.roles).sort().reverse().map((role) => timeChart(state, place, role)));
       known = now;
-      fill(body, made.length ? [h("div.bars", {}), h("div.charts", {}, made.map((chart) => chart.node))] : h("p.empty.card", {}, "No times have been written yet."));
+      fill(body, made.length ? [h("div.bars", {}), byRun(state, there.map(([, place]) => place), made)] : h("p.empty.card", {}, "No times have been written yet."));
     } else redrawAll(made);
     const bars = body.querySelector(".bars");
     if (bars) fill(bars, there.map(([run]) => totals(state, run)));
@@ -54,8 +55,7 @@ function bar(role, { total, workers }) {
 }
 
 function timeChart(state, place, role) {
-  const several = state.figures.runs.length > 1;
-  return chartCard(several ? `${role} · ${state.figures.runs[place].name}` : `Seconds an update, ${role}`, "seconds by category since the last update, of all workers of the role", () => {
+  const chart = chartCard(`Seconds an update, ${role}`, "seconds by category since the last update, of all workers of the role", () => {
     const { steps, roles } = state.figures.runs[place].times;
     const of = roles[role]?.steps ?? {};
     return {
@@ -64,4 +64,6 @@ function timeChart(state, place, role) {
       format: duration,
     };
   });
+  chart.run = place;
+  return chart;
 }

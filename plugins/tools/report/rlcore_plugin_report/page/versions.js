@@ -16,12 +16,14 @@ function versionsOf(run, several) {
   if (!Object.keys(manifest).length) return h("p.empty.card", {}, `${several ? `${run.name}: ` : ""}the run ended before it wrote its manifest.`);
   const plain = [["Folder", run.folder], ["Command", (manifest.command ?? []).join(" ")], ["rlcore", manifest.rlcore], ["Python", manifest.python], ["Platform", manifest.platform], ["Seed", manifest.seed], ["Git", gitOf(manifest.git)]];
   const resumes = manifest.resumes ?? [];
-  return h("div.card", {}, several && h("h3", {}, h("bdi", {}, run.name)),
+  const about = [
     h("dl.facts-grid.wide", {}, plain.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd.mono", {}, h("bdi", {}, visible(String(value))))))),
     resumes.length ? [h("h4", {}, `Resumed ${resumes.length === 1 ? "once" : `${resumes.length} times`}`), h("ul.plain", {}, resumes.map((resume) => h("li", {}, `after step ${resume.step}, ${when(resume.time)}`, changesOf(resume))))] : null,
     more(`Plugins`, manifest.plugins ?? [], ["Plugin", "Kind", "Distribution", "Version", "Code"], (plugin) => [plugin.name, plugin.kind, plugin.distribution, plugin.version, (plugin.source_sha256 || plugin.spec_sha256 || "").slice(0, 12)]),
     more("Packages", Object.entries(manifest.packages ?? {}), ["Package", "Version"], (row) => row),
-    more("Data", Object.entries(manifest.data ?? {}), ["Data set", "SHA-256"], ([name, hash]) => [name, String(hash).slice(0, 24)]));
+    more("Data", Object.entries(manifest.data ?? {}), ["Data set", "SHA-256"], ([name, hash]) => [name, String(hash).slice(0, 24)]),
+  ];
+  return several ? h("details.more", {}, h("summary", {}, h("bdi", {}, run.name)), h("div.card", {}, about)) : h("div.card", {}, about);
 }
 
 function gitOf(git) {
