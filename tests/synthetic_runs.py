@@ -76,7 +76,10 @@ class SyntheticRun:
             with (root / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write('{"step": 99999, "reward/me')  # what a kill leaves
         _lines(root / "times.jsonl", times)
-        failed = [{"step": 7 * number, "prompt_id": f"train:{number}", "error": "the reward did not answer in 10 s"} for number in range(1, self.failures + 1)]
+        failed = [
+            {"step": 7 * number, "prompt_id": f"train:{number}", "error": "the reward did not answer in 10 s"}
+            for number in range(1, self.failures + 1)
+        ]
         _lines(root / "failures.jsonl", failed)
         return root
 
@@ -85,12 +88,23 @@ class SyntheticRun:
     def config(self) -> dict[str, Any]:
         """``run.toml``."""
         return {
-            "run": {"project": "synthetic", "seed": self.seed, "runtime": self.runtime, "max_steps": self.max_steps or self.steps, "run_dir": "/data/runs"},
+            "run": {
+                "project": "synthetic",
+                "seed": self.seed,
+                "runtime": self.runtime,
+                "max_steps": self.max_steps or self.steps,
+                "run_dir": "/data/runs",
+            },
             "model": {"model": "/models/Qwen2.5-1.5B"},
             "data": {"dataset": [{"path": "/data/gsm8k.jsonl", "ratio": 1.0, "source": "jsonl"}], "max_prompt_tokens": 512},
             "sampling": {"num_generations": self.answers, "temperature": 1.0, "max_new_tokens": 2048},
             "inference": {"name": "vllm", "num_inferencer": self.producers, "dtype": "bfloat16"},
-            "training": {"name": "torch", "num_trainers": self.trainers, "train_batch_size": self.groups, "learning_rate": self.learning_rate},
+            "training": {
+                "name": "torch",
+                "num_trainers": self.trainers,
+                "train_batch_size": self.groups,
+                "learning_rate": self.learning_rate,
+            },
             "algorithm": {"name": "dapo", "kl_coeff": 0.0, "options": {"clip_eps_low": 0.2, "clip_eps_high": 0.28}},
             "rewards": [{"name": "boxed", "weight": 1.0}, {"name": "brevity", "weight": 0.1}],
             "eval": {"eval_interval": self.eval_every, "eval_dataset": {self.task: "/data/gsm8k-test.jsonl"}},
@@ -99,7 +113,14 @@ class SyntheticRun:
 
     def manifest(self) -> dict[str, Any]:
         """``manifest.json``."""
-        plugin = {"distribution": "rlcore-plugin-dapo", "kind": "algo", "name": "dapo", "source_sha256": "ab" * 32, "spec_sha256": "cd" * 32, "version": "0.1.0"}
+        plugin = {
+            "distribution": "rlcore-plugin-dapo",
+            "kind": "algo",
+            "name": "dapo",
+            "source_sha256": "ab" * 32,
+            "spec_sha256": "cd" * 32,
+            "version": "0.1.0",
+        }
         times = [{"time": f"2026-01-31T1{number}:00:00+0000", "step": step, "settings": {}} for number, step in enumerate(self.resumes)]
         return {
             "rlcore": "0.1.0",
@@ -109,7 +130,12 @@ class SyntheticRun:
             "seed": self.seed,
             "data": {"train": "ef" * 32},
             "plugins": [plugin],
-            "origins": {"run.seed": "command line", "training.learning_rate": "run.toml", "algorithm.options": "recipe dapo", "model.model": "command line"},
+            "origins": {
+                "run.seed": "command line",
+                "training.learning_rate": "run.toml",
+                "algorithm.options": "recipe dapo",
+                "model.model": "command line",
+            },
             "command": ["rlcore", "train", "run.toml", "--seed", str(self.seed)],
             **({"resumes": times} if times else {}),
         }
@@ -190,10 +216,22 @@ class SyntheticRun:
 
     def workers(self, step: int) -> dict[str, dict[str, float]]:
         """The seconds of one step."""
-        zero = dict.fromkeys(("compute", "waiting_for_data", "waiting_for_weights", "blocked_by_rewards", "back_pressure", "wasted", "other"), 0.0)
+        zero = dict.fromkeys(
+            ("compute", "waiting_for_data", "waiting_for_weights", "blocked_by_rewards", "back_pressure", "wasted", "other"), 0.0
+        )
         trainer = {**zero, "compute": 6.5, "waiting_for_data": 2.0 + math.sin(step / 5), "waiting_for_weights": 0.4, "other": 0.3}
-        producer = {**zero, "compute": 7.2, "waiting_for_weights": 0.5, "blocked_by_rewards": 0.7, "back_pressure": 0.9, "wasted": 0.2, "other": 0.1}
-        return {f"trainer-{number}": trainer for number in range(self.trainers)} | {f"producer-{number}": producer for number in range(self.producers)}
+        producer = {
+            **zero,
+            "compute": 7.2,
+            "waiting_for_weights": 0.5,
+            "blocked_by_rewards": 0.7,
+            "back_pressure": 0.9,
+            "wasted": 0.2,
+            "other": 0.1,
+        }
+        return {f"trainer-{number}": trainer for number in range(self.trainers)} | {
+            f"producer-{number}": producer for number in range(self.producers)
+        }
 
     # --- rollouts --------------------------------------------------------------------------------------------------------
 
@@ -281,7 +319,11 @@ def _gold(number: int) -> str:
 
 
 def _summed(rows: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
-    return {worker: {category: sum(row[worker][category] for row in rows) for category in rows[0][worker]} for worker in rows[0]} if rows else {}
+    return (
+        {worker: {category: sum(row[worker][category] for row in rows) for category in rows[0][worker]} for worker in rows[0]}
+        if rows
+        else {}
+    )
 
 
 def _document(path: Path, value: Mapping[str, Any]) -> None:

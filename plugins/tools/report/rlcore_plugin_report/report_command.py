@@ -54,7 +54,13 @@ class ReportCommand(Command):
             "report": str(target),
             "bytes": len(data),
             "runs": [
-                {"run": run["folder"], "state": run["state"], "steps": len(run["steps"]), "rollouts": part["rollouts"], "answers": part["answers"]}
+                {
+                    "run": run["folder"],
+                    "state": run["state"],
+                    "steps": len(run["steps"]),
+                    "rollouts": part["rollouts"],
+                    "answers": part["answers"],
+                }
                 for run, part in zip(figures["runs"], rollouts["told"], strict=True)
             ],
         }
@@ -75,7 +81,9 @@ def add_bounds(parser: Parser, rollouts: int) -> None:
         metavar="N",
         help=f"the most rollouts in it, whole groups evenly over the steps, and a quarter as many answers of evaluations [{rollouts}]",
     )
-    parser.add_argument("--characters", type=_positive, default=6000, metavar="N", help="the most of one text; the middle is left out [6000]")
+    parser.add_argument(
+        "--characters", type=_positive, default=6000, metavar="N", help="the most of one text; the middle is left out [6000]"
+    )
 
 
 def size_words(size: int) -> str:

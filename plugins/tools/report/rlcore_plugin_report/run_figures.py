@@ -17,7 +17,18 @@ __all__ = ["run_figures", "tried"]
 _Read = TypeVar("_Read")
 
 _MOST_FAILURES = 200
-_OF_SUMMARY = ("steps", "train_seconds", "tokens_per_second", "remarks", "filter", "dropped", "ledger", "samples", "peak_memory", "interrupted")
+_OF_SUMMARY = (
+    "steps",
+    "train_seconds",
+    "tokens_per_second",
+    "remarks",
+    "filter",
+    "dropped",
+    "ledger",
+    "samples",
+    "peak_memory",
+    "interrupted",
+)
 _OF_MANIFEST = ("rlcore", "python", "platform", "git", "seed", "command", "data", "packages", "plugins", "resumes")
 
 

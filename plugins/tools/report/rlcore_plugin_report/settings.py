@@ -40,7 +40,11 @@ def groups_by_seed(configs: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 def settings_that_differ(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Paths whose values are not the same in all flat configurations, where they write left out."""
     paths = dict.fromkeys(path for config in configs for path in config if path not in _PLACES)
-    return [path for path in paths if any(config.get(path) != configs[0].get(path) or (path in config) != (path in configs[0]) for config in configs)]
+    return [
+        path
+        for path in paths
+        if any(config.get(path) != configs[0].get(path) or (path in config) != (path in configs[0]) for config in configs)
+    ]
 
 
 def _without(config: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:

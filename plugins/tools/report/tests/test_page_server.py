@@ -101,11 +101,15 @@ def test_a_taken_port_is_refused_in_one_sentence(run: Path, tmp_path: Path) -> N
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        RunTester(tmp_path, in_process=True).run("watch", "run", "--port", str(port)).assert_refused(f"port {port} cannot be served", "--port")
+        RunTester(tmp_path, in_process=True).run("watch", "run", "--port", str(port)).assert_refused(
+            f"port {port} cannot be served", "--port"
+        )
 
 
 def test_ctrl_c_ends_it_with_0_while_a_browser_is_connected(run: Path) -> None:
-    watching = subprocess.Popen([sys.executable, "-c", PROGRAM, "watch", str(run)], env=os.environ | QUIET, stdout=subprocess.PIPE, text=True)
+    watching = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "watch", str(run)], env=os.environ | QUIET, stdout=subprocess.PIPE, text=True
+    )
     assert watching.stdout is not None
     with watching, watching.stdout:
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", watching.stdout.readline())

@@ -37,7 +37,9 @@ def test_one_run_goes_into_its_folder(tester: RunTester) -> None:
     SyntheticRun(steps=4).write(tester.folder / "run")
     done = tester.run("report", "run").assert_ok()
     assert done.written == (Path("run/report.html"),)
-    assert re.fullmatch(r"run/report\.html \(\d.* [kM]B, 1,?\d+ rollouts and answers\); open it in a browser", done.lines[0].replace("1120", "1,120"))
+    assert re.fullmatch(
+        r"run/report\.html \(\d.* [kM]B, 1,?\d+ rollouts and answers\); open it in a browser", done.lines[0].replace("1120", "1,120")
+    )
 
 
 def test_json_says_where_and_how_large(tester: RunTester) -> None:
@@ -64,7 +66,9 @@ def test_what_is_no_run_is_refused_in_one_sentence(tester: RunTester) -> None:
 
 def test_a_place_that_cannot_be_written_is_refused_in_one_sentence(tester: RunTester) -> None:
     SyntheticRun(steps=1).write(tester.folder / "run")
-    tester.run("report", "run", "-o", "no/such/folder.html").assert_refused("no/such/folder.html cannot be written (No such file", "-o FILE")
+    tester.run("report", "run", "-o", "no/such/folder.html").assert_refused(
+        "no/such/folder.html cannot be written (No such file", "-o FILE"
+    )
     (tester.folder / "taken").mkdir()
     tester.run("report", "run", "-o", "taken").assert_refused("taken cannot be written")
 
@@ -93,7 +97,9 @@ HOSTILE = '</script><script>window.owned = 1</script><img src=x onerror="window.
 
 
 def test_no_text_of_a_run_is_part_of_the_page(tester: RunTester) -> None:
-    run = SyntheticRun(steps=2, edit=lambda row: row | {"text": HOSTILE, "prompt_id": HOSTILE, "reason": HOSTILE, "outcome": HOSTILE}).write(tester.folder / "run")
+    run = SyntheticRun(
+        steps=2, edit=lambda row: row | {"text": HOSTILE, "prompt_id": HOSTILE, "reason": HOSTILE, "outcome": HOSTILE}
+    ).write(tester.folder / "run")
     tester.run("report", "run").assert_ok()
     text = (run / "report.html").read_text(encoding="utf-8")
     assert "owned" not in text

@@ -39,7 +39,7 @@ function refresh(browser) {
   fill(browser.bounds, bounds(data));
   filters(browser);
   search(browser, true);
-  setTimeout(() => haystack(data), 200); // so that the first letter of a search finds it ready
+  setTimeout(() => haystack(data), 50); // so that the first letter of a search finds it ready
 }
 
 function bounds(data) {
