@@ -25,7 +25,11 @@ ROLLOUTS = 10_000
 _KEYS = """
 (async () => {
   const input = document.querySelector('#search');
-  const painted = () => new Promise((done) => requestAnimationFrame(() => { const port = new MessageChannel(); port.port1.onmessage = done; port.port2.postMessage(0); }));
+  const painted = () => new Promise((done) => requestAnimationFrame(() => {
+    const channel = new MessageChannel();
+    channel.port1.onmessage = done;
+    channel.port2.postMessage(0);
+  }));
   const times = [];
   await painted();
   for (const value of ['t', 'th', 'the', 'ther', 'there', 'theref', 'therefo', '', 'boxed{17}', 'boxed{1', '4', '', 'no such text', '']) {

@@ -18,10 +18,11 @@ import tomli_w
 
 __all__ = ["SyntheticRun"]
 
-_WORDS = (
+_PROSE = (
     "so we have that the sum of both sides is equal to and then by the first equation it follows since this number divides let us check "
     "each case in turn if x were negative the left side would be smaller which cannot hold therefore only one value remains next we expand"
-).split()
+)
+_WORDS = _PROSE.split()
 
 
 @dataclass
@@ -311,7 +312,8 @@ class SyntheticRun:
 
 
 def _question(number: int) -> str:
-    return f"A train leaves with {number + 3} passengers. At each of {number % 5 + 2} stops {number % 4 + 1} more get on. How many are on it at the end?"
+    stops = f"At each of {number % 5 + 2} stops {number % 4 + 1} more get on."
+    return f"A train leaves with {number + 3} passengers. {stops} How many are on it at the end?"
 
 
 def _gold(number: int) -> str:

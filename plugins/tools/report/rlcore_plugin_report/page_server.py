@@ -1,7 +1,7 @@
 """Serves the page and its data on the loopback address, to a browser of this machine and to nobody else.
 
-A name that an attacker's server points at 127.0.0.1 would make a browser read the data for the attacker's page (DNS rebinding), so a request
-whose Host is not this server is refused.
+A name that an attacker's server points at 127.0.0.1 would make a browser read the data for the attacker's page (DNS rebinding), so a
+request whose Host is not this server is refused.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 from rlcore.api import UsageError
@@ -96,7 +95,7 @@ def _write(target: Path, data: bytes) -> None:
     aside = target.with_name(f".{target.name}.partial")
     try:
         aside.write_bytes(data)
-        os.replace(aside, target)
+        aside.replace(target)
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise UsageError(f"{target} cannot be written ({error.strerror}); choose another place with -o FILE") from None

@@ -1,13 +1,14 @@
 """Reads the rollouts of a run once for two ends: how lengths and rewards spread at each step, and a sample to look at.
 
-A run may have written gigabytes, so both are bounded, evenly over its steps. What was read of a file is kept as long as the file stays as it
-is: a page that is shown live reads what is new.
+A run may have written gigabytes, so both are bounded, evenly over its steps. What was read of a file is kept as long as the file stays as
+it is: a page that is shown live reads what is new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class RolloutReading:
         shown: set[int] | None = None
         quota = most // max(1, len(steps))
         for step in steps:
-            found = tried(problems, lambda step=step: self._step(step, quota), None)  # type: ignore[misc]
+            found = tried(problems, partial(self._step, step, quota), None)
             if found is None or not found.total:
                 continue
             if shown is None:
@@ -111,7 +112,7 @@ class RolloutReading:
             steps = evenly(record.evaluated_steps(task), _MOST_EVALUATIONS)
             wanted: set[Any] | None = None
             for step in steps:
-                rows = tried(problems, lambda task=task, step=step: record.evaluation_rows(task, step), [])  # type: ignore[misc]
+                rows = tried(problems, partial(record.evaluation_rows, task, step), list[dict[str, Any]]())
                 total += len(rows)
                 if wanted is None and rows:
                     wanted = _prompts(rows, most // len(tasks) // len(steps))

@@ -16,6 +16,7 @@ __all__ = ["run_figures", "tried"]
 
 _Read = TypeVar("_Read")
 
+_Rows = list[dict[str, Any]]
 _MOST_FAILURES = 200
 _OF_SUMMARY = (
     "steps",
@@ -46,8 +47,8 @@ def run_figures(record: RunRecord) -> dict[str, Any]:
     problems: list[str] = []
     config = flat(record.config)
     summary = tried(problems, lambda: record.summary, None) or {}
-    manifest = tried(problems, lambda: record.manifest, {})
-    updates = tried(problems, record.updates, [])
+    manifest = tried(problems, lambda: record.manifest, dict[str, Any]())
+    updates = tried(problems, record.updates, _Rows())
     return {
         "name": record.root.resolve().name,
         "folder": str(record.root.resolve()),
@@ -60,10 +61,10 @@ def run_figures(record: RunRecord) -> dict[str, Any]:
         "manifest": {key: manifest[key] for key in _OF_MANIFEST if key in manifest},
         "steps": [row.get("step") for row in updates],
         "series": _columns(updates),
-        "evaluations": tried(problems, lambda: _evaluations(record.evaluations()), []),
-        "times": _times(tried(problems, record.times, [])),
-        "failures": _last(tried(problems, record.failures, [])),
-        "reward_errors": _last(tried(problems, record.reward_errors, [])),
+        "evaluations": tried(problems, lambda: _evaluations(record.evaluations()), _Rows()),
+        "times": _times(tried(problems, record.times, _Rows())),
+        "failures": _last(tried(problems, record.failures, _Rows())),
+        "reward_errors": _last(tried(problems, record.reward_errors, _Rows())),
         "problems": problems,
     }
 
@@ -97,8 +98,8 @@ def _evaluations(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _times(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """``roles``: role -> ``{"workers": n, "steps": {category: a value a step}, "total": {category: s}}``. The total is what the run wrote at
-    its end, else the sum over its steps."""
+    """``roles``: role -> ``{"workers": n, "steps": {category: a value a step}, "total": {category: s}}``. The total is what the run wrote
+    at its end, else the sum over its steps."""
     steps: list[int] = []
     roles: dict[str, dict[str, Any]] = {}
     ends: dict[str, dict[str, float]] = {}

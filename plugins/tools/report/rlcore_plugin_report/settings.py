@@ -14,8 +14,8 @@ _PLACES = frozenset({"run.run_dir", "log.save_dir", "log.eval_save_dir", "log.ro
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"run": {"seed": 1}, "rewards": [{"name": "boxed"}]}`` -> ``{"run.seed": 1, "rewards[0].name": "boxed"}``. A list of plain values, and
-    an empty table, stay one value."""
+    """``{"run": {"seed": 1}, "rewards": [{"name": "boxed"}]}`` -> ``{"run.seed": 1, "rewards[0].name": "boxed"}``. A list of plain values,
+    and an empty table, stay one value."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         path = f"{prefix}.{key}" if prefix else str(key)

@@ -1,4 +1,5 @@
-"""A Chromium for the tests that look at the page; without one they are skipped, unless ``RLCORE_TEST_BROWSER`` says that it must be there."""
+"""A Chromium for the tests that look at the page; without one they are skipped, unless ``RLCORE_TEST_BROWSER`` says that it must be
+there."""
 
 from __future__ import annotations
 

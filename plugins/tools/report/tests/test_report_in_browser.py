@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it shows, that nothing of a run acts in it, that it is quick, and that it can be used by keys and by touch."""
+"""The page in a real Chromium: what it shows, that nothing of a run acts in it, that it is quick, and that it can be used by keys."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def _pixels_of_mark(page: BrowserPage) -> int:
               const left = over.offsetLeft + over.offsetWidth * (21 - 1) / 39;
               const image = canvas.getContext('2d').getImageData(Math.round(left) - 1, over.offsetTop, 3, over.offsetHeight).data;
               let found = 0;
-              for (let at = 0; at < image.length; at += 4) if (image[at + 3] > 120 && Math.abs(image[at] - 0x5d) < 12 && Math.abs(image[at + 2] - 0x6c) < 12) found++;
+              const near = (value, wanted) => Math.abs(value - wanted) < 12;
+              const gray = (at) => image[at + 3] > 120 && near(image[at], 0x5d) && near(image[at + 2], 0x6c);
+              for (let at = 0; at < image.length; at += 4) found += gray(at);
               return found;
             })()"""
         )
@@ -161,7 +163,7 @@ HOSTILE = [
 def test_hostile_text_is_shown_and_does_nothing(chromium: Chromium, tmp_path: Path) -> None:
     def edit(row: dict[str, Any]) -> dict[str, Any]:
         text = HOSTILE[row["index"] % len(HOSTILE)]
-        named = {name: text for name in ("text", "reason", "parsed", "gold", "outcome", "finish", "kind")}
+        named = dict.fromkeys(("text", "reason", "parsed", "gold", "outcome", "finish", "kind"), text)
         return (
             row
             | named
@@ -198,14 +200,15 @@ def test_the_policy_of_the_page_stops_what_would_be_put_into_it(chromium: Chromi
         refused = page.evaluate(
             """(async () => {
               const found = [];
-              try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror="window.wasOwned = true">'); } catch (error) { found.push(error.name); }
+              const trying = async (act) => { try { await act(); } catch (error) { found.push(error.name); } };
               const script = document.createElement('script');
-              try { script.textContent = 'window.wasOwned = true'; document.body.append(script); } catch (error) { found.push(error.name); }
-              try { await fetch('https://evil.example/'); } catch (error) { found.push('fetch'); }
+              await trying(() => document.body.insertAdjacentHTML('beforeend', '<img src=x onerror="window.wasOwned = true">'));
+              await trying(() => { script.textContent = 'window.wasOwned = true'; document.body.append(script); });
+              await trying(() => fetch('https://evil.example/'));
               return [found, window.wasOwned ?? false];
             })()"""
         )
-        assert refused == [["TypeError", "TypeError", "fetch"], False]
+        assert refused == [["TypeError", "TypeError", "TypeError"], False]
         assert not [address for address in page.requests() if "evil" in address]
 
 
