@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,14 @@ from rich.progress import track
 from rlcore_plugin_quickstart.assets import prepare
 
 import rlcore
+from rlcore.api.runs import RunRecord
 from rlcore.runlog import RunFolder
 
 __all__ = ["Shape", "drive", "left", "rows_of", "table"]
 
 Row = Mapping[str, Any]
+_LETTERS = "etaoinshrdlu     \n"
+"""A text of them is about as hard to compress as prose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class Shape:
     generations: int = 8
     text: int = 4096
     workers: int = 24
-    rollout_interval: int = 20
+    rollout_interval: int = 1
     eval_interval: int = 100
     eval_rows: int = 500
     failures: int = 6
@@ -45,19 +49,22 @@ class Shape:
 
 def rows_of(run: Path) -> dict[str, Row]:
     """A row of each file of a run that made two updates and an evaluation."""
-    files = {"metrics": run / "metrics.jsonl", "times": run / "times.jsonl", "rollouts": run / "rollouts" / "step-2.jsonl"}
+    files = {"metrics": run / "metrics.jsonl", "times": run / "times.jsonl"}
     files["eval"] = next(run.glob("eval/*/step-2.jsonl"))
     lines = {name: path.read_text(encoding="utf-8").splitlines() for name, path in files.items()}
     updates = [row for row in map(json.loads, lines["metrics"]) if row["step"] == 2 and "seconds" in row]
-    return {**{name: json.loads(of_file[0]) for name, of_file in lines.items()}, "metrics": updates[0]}
+    rollout = next(RunRecord(run).rollouts(2))
+    return {**{name: json.loads(of_file[0]) for name, of_file in lines.items()}, "metrics": updates[0], "rollouts": rollout}
 
 
 def drive(made: RunFolder, shape: Shape, rows: Mapping[str, Row], console: Console | None = None) -> dict[str, float]:
     """Write all the steps; returns the bytes that each file grows by at a step that writes it."""
     text, most = "x" * shape.text, shape.max_mb * 1e6
+    some = random.Random(0)
+    texts = ["".join(some.choices(_LETTERS, k=shape.text)) for _ in range(64)]
     seconds = next(iter(rows["times"]["workers"].values()))
     workers = {f"producer-{number}": seconds for number in range(shape.workers)}
-    rollouts = [{**rows["rollouts"], "text": text}] * (shape.prompts * shape.generations)
+    rollouts = [{**rows["rollouts"], "text": texts[number % 64]} for number in range(shape.prompts * shape.generations)]
     evaluated = [{**rows["eval"], "prediction": text}] * shape.eval_rows
     failure = {"episode": 0, "prompt_id": "0123456789abcdef", "reason": "error: " + "x" * 80}
     fault = {"reward": "mine", "row": "train.jsonl:1", "reason": "x" * 80, "traceback": "x" * 2000, "text": text[:2000]}
@@ -75,7 +82,7 @@ def drive(made: RunFolder, shape: Shape, rows: Mapping[str, Row], console: Conso
     last = shape.steps - shape.steps % shape.rollout_interval, shape.steps - shape.steps % shape.eval_interval
     return {
         **{f"{name}.jsonl": (made.root / f"{name}.jsonl").stat().st_size / shape.steps for name in ("metrics", "times")},
-        "rollouts/step-N.jsonl": (made.rollouts / f"step-{last[0]}.jsonl").stat().st_size,
+        "rollouts/step-N.jsonl.gz": (made.rollouts / f"step-{last[0]}.jsonl.gz").stat().st_size,
         "eval/TASK/step-N.jsonl": (made.evaluations / "task" / f"step-{last[1]}.jsonl").stat().st_size,
         "failures.jsonl": shape.failures * len(json.dumps({"step": 1, **failure})),
         "reward_errors.jsonl": len(json.dumps(fault)),
@@ -85,14 +92,15 @@ def drive(made: RunFolder, shape: Shape, rows: Mapping[str, Row], console: Conso
 def left(made: RunFolder) -> dict[str, int]:
     """The bytes that each kind of file takes in the end."""
     found = {path.name: path.stat().st_size for path in made.root.glob("*.jsonl")}
-    for name, folder, pattern in (("rollouts/step-N", made.rollouts, "*.jsonl"), ("eval/TASK/step-N", made.evaluations, "*/*.jsonl")):
-        found[f"{name}.jsonl"] = sum(path.stat().st_size for path in folder.glob(pattern))
+    places = {"rollouts/step-N.jsonl.gz": (made.rollouts, "*.jsonl.gz"), "eval/TASK/step-N.jsonl": (made.evaluations, "*/*.jsonl")}
+    for name, (folder, pattern) in places.items():
+        found[name] = sum(path.stat().st_size for path in folder.glob(pattern))
     return found
 
 
 def table(shape: Shape, a_step: Mapping[str, float], in_the_end: Mapping[str, int]) -> str:
     """In Markdown."""
-    every = {"rollouts/step-N.jsonl": shape.rollout_interval, "eval/TASK/step-N.jsonl": shape.eval_interval}
+    every = {"rollouts/step-N.jsonl.gz": shape.rollout_interval, "eval/TASK/step-N.jsonl": shape.eval_interval}
     rows = [f"| file | bytes | written | MB after {shape.steps:,} steps |".replace(",", " "), "|---|---:|---|---:|"]
     for name, size in a_step.items():
         when = f"every {every[name]} steps" if name in every else "each step"

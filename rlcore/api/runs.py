@@ -10,7 +10,7 @@ figure (``docs/metrics.md`` is the same table), ``metric_of`` finds the descript
 
 from __future__ import annotations
 
-from rlcore.runlog.metric_names import METRICS, Metric, metric_of
+from rlcore.contracts.metric_names import METRICS, Metric, metric_of
 from rlcore.runlog.points import PastRun, past_runs
 from rlcore.runlog.reading import RunRecord
 

@@ -15,7 +15,8 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
   ``DriverCrew`` and ``DriverSite`` have the services in the driver's process.
 - *Processes*: ``Interpreters`` of environments, ``missing_package`` that one lacks; ``cuda_devices`` and ``threads_of`` this machine.
 - *Several processes*: a ``Shipment`` is a plan on its way to them; each refuses to start if it resolves a plugin otherwise.
-- *What the run reports*: ``batch_figures``, ``rollout_rows``, ``TimeAccount`` and ``Timing`` (where the seconds went), ``FilterWatch``.
+- *What the run reports*: ``batch_figures``, ``rollout_rows`` and ``with_prompts``, ``TimeAccount`` and ``Timing`` (where
+  the seconds went), ``FilterWatch``.
 
 ``rlcore.testing.RuntimeSuite`` checks a runtime.
 """
@@ -38,6 +39,7 @@ from rlcore.roles.consumer import Consumer
 from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
+from rlcore.runtime.batch_report import Batch, batch_figures, rollout_rows, with_prompts
 from rlcore.runtime.driver_crew import DriverCrew, DriverSite
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
@@ -60,7 +62,7 @@ from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.runtime.timing import Timing
-from rlcore.runtime.trainer_host import Batch, batch_figures, probe_sequence, rollout_rows
+from rlcore.runtime.trainer_host import probe_sequence
 from rlcore.runtime.worker_crew import WorkerCrew
 from rlcore.runtime.workers import Launcher, Seat, Worker, WorkerDiedError
 from rlcore.schedule import Role, Status, TimeAccount, Verdict, WorkerTime
@@ -134,4 +136,5 @@ __all__ = [
     "thread_variables",
     "threads_of",
     "used_plugins",
+    "with_prompts",
 ]

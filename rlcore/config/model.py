@@ -353,6 +353,7 @@ class EvalSection(Section):
 
     eval_dataset: dict[str, Source] = setting({}, "-ed", help='held-out files by task, as JSON: {"task": "path.jsonl"}')
     eval_interval: Whole = setting(0, "-ei", help="updates between evaluations; 0: none in between")
+    eval_samples: Count = setting(1, help="completions per held-out prompt: avg@k, and pass@k and maj@k up to this k")
     eval_temperature: NonNegative = setting(0.6, help="temperature of evaluation; 0: greedy")
     eval_max_new_tokens: Count | None = setting(None, help="longest response in evaluation; none: max_new_tokens")
     eval_save_dir: Folder | None = setting(None, "-esd", help="folder for evaluation logs, instead of the run folder")
@@ -363,13 +364,17 @@ class LogSection(Section):
 
     save_interval: Whole | Auto = setting("auto", "-si", help="updates between saves; 0: at the end; auto: 10 minutes")
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
-    keep_best: bool = setting(True, help="keep the checkpoint of the best evaluation too, by mean held-out accuracy")
+    keep_best: bool = setting(True, help="keep the best checkpoint too")
+    best_by: Name = setting(
+        "accuracy", help="what the best is: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); -METRIC: the lowest"
+    )
     export_dtype: Literal["bfloat16", "float16"] | None = setting(
         None, help="checkpoints also hold the model rounded to this, as export/; none: they do not"
     )
     save_dir: Folder | None = setting(None, "-sd", help="folder for checkpoints, instead of the run folder")
     rollout_save_dir: Folder | None = setting(None, "-rsd", help="folder for rollout logs, instead of the run folder")
-    rollout_interval: Whole = setting(20, help="updates between rollout logs; 0: none")
+    rollout_interval: Whole = setting(1, help="updates between rollout logs; 0: none")
+    rollout_share: Fraction = setting(1.0, help="share of the groups of a logged update that are written, drawn by the seed; 1: all")
     rollout_max_mb: Positive = setting(1024.0, help="MB that rollout logs may take, and again those of evaluations; the oldest make room")
     trackers: Listed[PluginName] = setting((), help="where metrics go beside metrics.jsonl")
     options: dict[str, dict[str, Any]] = Field(default={}, description="options of each tracker, by its name: [log.options.NAME]")

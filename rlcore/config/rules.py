@@ -10,6 +10,7 @@ from rlcore.config.layers import Draft, get_path
 from rlcore.config.model import RunConfig
 from rlcore.config.transfer_choice import in_one_process
 from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.metric_names import metric_of
 from rlcore.contracts.specs import RUNTIME_SETTINGS, AdvantageSpec, CorrectionSpec, LossSpec, RewardSpec, RuntimeSpec, WeightTransferSpec
 
 __all__ = ["RULES", "Facts", "check_required", "check_rules"]
@@ -370,6 +371,27 @@ def _eval_has_data(facts: Facts) -> str | None:
     return f"{facts.cite('eval.eval_interval')} evaluates, and there is no evaluation data set; add {example}, or type -ei 0"
 
 
+def _samples_differ(facts: Facts) -> str | None:
+    section = facts.config.eval
+    if section.eval_samples == 1 or section.eval_temperature > 0 or not section.eval_dataset:
+        return None
+    samples, greedy = facts.cite("eval.eval_samples"), facts.cite("eval.eval_temperature")
+    return f"{samples} asks for several completions a prompt, and {greedy} makes them all the same; type --eval-temperature 0.6"
+
+
+def _best_is_a_metric(facts: Facts) -> str | None:
+    by, tasks = facts.config.log.best_by, facts.config.eval.eval_dataset
+    name = by.removeprefix("min:")
+    if (
+        by == "accuracy"
+        or (metric_of(name) is not None and not name.startswith("eval/"))
+        or name.split("/")[0:2] in [["eval", task] for task in tasks]
+    ):
+        return None
+    known = f"reward/mean, {', '.join(f'eval/{task}' for task in tasks)}".removesuffix(", ")
+    return f"{facts.cite('log.best_by')} is no metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
+
+
 def _tasks_are_folders(facts: Facts) -> str | None:
     bad = next((task for task in facts.config.eval.eval_dataset if not task or task.startswith(".") or "/" in task or "\\" in task), None)
     if bad is None:
@@ -408,6 +430,8 @@ RULES: tuple[Rule, ...] = (
     _colocated_takes_turns,
     _rewards_differ,
     _eval_has_data,
+    _samples_differ,
+    _best_is_a_metric,
     _tasks_are_folders,
     _project_is_folder,
 )

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
     from rlcore.learning.advantages import GroupMean, GroupNorm, group_mean, group_size, group_std, group_sum
     from rlcore.learning.aggregation import ConstantLength, SampleLevel, TokenLevel, count, token_weights
     from rlcore.learning.assemble import (
@@ -31,7 +32,19 @@ if TYPE_CHECKING:
     from rlcore.learning.shaping import SoftOverlong, soft_overlong
 
 _HOMES = (
-    *("advantages", "aggregation", "assemble", "correction", "kl", "losses", "lr_schedule", "micro_batches", "objective", "shaping"),
+    *(
+        "accuracy_at_k",
+        "advantages",
+        "aggregation",
+        "assemble",
+        "correction",
+        "kl",
+        "losses",
+        "lr_schedule",
+        "micro_batches",
+        "objective",
+        "shaping",
+    ),
     "collation",  # last, for it loads torch
 )
 
@@ -45,6 +58,7 @@ __all__ = [
     "ClippedSurrogate",
     "ConstantLength",
     "Decoupled",
+    "Estimate",
     "GroupMean",
     "GroupNorm",
     "Masked",
@@ -66,6 +80,9 @@ __all__ = [
     "group_std",
     "group_sum",
     "learning_rate",
+    "majority_at_k",
+    "mean_interval",
+    "pass_at_k",
     "plan_micro_batches",
     "policy_ratio",
     "prepare_loss",
@@ -73,6 +90,7 @@ __all__ = [
     "soft_overlong",
     "split",
     "token_weights",
+    "usual_ks",
 ]
 
 

@@ -50,7 +50,7 @@ class ClippedSurrogate(Loss):
         self.low, self.high, self.dual = 1.0 - options.clip_eps_low, 1.0 + options.clip_eps_high, options.dual_clip
 
     def per_token(self, logprobs: torch.Tensor, batch: LossBatch) -> tuple[torch.Tensor, Mapping[str, torch.Tensor]]:
-        """[n] -> [n]; ``clip_fraction`` counts tokens whose gradient the clip stopped."""
+        """[n] -> [n]; ``clip_fraction`` counts tokens whose gradient the clip stopped, ``clip_low`` and ``clip_high`` at which bound."""
         ratio = policy_ratio(logprobs, batch.old_logprobs)
         free = ratio * batch.advantages
         held = ratio.clamp(self.low, self.high) * batch.advantages
@@ -59,4 +59,6 @@ class ClippedSurrogate(Loss):
             most = -self.dual * batch.advantages
             beyond = (batch.advantages < 0) & (values > most)
             values, stopped = values.where(~beyond, most), stopped | beyond
-        return values, {"clip_fraction": stopped.to(ratio.dtype)}
+        below = ratio < 1.0
+        clipped = {"clip_fraction": stopped, "clip_low": stopped & below, "clip_high": stopped & ~below}
+        return values, {name: where.to(ratio.dtype) for name, where in clipped.items()}

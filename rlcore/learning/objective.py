@@ -21,7 +21,12 @@ from rlcore.learning.kl import K3
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["PolicyObjective"]
+__all__ = ["WEIGHT", "WEIGHT_SQUARED", "PolicyObjective"]
+
+WEIGHT, WEIGHT_SQUARED = "sampler_weight", "sampler_weight_squared"
+"""Metrics from which the consumer computes ``effective_sample_size``."""
+_NEAR = (0.9, 1.1)
+"""A ratio outside of these counts in ``ratio_outside``."""
 
 
 @dataclass(kw_only=True)
@@ -33,10 +38,11 @@ class PolicyObjective:
     0 to loss and gradient, stays in every denominator, and is counted. ``correction``: weights for data of another policy, None for 1.
 
     Metrics, each summing over micro-batches to the figure of the step: ``loss`` (what is minimised) and ``policy_loss`` (without
-    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``kl_old`` (k3 of old
-    against policy), ``sampler_gap`` (mean absolute difference to the sampler's log probabilities), ``kl_reference``
-    and ``entropy`` where computed, ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction,
-    and ``loss/<name>`` for what the loss itself reports.
+    penalties) as aggregated; ``skipped_rollouts`` a count; as means over the step's policy tokens ``ratio_mean``, ``ratio_outside``
+    (share of ratios outside 0.9 to 1.1), ``kl_old`` (k3 of old against policy), ``sampler_gap`` (mean absolute difference to the
+    sampler's log probabilities), what ``effective_sample_size`` is computed from, ``kl_reference`` and ``entropy`` where computed,
+    ``mismatch_weight`` and ``mismatch_cut`` (share of tokens on which the range acted) with a correction, and ``loss/<name>`` for what
+    the loss itself reports.
     """
 
     loss: Loss
@@ -180,8 +186,13 @@ def _diagnose(
     tokens = batch.normalisers.tokens if batch.normalisers is not None else len(logprobs)
     moved = logprobs.detach() - batch.old_logprobs
     rows = logprobs.new_zeros(batch.rows).bool().index_fill(0, batch.row[skipped], True)
+    ratio = moved.clamp(max=20.0).exp()
+    weight = (logprobs.detach() - batch.rollout_logprobs).clamp(max=20.0).exp()
     means = {
-        "ratio_mean": moved.clamp(max=20.0).exp(),
+        "ratio_mean": ratio,
+        "ratio_outside": (ratio < _NEAR[0]) | (ratio > _NEAR[1]),
+        WEIGHT: weight,
+        WEIGHT_SQUARED: weight.square(),
         "kl_old": K3().estimate(batch.old_logprobs, logprobs.detach()),
         "sampler_gap": (logprobs.detach() - batch.rollout_logprobs).abs(),
         **{name: values.detach() for name, values in reported.items()},

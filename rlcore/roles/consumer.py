@@ -29,6 +29,7 @@ from rlcore.host.blame import blaming
 from rlcore.host.targets import described
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
+from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 from rlcore.learning.shares import cut_shares, joined
 from rlcore.runlog.folder import write_json, writing
 from rlcore.schedule.accounting import TimeAccount
@@ -100,6 +101,8 @@ class Consumer:
         self._account = account
         self.notes: list[str] = []
         """What a person should know of how a run goes on."""
+        self.advantages = np.zeros(0, np.float32)
+        """float32[R]: of the last update, the mean advantage over each rollout's tokens; rollouts in canonical order."""
         self.timings: dict[str, float] = {}
         """Seconds inside the backend's steps by its own parts (forward, backward, optimizer), since the start."""
 
@@ -115,6 +118,7 @@ class Consumer:
         assembled = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
         batch = self._with_logprobs(assembled)
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
+        self.advantages = _by_rollout(batch)
         with blaming(f"loss {algorithm.loss_name!r}", "preparing the batch"):
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
         epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
@@ -284,7 +288,7 @@ class Consumer:
             return self._count_skipped(metrics, part.version)
         self._skipped = 0
         _check_finite(metrics, part.version)
-        return {"skipped_steps": 0.0, **metrics}
+        return {"skipped_steps": 0.0, **_with_sample_size(metrics)}
 
     def _count_skipped(self, metrics: Mapping[str, float], version: int) -> Mapping[str, float]:
         """What is left of a skipped step's metrics; the others may be NaN, and would spoil the means of the update."""
@@ -367,6 +371,23 @@ def _diverged(what: str) -> RunError:
         f"{what}: the policy has diverged; lower the learning rate (-lr) or the gradient norm (--max-grad-norm), and start from the last "
         "checkpoint"
     )
+
+
+def _with_sample_size(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """The mean and the mean square of the weights of tokens, which add up over micro-batches and ranks, as one figure that does not:
+    (sum w)^2 / (n sum w^2), Kish's effective sample size as a share of n."""
+    rest = {name: value for name, value in metrics.items() if name not in (WEIGHT, WEIGHT_SQUARED)}
+    if metrics.get(WEIGHT_SQUARED, 0.0) > 0.0:
+        rest["effective_sample_size"] = metrics[WEIGHT] ** 2 / metrics[WEIGHT_SQUARED]
+    return rest
+
+
+def _by_rollout(batch: TrainBatch) -> np.ndarray:
+    """float32[R]: the mean advantage over the tokens of each rollout, 0 for one without."""
+    owner = np.repeat(np.arange(len(batch)), batch.lengths)
+    sums = np.bincount(owner, weights=batch.advantages, minlength=len(batch))
+    means: np.ndarray = (sums / np.maximum(batch.lengths, 1)).astype(np.float32)
+    return means
 
 
 def _over_steps(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
-from rlcore.contracts.types import Prompt, Sampling
+from rlcore.contracts.types import Finish, Prompt, Rollout, Sampling, Score
+from rlcore.learning.accuracy_at_k import Estimate, majority_at_k, mean_interval, pass_at_k, usual_ks
 from rlcore.roles.producer import GroupJob, Produced
 
 __all__ = ["Evaluation", "Evaluator", "TaskReport"]
@@ -17,32 +19,42 @@ EVALUATION_EPISODE = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """One task at one version: means over the judged prompts, None where nothing gave the figure; ``failed``: how many others there are;
-    a row a prompt."""
+    """One task at one version: means over the judged completions, None where nothing gave the figure; ``failed``: how many others there
+    are; a row a completion. ``at_k``: ``low`` and ``high`` of the accuracy, with several completions a prompt ``pass@k`` and ``maj@k``,
+    each with ``/low`` and ``/high``; ``length`` and ``truncated`` of all completions."""
 
     task: str
     accuracy: float | None
     reward: float | None
     rows: tuple[Mapping[str, Any], ...]
     failed: int = 0
+    at_k: Mapping[str, float] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, float]:
+        """By the names that they have in ``metrics.jsonl``."""
+        known = {"": self.accuracy, "/reward": self.reward, "/failed": float(self.failed) or None}
+        named = {**known, **{f"/{name}": figure for name, figure in self.at_k.items()}}
+        return {f"eval/{self.task}{name}": figure for name, figure in named.items() if figure is not None}
 
 
 class Evaluator:
-    """Makes one completion a prompt of every task."""
+    """Makes ``samples`` completions a prompt of every task."""
 
-    def __init__(self, tasks: Mapping[str, tuple[Prompt, ...]], sampling: Sampling, seed: int) -> None:
+    def __init__(self, tasks: Mapping[str, tuple[Prompt, ...]], sampling: Sampling, seed: int, samples: int = 1) -> None:
         self._tasks = tasks
+        self._samples = samples
         self._sampling = sampling
         self._seed = seed
 
     def start(self, first_key: int) -> Evaluation:
         """A fresh round; its jobs take the keys from ``first_key`` downwards."""
         jobs: list[tuple[str, GroupJob]] = []
+        samplings = (self._sampling,) * self._samples
         for number, (task, prompts) in enumerate(self._tasks.items()):
             for prompt in prompts:
                 noise = (self._seed, EVALUATION_EPISODE - number, prompt.index)
                 key = first_key - len(jobs)
-                jobs.append((task, GroupJob(key=key, prompt=prompt, samplings=(self._sampling,), noise=noise, counted=False)))
+                jobs.append((task, GroupJob(key=key, prompt=prompt, samplings=samplings, noise=noise, counted=False)))
         return Evaluation(jobs)
 
 
@@ -54,8 +66,8 @@ class Evaluation:
         self.jobs = [job for _, job in jobs]
 
     def reports(self, results: Iterable[Produced]) -> list[TaskReport]:
-        """One report a task, of the results of all jobs, in any order. Prompts whose judge failed count neither for nor against; the rows
-        say so."""
+        """One report a task, of the results of all jobs, in any order. Completions whose judge failed count neither for nor against; the
+        rows say so."""
         by_key = {produced.job.key: produced for produced in results}
         by_task: dict[str, list[Produced]] = {}
         for key, task in self._tasks.items():
@@ -64,26 +76,64 @@ class Evaluation:
 
 
 def _report(task: str, results: list[Produced]) -> TaskReport:
-    judged = [(produced.scores[0], produced.rollouts[0]) for produced in results if produced.scores[0].outcome.judged]
-    accuracies = [score.accuracy for score, _ in judged if score.accuracy is not None]
+    made = [pair for produced in results for pair in _pairs(produced)]
+    judged = [score for _, score in made if score.outcome.judged]
+    by_prompt = [[score for score in produced.scores if score.outcome.judged and score.accuracy is not None] for produced in results]
+    known = [scores for scores in by_prompt if scores]
+    average = _average(known)
     return TaskReport(
         task=task,
-        accuracy=_mean(accuracies),
-        reward=_mean([score.value for score, _ in judged]),
-        rows=tuple(_row(produced) for produced in results),
-        failed=len(results) - len(judged),
+        accuracy=average.mean if average else None,
+        reward=_mean([score.value for score in judged]),
+        rows=tuple(_row(produced.job.prompt, rollout, score) for produced in results for rollout, score in _pairs(produced)),
+        failed=len(made) - len(judged),
+        at_k={
+            **({"low": average.low, "high": average.high} if average else {}),
+            **_at_k(known),
+            "length": fmean(rollout.length for rollout, _ in made),
+            "truncated": fmean(rollout.finish is Finish.LENGTH for rollout, _ in made),
+        },
     )
 
 
-def _mean(values: list[float] | list[int]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _pairs(produced: Produced) -> Iterator[tuple[Rollout, Score]]:
+    yield from zip(produced.rollouts, produced.scores, strict=True)
 
 
-def _row(produced: Produced) -> dict[str, Any]:
-    prompt, rollout, score = produced.job.prompt, produced.rollouts[0], produced.scores[0]
+def _average(by_prompt: Sequence[Sequence[Score]]) -> Estimate | None:
+    """avg@k: prompts count alike, however many of their completions were judged."""
+    if not by_prompt:
+        return None
+    return mean_interval([fmean(_accuracies(scores)) for scores in by_prompt], max(map(len, by_prompt)))
+
+
+def _at_k(by_prompt: Sequence[Sequence[Score]]) -> dict[str, float]:
+    """pass@k and maj@k over the prompts of which k completions or more were judged."""
+    figures: dict[str, float] = {}
+    for k in usual_ks(max(map(len, by_prompt), default=0)):
+        enough = [scores for scores in by_prompt if len(scores) >= k]
+        for name, values in {
+            f"pass@{k}": [pass_at_k(len(scores), sum(_accuracies(scores)), k) for scores in enough],
+            f"maj@{k}": [majority_at_k([score.parsed for score in scores], _accuracies(scores), k) for scores in enough],
+        }.items():
+            estimate = mean_interval(values)
+            figures |= {name: estimate.mean, f"{name}/low": estimate.low, f"{name}/high": estimate.high}
+    return figures
+
+
+def _accuracies(scores: Sequence[Score]) -> list[float]:
+    return [score.accuracy for score in scores if score.accuracy is not None]
+
+
+def _mean(values: list[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _row(prompt: Prompt, rollout: Rollout, score: Score) -> dict[str, Any]:
     return {
         "prompt_id": prompt.prompt_id,
         "prompt": [{"role": message.role, "content": message.content} for message in prompt.messages],
+        "index": rollout.index,
         "prediction": rollout.text,
         "gold": prompt.columns.get("gt_answer"),
         "parsed": score.parsed,

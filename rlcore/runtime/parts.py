@@ -129,7 +129,7 @@ def make_evaluator(plan: Plan, texts: Texts) -> Evaluator:
         max_new_tokens=section.eval_max_new_tokens or training.max_new_tokens,
         stop=training.stop,
     )
-    return Evaluator(texts.held_out, held_out, plan.config.run.seed)
+    return Evaluator(texts.held_out, held_out, plan.config.run.seed, section.eval_samples)
 
 
 def make_publisher(plan: Plan, closing: ExitStack, *, device: str = "cpu", on_failure: OnFailure | None = None) -> tuple[Publisher, Any]:

@@ -21,6 +21,7 @@ from rlcore.host.blame import blaming, reason
 from rlcore.host.threads import threads_limited, threads_of
 from rlcore.roles.evaluator import TaskReport
 from rlcore.runlog import RunFolder, build_manifest
+from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.checkpoint import Checkpoint, checkpoint_steps, prune
 from rlcore.runlog.folder import write_text
 from rlcore.runlog.rewind import rewind, sizes_of_logs
@@ -61,6 +62,7 @@ class TrainingRun:
         self._evaluations: dict[int, list[TaskReport]] = {}
         self._held_out: dict[int, Mapping[str, float]] = {}
         """Figures of evaluations by step, those of a run that goes on included."""
+        self._best = BestCheckpoint(self._config.log.best_by, tuple(self._config.eval.eval_dataset))
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
         self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
@@ -123,6 +125,7 @@ class TrainingRun:
             row = json.loads(line)
             if "seconds" in row:  # of an update, not of an evaluation
                 absent.discard(row["step"])
+            self._best.saw(row["step"], row)
             if figures := {name: value for name, value in row.items() if name.startswith("eval/")}:
                 self._held_out[row["step"]] = figures
             self._reward_last = row.get("reward/mean", self._reward_last)
@@ -265,9 +268,10 @@ class TrainingRun:
         step = update.version
         self.updates += 1
         seconds, self._since = time.monotonic() - self._since, time.monotonic()
-        figures = {**update.figures, "seconds": seconds}
+        figures = {**update.figures, "tokens_per_second": update.figures["response_tokens"] / max(seconds, 1e-9), "seconds": seconds}
         self._tokens += int(figures["response_tokens"])
         self._reward_last = figures.get("reward/mean")
+        self._best.saw(step, figures)
         self._folder.log("metrics", {"step": step, **figures})
         self._folder.log_times(update.times, step)
         self._warn_of_gap(figures)
@@ -316,10 +320,9 @@ class TrainingRun:
     def _collect_evaluations(self, *, wait: bool) -> None:
         for step, reports in self._crew.take_evaluations(wait=wait):
             self._evaluations[step] = reports
-            figures = {f"eval/{report.task}": report.accuracy for report in reports if report.accuracy is not None}
-            figures |= {f"eval/{report.task}/reward": report.reward for report in reports if report.reward is not None}
-            figures |= {f"eval/{report.task}/failed": float(report.failed) for report in reports if report.failed}
+            figures = {name: figure for report in reports for name, figure in report.figures().items()}
             self._held_out[step] = figures
+            self._best.saw(step, figures)
             for report in reports:  # before the line that says that the evaluation is there
                 self._folder.write_evaluation(report.task, step, report.rows, self._most_text)
             self._folder.log("metrics", {"step": step, **figures})
@@ -356,13 +359,8 @@ class TrainingRun:
 
     def _pruning(self, newest: int) -> Callable[[], None]:
         """What removes old checkpoints; which is the best is decided now, whoever calls it."""
-        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, self._best(newest))
-
-    def _best(self, newest: int) -> set[int]:
-        """The step of the checkpoint with the best evaluation, if the best is kept and one was evaluated."""
-        there = {newest, *checkpoint_steps(self._folder.checkpoints)}
-        figures = {step: figure for step in there if (figure := self._accuracy(step)) is not None}
-        return {max(figures, key=lambda step: (figures[step], step))} if figures and self._config.log.keep_best else set()
+        best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)}) if self._config.log.keep_best else None
+        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best[0]} if best else set())
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""
@@ -420,9 +418,7 @@ class TrainingRun:
 
     def _accuracy(self, step: int) -> float | None:
         """The mean over the held-out tasks that were evaluated with the weights of this step."""
-        held_out = self._held_out.get(step, {})
-        figures = [held_out[f"eval/{task}"] for task in self._config.eval.eval_dataset if f"eval/{task}" in held_out]
-        return sum(figures) / len(figures) if figures else None
+        return self._best.accuracy(self._held_out.get(step, {}))
 
 
 def _ended(saving: Saving) -> None:

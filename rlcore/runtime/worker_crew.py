@@ -23,6 +23,7 @@ from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.snapshots import ProbeFailedError
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
+from rlcore.runtime.batch_report import with_prompts
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.evaluating import Evaluations
 from rlcore.runtime.gathering import Gathered
@@ -213,7 +214,7 @@ class WorkerCrew(Crew):
         return Update(
             version=self._version,
             figures={**trained.figures, **self._gathered.figures()},
-            rollouts=trained.rollouts,
+            rollouts=tuple(with_prompts(trained.rollouts, self._texts.training)),
             times=self._gathered.times,
         )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.integration.ray.faults import fault_run
@@ -109,8 +110,9 @@ class Project:
         run = self.run_folder(name)
         assert run is not None, "it never began"
         times: Counter[tuple[int, int]] = Counter()
-        for path in run.glob("rollouts/*.jsonl"):
-            times.update({(row["episode"], row["prompt_id"]) for row in map(json.loads, path.read_text("utf-8").splitlines())})
+        record = RunRecord(run)
+        for step in record.rollout_steps():
+            times.update({(row["episode"], row["prompt_id"]) for row in record.rollouts(step)})
         steps = [row["step"] for row in map(json.loads, (run / "metrics.jsonl").read_text("utf-8").splitlines()) if "seconds" in row]
         summary = json.loads((run / "summary.json").read_text("utf-8"))
         return {

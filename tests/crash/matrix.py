@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import rlcore
+from rlcore.api.runs import RunRecord
 from rlcore.entry import make_plan
 from rlcore.host.registry import Registry
 from rlcore.testing import RunTester
@@ -24,7 +25,7 @@ from tests.crash.events import Events
 
 __all__ = ["BESIDE", "ENDS", "CrashMatrix", "Point", "digest"]
 
-_MEASURED = ("time/", "seconds", "latency", "memory")
+_MEASURED = ("time/", "second", "latency", "memory")
 BESIDE: Mapping[str, Mapping[str, Any]] = {
     "run": {"num_episodes": 4, "max_steps": 8, "runtime": "local"},
     "inference": {"name": "fake", "num_inferencer": 2},
@@ -167,9 +168,9 @@ def digest(run: Path) -> dict[str, str]:
 def prompts_trained(run: Path) -> dict[str, str]:
     """How often each prompt of each episode stands in the rollouts of an update; each update stands once in metrics.jsonl."""
     times: dict[str, int] = {}
-    for path in run.glob("rollouts/*.jsonl"):
-        rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-        for prompt in {(row["episode"], row["prompt_id"]) for row in rows}:
+    record = RunRecord(run)
+    for step in record.rollout_steps():
+        for prompt in {(row["episode"], row["prompt_id"]) for row in record.rollouts(step)}:
             times[str(prompt)] = times.get(str(prompt), 0) + 1
     summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
     found = {prompt: f"trained {count} times" for prompt, count in times.items()}

@@ -5,6 +5,7 @@ Knows no model and no schedule: only the run folder. ``python -m tests.crash.wri
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import random
@@ -68,9 +69,9 @@ def _half_lines(made: RunFolder) -> Iterator[int]:
         for line in lines:
             _whole(path, line)
         yield int(bool(last))
-    for path in (*made.rollouts.glob("*.jsonl"), *made.evaluations.glob("*/*.jsonl"), made.root / "trace.json"):
+    for path in (*made.rollouts.glob("*.jsonl.gz"), *made.evaluations.glob("*/*.jsonl"), made.root / "trace.json"):
         try:
-            text = path.read_bytes()
+            text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         except FileNotFoundError:  # it has made room, or is not there yet
             continue
         assert text.endswith(b"\n"), f"{path} is cut"
@@ -98,7 +99,7 @@ def _put_back(made: RunFolder) -> int:
         assert [_whole(path, line)["step"] for line in lines] == list(range(1, step + 1)), f"{path}: another list of steps than 1 to {step}"
     assert not list(made.root.rglob(".*.partial")), "a file that was not renamed is left"
     for folder in (made.rollouts, made.evaluations):
-        assert sum(path.stat().st_size for path in folder.rglob("*.jsonl")) <= _MOST, f"{folder} is over its bound"
+        assert sum(path.stat().st_size for path in folder.rglob("*.jsonl*")) <= _MOST, f"{folder} is over its bound"
     return step
 
 

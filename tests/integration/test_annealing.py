@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import InferenceContext, OptimizerSettings, TrainingBackend, TrainingContext, Which
 from rlcore.contracts.types import Lease, Message, Prompt, Sampling, Score
@@ -54,7 +55,7 @@ def metrics_of(tester: RunTester, done: RunOutcome) -> list[dict[str, Any]]:
 
 
 def rollouts_of(tester: RunTester, done: RunOutcome, step: int) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (tester.folder / done.json["run"] / "rollouts" / f"step-{step}.jsonl").read_text().splitlines()]
+    return list(RunRecord(tester.folder / done.json["run"]).rollouts(step))
 
 
 def weights_of(tester: RunTester, done: RunOutcome) -> bytes:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import rlcore
+from rlcore.api.runs import RunRecord
 from rlcore.contracts.snapshots import WeightsManifest
 from rlcore.contracts.specs import InFlight
 from rlcore.runtime import Summary
@@ -173,7 +174,7 @@ def trained(folder: Path, **overrides: Any) -> tuple[Summary, dict[str, np.ndarr
     summary = rlcore.train(folder / "run.toml", **{**short, **paths, **overrides})
     assert summary.checkpoint is not None
     weights = load_file(summary.checkpoint / "model" / "model.safetensors")
-    return summary, weights, (summary.run / "rollouts" / "step-3.jsonl").read_text()
+    return summary, weights, list(RunRecord(summary.run).rollouts(3))
 
 
 @pytest.mark.full

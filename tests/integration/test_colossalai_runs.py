@@ -14,6 +14,7 @@ from rlcore_plugin_quickstart.digits_tokenizer import build_tokenizer
 from rlcore_plugin_quickstart.task import make_split
 from rlcore_plugin_quickstart.warmstart import WarmStartSettings, save_model, warm_start
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from tests.integration.ray.faults import BackgroundRun, Outcome
 from tests.integration.test_restores import strike
@@ -61,8 +62,8 @@ def project(folder: Path, base: Path, updates: int, **training: Any) -> tuple[Ru
 def versions(outcome: Outcome) -> list[int]:
     """Of the weights that the tokens of each trained rollout were sampled with, without repetitions."""
     assert outcome.folder is not None
-    rows = [json.loads(line) for file in outcome.folder.glob("rollouts/*.jsonl") for line in file.read_text("utf-8").splitlines()]
-    return sorted({row["version"] for row in rows})
+    record = RunRecord(outcome.folder)
+    return sorted({row["version"] for step in record.rollout_steps() for row in record.rollouts(step)})
 
 
 @pytest.mark.nightly

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester, write_fake_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "conversations.md").read_text(encoding="utf-8")
@@ -33,7 +34,7 @@ def test_a_run_with_the_table_and_the_reward_of_the_page(tester: RunTester) -> N
     config = tester.fake_run(model={"model": model}, data={"dataset": data}, run={"max_steps": 1}, **tomllib.loads(TABLE))
     outcome = tester.run("train", config, "-rt", "./guessed.py:guessed", "--json").assert_ok()
     folder = tester.folder / outcome.json["run"]
-    rows = [json.loads(line) for file in (folder / "rollouts").glob("*.jsonl") for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = list(RunRecord(folder).rollouts(1))
     said = [[message["content"] for message in row["turns"] if not message["policy"]] for row in rows if "turns" in row]
     assert said
     assert {hint for hints in said for hint in hints} <= {"higher", "lower"}

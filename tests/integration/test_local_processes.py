@@ -26,7 +26,7 @@ def weights_of(tester: RunTester, outcome: RunOutcome) -> bytes:
 
 def metrics_of(tester: RunTester, outcome: RunOutcome) -> list[dict[str, Any]]:
     rows = [json.loads(line) for line in (tester.folder / outcome.json["run"] / "metrics.jsonl").read_text().splitlines()]
-    measured = ("time/", "seconds", "reward/latency")
+    measured = ("time/", "second", "reward/latency")
     return [{name: value for name, value in row.items() if not name.startswith(measured)} for row in rows]
 
 

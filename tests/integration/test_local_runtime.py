@@ -67,7 +67,7 @@ def test_a_run_leaves_behind_what_the_architecture_names(tmp_path: Path) -> None
         "metrics.jsonl",
         "times.jsonl",
         "summary.json",
-        "rollouts/step-1.jsonl",
+        "rollouts/step-1.jsonl.gz",
         "eval/say/step-0.jsonl",
         "eval/say/step-3.jsonl",
     } <= names

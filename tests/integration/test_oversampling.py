@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 
 KEPT, SPARE = 4, 3
@@ -29,7 +30,7 @@ def rows(tester: RunTester, outcome: RunOutcome, name: str) -> list[dict[str, An
 
 def groups(tester: RunTester, outcome: RunOutcome, step: int) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in rows(tester, outcome, f"rollouts/step-{step}.jsonl"):
+    for row in RunRecord(tester.folder / outcome.json["run"]).rollouts(step):
         found.setdefault(row["prompt_id"], []).append(row)
     return found
 

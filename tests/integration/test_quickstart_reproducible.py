@@ -37,8 +37,8 @@ def weights(summary: Summary) -> dict[str, np.ndarray]:
     return load_file(summary.checkpoint / "model" / "model.safetensors")
 
 
-def texts(summary: Summary) -> str:
-    return (summary.run / "rollouts" / f"step-{STEPS}.jsonl").read_text()
+def texts(summary: Summary) -> bytes:
+    return (summary.run / "rollouts" / f"step-{STEPS}.jsonl.gz").read_bytes()
 
 
 def largest_gap(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:

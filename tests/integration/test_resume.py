@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.config import Plan
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.resume_point import ResumePoint
@@ -24,7 +25,7 @@ from rlcore.runtime.driver_crew import DriverCrew
 from rlcore.testing import RunTester
 from tests.letters_model import write_model
 
-_MEASURED = ("time/", "seconds", "latency")
+_MEASURED = ("time/", "second", "latency")
 STEPS = 6
 REFUSES = """
 def refuses_a(item):
@@ -138,7 +139,8 @@ def test_with_staleness_every_prompt_ends_exactly_once(tmp_path: Path) -> None:
     for step in (1, 5):
         again = train(tester, config, cut(whole.run, tmp_path / f"from-{step}", step), reward="./refusing.py:refuses_a")
         assert dict(again.ledger) == {"trained": 30, "filtered": 0, "failed": 6}
-        rows = [row for file in again.run.glob("rollouts/*") for row in rows_of(file)]
+        record = RunRecord(again.run)
+        rows = [row for step in record.rollout_steps() for row in record.rollouts(step)]
         times = Counter((row["episode"], row["prompt_id"], row["index"]) for row in rows)
         assert (len(times), set(times.values())) == (30 * 8, {1})
         assert [row["step"] for row in metrics_of(again.run)] == list(range(1, 11))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunOutcome, RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 
@@ -53,9 +54,8 @@ def test_the_filter_reads_the_accuracy_of_the_reward_it_names_not_its_value(tmp_
 def test_what_was_judged_stands_in_the_evaluation_and_the_rollout_log(tmp_path: Path) -> None:
     tester, config = project(tmp_path, eval=held_out(tmp_path))
     done = tester.run("train", config, "-rt", "./half.py:Half", "--json").assert_ok()
-    folder = tmp_path / done.json["run"]
-    for name, field in (("eval/say/step-0.jsonl", "prediction"), ("rollouts/step-1.jsonl", "text")):
-        rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
+    record = RunRecord(tmp_path / done.json["run"])
+    for rows, field in ((record.evaluation_rows("say", 0), "prediction"), (list(record.rollouts(1)), "text")):
         assert any(row[field] for row in rows)
         assert all(row["parsed"] == row[field][:3] for row in rows)
 

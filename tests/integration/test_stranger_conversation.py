@@ -12,6 +12,7 @@ import pytest
 
 from rlcore.api import Prompt
 from rlcore.api.conversations import Conversation, Message
+from rlcore.api.runs import RunRecord
 from rlcore.testing import ConversationSuite, PluginFolder, RunTester, write_fake_model
 from tests.stranger_site import install_stranger, link_stranger
 
@@ -82,7 +83,7 @@ def test_a_policy_learns_to_guess_again_after_a_hint(tmp_path: Path, site: Path)
 def test_what_was_said_is_logged_and_the_run_can_be_run_again(tmp_path: Path, site: Path) -> None:
     tester, path = a_game(tmp_path, site, run={"max_steps": 2}, eval={"eval_dataset": {}})
     folder = tester.folder / tester.run("train", path, "--json").assert_ok().json["run"]
-    rows = [json.loads(line) for file in sorted((folder / "rollouts").glob("*1.jsonl")) for line in file.read_text().splitlines()]
+    rows = list(RunRecord(folder).rollouts(1))
     longer = [row for row in rows if "turns" in row]
     assert longer
     for row in longer:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.api.weights import WeightTransfer
 from rlcore.testing import PluginFolder, RunTester, WeightTransferSuite
 from tests.ray_in_one_process import ray_in_one_process
@@ -52,8 +53,9 @@ def test_a_run_trains_through_it(tmp_path: Path, site: Path, monkeypatch: pytest
     assert weights["options"] == {"folder": str(tmp_path), "poll_seconds": 0.002}
     plugins = {(one["kind"], one["name"]): one for one in json.loads((folder / "manifest.json").read_text())["plugins"]}
     assert plugins["transfer", "acme_files"]["distribution"] == "acme-rlcore"
-    rows = [json.loads(line) for line in (folder / "rollouts" / "step-3.jsonl").read_text().splitlines()]
-    assert {row["version"] for row in rows} == {2}, "the third update trains on rollouts of other weights than the second's"
+    assert {row["version"] for row in RunRecord(folder).rollouts(3)} == {2}, (
+        "the third update trains on rollouts of other weights than the second's"
+    )
     assert not list(tmp_path.glob("acme-weights-*"))
 
 

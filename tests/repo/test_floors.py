@@ -30,6 +30,7 @@ CONTRACTS = (
     "command_line",
     "conversations",
     "crew",
+    "metric_names",
     "hookspecs",
 )
 HOST = (

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import PROGRAM, QUIET
 
@@ -105,10 +106,11 @@ class Outcome:
         assert self.exit_code == 0, self
         ledger = self.summary["ledger"]
         assert sum(ledger.values()) == prompts, f"{ledger}\n{self}"
+        record = RunRecord(self.folder or Path())
         seen = Counter(
             (row["prompt_id"], row["episode"], row["kind"], row["index"])
-            for file in sorted((self.folder or Path()).glob("rollouts/*.jsonl"))
-            for row in map(json.loads, file.read_text("utf-8").splitlines())
+            for step in record.rollout_steps()
+            for row in record.rollouts(step)
         )
         assert len({key[:2] for key in seen}) == ledger["trained"] + self.masked, f"{ledger}\n{self}"
         assert set(seen.values()) == {1}, f"trained twice: {[key for key, times in seen.items() if times > 1]}"

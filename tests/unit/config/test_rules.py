@@ -164,6 +164,10 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({}, ("right", "right"), "names right twice"),
     ({"eval_interval": 5}, (), "-ed"),
     ({"eval_dataset": {"a/b": "hf:x"}}, (), "'a/b'"),
+    ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "eval_temperature": 0.0}, (), "makes them all the same"),
+    ({"best_by": "eval/a"}, (), "is no metric of this run"),
+    ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/b/pass@4"}, (), "such as reward/mean, eval/a"),
+    ({"best_by": "min:reward/men"}, (), "docs/metrics.md"),
     ({"project": "../x"}, (), "project = ../x"),
     ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
 ]
@@ -209,6 +213,9 @@ LET_PASS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"placement": "colocated"}, ()),
     ({"placement": "split", "max_staleness": 1}, ()),
     ({"eval_interval": 5, "eval_dataset": {"a": "hf:x"}}, ()),
+    ({"eval_samples": 4, "eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/pass@4"}, ()),
+    ({"best_by": "min:response_length/mean"}, ()),
+    ({"best_by": "loss/mine"}, ()),
     ({"seed": 14}, ()),
 ]
 

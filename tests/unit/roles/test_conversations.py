@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlcore.api.runs import RunRecord
 from rlcore.contracts.conversations import Conversation, Transcript
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import InferenceContext
@@ -221,5 +222,6 @@ def test_the_reward_gets_the_whole_conversation(tmp_path: Path) -> None:
         assert (one, two, told, three) == ("assistant", "user", "f", "assistant")
         assert (row["text"], row["extra"]) == (second, {"answers": [first, second]})
         assert row["turn_rewards"] == [len(first), len(second)]
-    rows = [json.loads(line) for file in (folder / "rollouts").glob("*.jsonl") for line in file.read_text().splitlines()]
+    rows = list(RunRecord(folder).rollouts(1))
+    assert rows
     assert all(row["reward"] == sum(row["turn_rewards"]) for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
@@ -18,6 +19,13 @@ from rlcore.runlog.rewind import rewind, sizes_of_logs
 
 LINE = len(json.dumps({"text": ""})) + 1
 """Bytes of a row without text."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sizes_as_given() -> Iterator[None]:
+    """Nothing is compressed: the sizes of files follow from those of their texts."""
+    with mock.patch.object(module.gzip, "compress", lambda data, *level, **given: data):
+        yield
 
 
 def run_folder(place: Path) -> RunFolder:
@@ -41,13 +49,13 @@ def test_the_oldest_rollouts_make_room_and_those_of_the_first_step_stay(tmp_path
     for step in (1, 20, 40, 60, 80):
         made.write_rollouts(step, sized(100), 350)
         assert sum(there(made.rollouts).values()) <= 350
-    assert there(made.rollouts) == {f"step-{step}.jsonl": 100 for step in (1, 60, 80)}
+    assert there(made.rollouts) == {f"step-{step}.jsonl.gz": 100 for step in (1, 60, 80)}
     made.write_rollouts(100, sized(340), 350)
-    assert there(made.rollouts) == {"step-100.jsonl": 340}
+    assert there(made.rollouts) == {"step-100.jsonl.gz": 340}
     made.write_rollouts(120, sized(999), 350)
-    assert there(made.rollouts) == {"step-120.jsonl": 999}, "one that is too large is there all the same, alone"
+    assert there(made.rollouts) == {"step-120.jsonl.gz": 999}, "one that is too large is there all the same, alone"
     made.write_rollouts(120, sized(340), 350)
-    assert there(made.rollouts) == {"step-120.jsonl": 340}, "it does not count twice"
+    assert there(made.rollouts) == {"step-120.jsonl.gz": 340}, "it does not count twice"
 
 
 def test_evaluations_of_all_tasks_share_their_room_and_the_first_ones_stay(tmp_path: Path) -> None:
@@ -65,7 +73,7 @@ def test_rollouts_and_evaluations_of_one_place_do_not_remove_each_other(tmp_path
     made.write_evaluation("a", 0, sized(100), 150)
     for step in (1, 2, 3):
         made.write_rollouts(step, sized(100), 150)
-    assert set(there(same)) == {"run/a/step-0.jsonl", "run/step-3.jsonl"}
+    assert set(there(same)) == {"run/a/step-0.jsonl", "run/step-3.jsonl.gz"}
 
 
 @settings(max_examples=60, deadline=None)

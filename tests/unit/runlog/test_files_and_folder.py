@@ -57,8 +57,9 @@ def test_every_line_of_every_log_is_strict_json(tmp_path: Path) -> None:
     made.write_evaluation("task", 1, [ODD], 1e9)
     made.write_document("summary", ODD)
     made.write_document("manifest", ODD)
-    names = ("metrics.jsonl", "failures.jsonl", "reward_errors.jsonl", "rollouts/step-1.jsonl", "eval/task/step-1.jsonl", "summary.json")
-    assert [strict((made.root / name).read_text()) for name in (*names, "manifest.json")] == [PLAIN] * 7
+    names = ("metrics.jsonl", "failures.jsonl", "reward_errors.jsonl", "eval/task/step-1.jsonl", "summary.json")
+    assert [strict((made.root / name).read_text()) for name in (*names, "manifest.json")] == [PLAIN] * 6
+    assert strict(gzip.decompress((made.root / "rollouts/step-1.jsonl.gz").read_bytes()).decode()) == PLAIN
     made.log_times({"producer-0": {"compute": float("nan")}}, 1)
     assert strict((made.root / "times.jsonl").read_text()) == {"step": 1, "workers": {"producer-0": {"compute": None}}}
 

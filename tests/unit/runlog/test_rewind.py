@@ -40,7 +40,7 @@ def test_what_was_written_after_the_checkpoint_goes_and_the_rest_stays(tmp_path:
         file.write('{"step": 1, "rew')  # killed in the middle of a write
     (folder.checkpoints / ".step-4.partial" / "model").mkdir(parents=True)
     (folder.checkpoints / ".step-4.partial" / ".state.json.partial").write_text("half")
-    (folder.rollouts / ".step-4.jsonl.partial").write_text("half")
+    (folder.rollouts / ".step-4.jsonl.gz.partial").write_text("half")
     removed = rewind(folder, 2, sizes[2])
     for _ in range(2):  # the second time there is nothing to do
         metrics = [json.loads(line) for line in (folder.root / "metrics.jsonl").read_text().splitlines()]
@@ -48,7 +48,7 @@ def test_what_was_written_after_the_checkpoint_goes_and_the_rest_stays(tmp_path:
         assert [json.loads(line)["step"] for line in (folder.root / "times.jsonl").read_text().splitlines()] == [1, 2]
         assert [json.loads(line)["prompt_id"] for line in (folder.root / "failures.jsonl").read_text().splitlines()] == [1, 2]
         assert (folder.root / "reward_errors.jsonl").read_text() == ""
-        assert sorted(path.name for path in folder.rollouts.iterdir()) == ["step-1.jsonl", "step-2.jsonl"]
+        assert sorted(path.name for path in folder.rollouts.iterdir()) == ["step-1.jsonl.gz", "step-2.jsonl.gz"]
         assert sorted(path.name for path in (folder.evaluations / "task").iterdir()) == ["step-1.jsonl", "step-2.jsonl"]
         assert sorted(path.name for path in folder.checkpoints.iterdir()) == ["latest", "step-1", "step-2"]
         assert (folder.checkpoints / "latest").read_text() == "step-2\n"

@@ -12,6 +12,7 @@ from rlcore_plugin_reinforce import (
 )
 
 from rlcore.api import AdvantageSpec, AlgorithmSpec, PluginKind
+from rlcore.api.runs import RunRecord
 from rlcore.testing import Registry, RunTester
 
 RECIPES = {spec.name: spec for spec in rlcore_register_algorithms()}
@@ -82,8 +83,10 @@ def test_remax_asks_for_one_greedy_completion_a_prompt_and_trains_the_others(tmp
     _, metrics = trained(tmp_path, "remax")
     steps = [record for record in metrics if "rollouts_in_loss" in record]
     assert [record["rollouts_in_loss"] for record in steps] == [24.0] * 3
-    saved = [json.loads(line) for path in tmp_path.rglob("rollouts/step-1.jsonl") for line in path.read_text().splitlines()]
-    assert json.dumps(saved).count('"greedy"') >= 3
+    (logged,) = tmp_path.rglob("rollouts/step-1.jsonl.gz")
+    rows = list(RunRecord(logged.parents[1]).rollouts(1))
+    assert [row["kind"] for row in rows].count("greedy") >= 3
+    assert all((row["advantage"] is None) == (row["kind"] == "greedy") for row in rows)
 
 
 @pytest.mark.parametrize("name", ["remax", "opo", "gpg"])

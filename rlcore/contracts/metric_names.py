@@ -40,13 +40,19 @@ METRICS: tuple[Metric, ...] = (
     Metric("reward/accuracy", "share", "mean accuracy of the same rollouts", "if a reward gives one"),
     Metric("reward/format", "share", "rollouts whose form was right", "if a reward looks at the form"),
     Metric("reward/part/<name>", "reward", "mean of one named part of the reward", "if rewards name parts"),
-    Metric("outcome/<outcome>", "share", "rollouts whose verdict ended so", "for the outcomes that occur"),
+    Metric("reward/outcome/<outcome>", "share", "of what was judged since the last update, the verdicts that ended so: `ok`, `wrong` …"),
+    Metric("reward/latency_<percentile>", "s", "`p50`, `p99`: how long the verdicts took"),
+    Metric("reward/timeouts", "count", "verdicts that took too long"),
+    Metric("reward/<reward>/outcome/<outcome>", "share", "the same of one reward", "with several rewards"),
+    Metric("reward/<reward>/latency_<percentile>", "s", "the same of one reward", "with several rewards"),
+    Metric("reward/<reward>/timeouts", "count", "the same of one reward", "with several rewards"),
     Metric("groups", "count", "groups of the update"),
     Metric("groups/masked", "count", "groups that the filter took out of the loss"),
     Metric("groups/zero_spread", "share", "groups whose rewards are all the same, so that a group baseline learns nothing of them"),
-    Metric(
-        "filter/<name>", "count", "what the group filter looked at for this update: `filter/accepted`, `filter/rejected` …", "with a filter"
-    ),
+    Metric("groups/filtered", "count", "groups that the filter took out on the way to this update", "with a filter"),
+    Metric("filter/accuracy", "share", "mean of what the filter looked at, over all groups that it saw for this update", "with a filter"),
+    Metric("filter/too_easy", "share", "of these groups, those above filter_range", "with a filter"),
+    Metric("filter/too_hard", "share", "of these groups, those below it", "with a filter"),
     # responses
     Metric("response_length/mean", "tokens", "mean length of the sampled responses"),
     Metric("response_length/max", "tokens", "the longest"),
@@ -67,8 +73,8 @@ METRICS: tuple[Metric, ...] = (
         "`loss/clip_high`, the shares of tokens whose gradient the clip stopped, and at which bound",
     ),
     Metric("entropy", "nats", "entropy of the policy per token", "with entropy_coeff or a loss that needs it"),
-    Metric("kl_old", "nats", "k3 estimate of KL(old || policy) per token: how far the policy moved within the update"),
-    Metric("kl_reference", "nats", "k3 estimate of KL(policy || reference) per token", "with a reference model"),
+    Metric("kl_old", "nats", "k3 estimate of KL(old, policy) per token: how far the policy moved within the update"),
+    Metric("kl_reference", "nats", "k3 estimate of KL(policy, reference) per token", "with a reference model"),
     Metric("ratio_mean", "", "mean probability ratio of policy to old policy"),
     Metric("ratio_outside", "share", "policy tokens whose ratio is outside 0.9 to 1.1"),
     Metric("sampler_gap", "nats", "mean absolute difference between trainer's and sampler's log probability of a token"),
@@ -115,8 +121,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], Metric], ...]:
 
 
 def _part(found: re.Match[str]) -> str:
-    fixed = {"<bound>": "(low|high)", "<k>": r"\d+", "<percentile>": r"p\d+"}
-    return fixed.get(found[0], r"[^/]+" if found[0] in ("<task>", "<category>", "<outcome>") else ".+")
+    return {"<bound>": "(low|high)", "<k>": r"\d+", "<percentile>": r"p\d+", "<name>": ".+"}.get(found[0], "[^/]+")
 
 
 def metric_of(name: str) -> Metric | None:

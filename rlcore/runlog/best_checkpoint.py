@@ -1,0 +1,43 @@
+"""Which checkpoint is the best, by the figure that ``log.best_by`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["BestCheckpoint"]
+
+_LOWEST = "min:"
+
+
+class BestCheckpoint:
+    """Told the figures of each step, of updates and evaluations alike, in any order."""
+
+    def __init__(self, by: str, tasks: Sequence[str]) -> None:
+        """``by``: ``accuracy``, the mean over the held-out ``tasks``; or a metric, ``min:METRIC`` if the lowest is the best."""
+        self.name = by.removeprefix(_LOWEST)
+        self._sign = -1.0 if by.startswith(_LOWEST) else 1.0
+        self._tasks = tasks
+        self._known: dict[int, float] = {}
+
+    def saw(self, step: int, figures: Mapping[str, float | None]) -> None:
+        """Figures of a step; those that say nothing of it are passed over."""
+        figure = self.accuracy(figures) if self.name == "accuracy" else figures.get(self.name)
+        if figure is not None:
+            self._known[step] = figure
+
+    def accuracy(self, figures: Mapping[str, float | None]) -> float | None:
+        """The mean over the held-out tasks that were evaluated."""
+        known = [figure for task in self._tasks if (figure := figures.get(f"eval/{task}")) is not None]
+        return sum(known) / len(known) if known else None
+
+    def of(self, steps: Iterable[int]) -> tuple[int, float] | None:
+        """The best of these steps and its figure, the last one among equals; None if nothing is known of any."""
+        known = [(self._sign * self._known[step], step) for step in steps if step in self._known]
+        if not known:
+            return None
+        figure, step = max(known)
+        return step, self._sign * figure
+
+    def overall(self) -> tuple[int, float] | None:
+        """The same of all steps."""
+        return self.of(self._known)

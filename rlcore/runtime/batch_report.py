@@ -1,0 +1,170 @@
+"""What a batch says of itself: the figures of a step, and the rows of the rollout log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from rlcore.contracts.types import Finish, Group, Kind, Prompt, Rollout, Score
+
+__all__ = ["Batch", "batch_figures", "logged_groups", "rollout_rows", "with_prompts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The groups of one update in canonical order; ``masked`` numbers those that were filtered and train nothing; ``filtering``: figures
+    of what the filter took out for it, empty without a filter."""
+
+    groups: tuple[Group, ...]
+    masked: frozenset[int]
+    version: int
+    filtering: Mapping[str, float] = field(default_factory=dict)
+
+    def sampled(self) -> Iterator[tuple[Rollout, Score]]:
+        """What was sampled for training, with its score, in canonical order."""
+        for group in self.groups:
+            yield from _sampled(group)
+
+
+def batch_figures(batch: Batch) -> dict[str, float]:
+    """Figures of the sampled rollouts of the batch, by the names of ``runlog.metric_names``: rewards over those in the statistics, the
+    rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut."""
+    pairs = list(batch.sampled())
+    counted = [score for _, score in pairs if score.in_statistics]
+    ages = [batch.version - rollout.version for rollout, _ in pairs if rollout.version is not None]
+    turns = [float(sum(message.policy for message in rollout.turns) or 1) for rollout, _ in pairs]
+    lengths = [rollout.length for rollout, _ in pairs]
+    cut = sum(group.cut_tokens for group in batch.groups)
+    figures = {
+        **_reward_figures(counted),
+        **_group_figures(batch),
+        **_length_figures(lengths),
+        "temperature": fmean(rollout.temperature for rollout, _ in pairs) if pairs else float("nan"),
+        "entropy/sampled": _sampled_entropy([rollout for rollout, _ in pairs]),
+        "turns/mean": _mean(turns if max(turns, default=1) > 1 else []),
+        "truncated": _mean([float(rollout.finish is Finish.LENGTH) for rollout, _ in pairs]),
+        "staleness/mean": _mean([float(age) for age in ages]),
+        "staleness/max": float(max(ages, default=0)),
+        "cut_share": cut / (cut + float(sum(lengths))) if cut else float("nan"),
+        **batch.filtering,
+    }
+    return {name: value for name, value in figures.items() if not np.isnan(value)}
+
+
+def _reward_figures(counted: Sequence[Score]) -> dict[str, float]:
+    rewards = [score.value for score in counted]
+    parts: dict[str, list[float]] = {}
+    for score in counted:
+        for name, value in score.parts.items():
+            parts.setdefault(name, []).append(value)
+    return {
+        "reward/mean": _mean(rewards),
+        "reward/std": float(np.std(rewards)) if rewards else float("nan"),
+        "reward/accuracy": _mean([score.accuracy for score in counted if score.accuracy is not None]),
+        "reward/format": _mean([float(score.format_ok) for score in counted if score.format_ok is not None]),
+        **{f"reward/part/{name}": _mean(values) for name, values in sorted(parts.items())},
+    }
+
+
+def _group_figures(batch: Batch) -> dict[str, float]:
+    """``zero_spread``: of the groups in which two rollouts or more count, those whose rewards are all the same."""
+    rewards = [[score.value for _, score in _sampled(group) if score.in_statistics] for group in batch.groups]
+    spreads = [float(np.std(values)) for values in rewards if len(values) > 1]
+    return {
+        "reward/group_std": _mean(spreads),
+        "groups": float(len(batch.groups)),
+        "groups/masked": float(len(batch.masked)),
+        "groups/zero_spread": _mean([float(len(set(values)) == 1) for values in rewards if len(values) > 1]),
+    }
+
+
+def _length_figures(lengths: Sequence[int]) -> dict[str, float]:
+    values = np.array(lengths or [0])
+    low, middle, high = np.percentile(values, (10, 50, 90))
+    return {
+        "response_length/mean": float(values.mean()),
+        "response_length/max": float(values.max()),
+        "response_length/p10": float(low),
+        "response_length/p50": float(middle),
+        "response_length/p90": float(high),
+        "response_tokens": float(values.sum()),
+    }
+
+
+def _sampled_entropy(rollouts: Sequence[Rollout]) -> float:
+    """Mean of -log p over the tokens of the policy, under the distribution that each was drawn from."""
+    drawn = [segment.logprobs[segment.policy_mask] for rollout in rollouts for segment in rollout.segments]
+    logprobs = np.concatenate(drawn) if drawn else np.zeros(0)
+    return -float(logprobs.mean()) if len(logprobs) else float("nan")
+
+
+# --- the rollout log -----------------------------------------------------------------------------------------------------
+
+
+def logged_groups(batch: Batch, share: float, seed: int) -> list[int]:
+    """The places of the groups of which the rollout log tells: a ``share`` of them, at least one, drawn by (seed, version, prompt), so that
+    a run that goes on draws the same."""
+    wanted = max(1, round(share * len(batch.groups)))
+
+    def drawn(place: int) -> bytes:
+        return hashlib.blake2b(f"{seed},{batch.version},{batch.groups[place].prompt_id}".encode(), digest_size=16).digest()
+
+    return sorted(sorted(range(len(batch.groups)), key=drawn)[:wanted])
+
+
+def rollout_rows(batch: Batch, advantages: np.ndarray | None = None, *, share: float = 1.0, seed: int = 0) -> Iterator[dict[str, Any]]:
+    """One row a rollout, readable on its own, but for its prompt (``with_prompts``). ``advantages``: float[R], one for each rollout of
+    ``batch.sampled()`` (``Consumer.advantages``); ``share`` and ``seed``: see ``logged_groups``."""
+    known = iter([None] * sum(1 for _ in batch.sampled()) if advantages is None else advantages.tolist())
+    logged = set(logged_groups(batch, share, seed))
+    for place, group in enumerate(batch.groups):
+        for rollout, score in zip(group.rollouts, group.scores, strict=True):
+            advantage = next(known) if rollout.kind is Kind.SAMPLED else None
+            if place in logged:
+                yield {"step": batch.version + 1, **_row(group, rollout, score), "advantage": advantage, "masked": place in batch.masked}
+
+
+def _row(group: Group, rollout: Rollout, score: Score) -> dict[str, Any]:
+    return {
+        "prompt_id": group.prompt_id,
+        "prompt_index": group.prompt_index,
+        "episode": group.episode,
+        "index": rollout.index,
+        "kind": rollout.kind.value,
+        "temperature": rollout.temperature,
+        "text": rollout.text,
+        "finish": rollout.finish.value,
+        "length": rollout.length,
+        "version": rollout.version,
+        "reward": score.value,
+        "accuracy": score.accuracy,
+        "format_ok": score.format_ok,
+        "parsed": score.parsed,
+        "parts": dict(score.parts),
+        "outcome": score.outcome.value,
+        "reason": score.reason,
+        **({"turns": list(map(asdict, rollout.turns)), "turn_rewards": list(score.turn_rewards)} if rollout.turns else {}),
+    }
+
+
+def with_prompts(rows: Iterable[Mapping[str, Any]], prompts: Sequence[Prompt]) -> Iterator[dict[str, Any]]:
+    """The rows with what was asked, and the gold answer if the data set has one; ``prompts``: those to train on, by their index."""
+    for row in rows:
+        prompt = prompts[row["prompt_index"]]
+        messages = [{"role": message.role, "content": message.content} for message in prompt.messages]
+        yield {**row, "prompt": messages, "gold": prompt.columns.get("gt_answer")}
+
+
+def _sampled(group: Group) -> Iterator[tuple[Rollout, Score]]:
+    for rollout, score in zip(group.rollouts, group.scores, strict=True):
+        if rollout.kind is Kind.SAMPLED:
+            yield rollout, score
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")

@@ -1,0 +1,37 @@
+"""Writes the table of metrics into docs/metrics.md: ``python -m tools.metric_table``, or ``--check``: exit code 1 if the page is stale."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rlcore.api.runs import METRICS
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
+BEGIN, END = "<!-- metrics: python -m tools.metric_table -->\n", "<!-- /metrics -->"
+
+
+def main() -> int:
+    """Write the table, or compare it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the page is stale")
+    page = PAGE.read_text(encoding="utf-8")
+    fresh = with_metrics(page)
+    if parser.parse_args().check:
+        return 0 if page == fresh else 1
+    PAGE.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+def with_metrics(page: str) -> str:
+    """The page with the table of today between the marks; ValueError if a mark is missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE.name} lacks {BEGIN.strip()!r} or {END!r}: the table stands between the two")
+    rows = [f"| `{metric.name}` | {metric.unit} | {metric.text} | {metric.when} |" for metric in METRICS]
+    return "\n".join([before + begin, "| metric | unit | what it says | when |", "|---|---|---|---|", *rows, "", end + after])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
