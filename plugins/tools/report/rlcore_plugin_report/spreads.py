@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 __all__ = ["evenly", "percentile", "plain_number", "spread"]
@@ -15,7 +16,8 @@ _FEW = 8
 
 
 def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
-    """Of the values of each step: ``steps``, ``p10`` … ``p90`` and ``counts`` (a list of bins a step), ``low`` and ``high`` of all bins.
+    """Of the values of each step: ``steps``, ``p10`` … ``p90``, ``mean`` and ``counts`` (a list of bins a step), ``low`` and ``high`` of
+    all bins.
     None if there is no value."""
     there = {step: sorted(of_step) for step, of_step in sorted(values.items()) if of_step}
     if not there:
@@ -26,6 +28,7 @@ def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
     return {
         "steps": list(there),
         **percentiles,
+        "mean": [plain_number(fmean(of_step)) for of_step in there.values()],
         "low": low,
         "high": low + bins * width,
         "counts": [_counts(of_step, low, width, bins) for of_step in there.values()],

@@ -115,7 +115,7 @@ function axis(format, size, space) {
 }
 
 function shortened(text) {
-  return text.replace(/\.0+(?= %)/, "");
+  return text.replace(/(\.\d*?)0+(?= %)/, "$1").replace(". %", " %");
 }
 
 // uPlot wants one column of x for all lines.

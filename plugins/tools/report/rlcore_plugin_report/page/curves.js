@@ -6,7 +6,7 @@ import { axisOf, color, groupsOf, names, placeOf, tasks, unitOf } from "./figure
 import { chartCard, forget, redrawAll } from "./chart.js";
 import { smoothed, together } from "./smooth.js";
 
-// [title, names, more]: all names in one chart. `band`: two figures that bound the first. `*` stands for the rest of a name.
+// [title, names, more]: all names in one chart; `several`: one of them alone says nothing. `band`: two figures that bound the first. `*` stands for the rest of a name.
 const charts = [
   ["Reward", ["reward/mean"]],
   ["Accuracy in training", ["reward/accuracy"]],
@@ -20,7 +20,7 @@ const charts = [
   ["Effective sample size", ["effective_sample_size"]],
   ["Groups without spread", ["groups/zero_spread"]],
   ["Spread within a group", ["reward/group_std"]],
-  ["Parts of the reward", ["reward/part/*"]],
+  ["Parts of the reward", ["reward/part/*"], { several: true }],
   ["Cut-off responses", ["truncated"]],
   ["Gradient norm", ["grad_norm"]],
   ["Learning rate", ["learning_rate"]],
@@ -85,7 +85,7 @@ function mainCharts(state) {
   for (const [title, wanted, more] of charts) {
     let there = expanded(state.figures, wanted);
     if (!there.length) there = expanded(state.figures, more?.otherwise ?? []);
-    if (there.length) found.push(curveChart(state, title, there, more?.band));
+    if (there.length > (more?.several ? 1 : 0)) found.push(curveChart(state, title, there, more?.band));
   }
   if (outcomes(state.figures).length) found.push(outcomeChart(state));
   return found;
@@ -105,7 +105,7 @@ function otherCharts(state, main) {
 
 function expanded(figures, wanted) {
   const there = names(figures);
-  return wanted.flatMap((name) => (name.endsWith("*") ? there.filter((one) => one.startsWith(name.slice(0, -1))) : there.includes(name) ? [name] : []));
+  return wanted.flatMap((name) => (name.endsWith("*") ? there.filter((one) => one.startsWith(name.slice(0, -1)) && !one.endsWith("/accuracy")) : there.includes(name) ? [name] : []));
 }
 
 function curveChart(state, title, wanted, band) {

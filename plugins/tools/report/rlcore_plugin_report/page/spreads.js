@@ -5,6 +5,8 @@ import { number, count } from "./format.js";
 import { color, cssColor } from "./figures.js";
 import { chartCard, forget, redrawAll } from "./chart.js";
 
+const fewLevels = 8; // 0 and 1, say: percentiles would jump between them
+
 export function spreads(state) {
   const body = h("div", {});
   const node = section("distributions", "Distributions", body);
@@ -20,7 +22,7 @@ export function spreads(state) {
     forget(made);
     made = there.flatMap(([run]) => [["reward", "Rewards"], ["length", "Response lengths, tokens"]].filter(([key]) => state.rollouts.told[run].spreads[key]).map(([key, title]) => spreadChart(state, run, key, title)));
     const read = there.map(([, one]) => (one.steps_read < one.steps_logged ? `${one.steps_read} of ${one.steps_logged} logged steps` : count(one.steps_read, "logged step")))[0];
-    fill(body, made.length ? [h("p.note", {}, `Of every sampled rollout of ${read}. Darker: more rollouts. Line: median; dashes: 10th and 90th percentile.`), byRun(state, there.map(([run]) => run), made)]
+    fill(body, made.length ? [h("p.note", {}, `Of every sampled rollout of ${read}. Darker: more rollouts. Line: the median, or of few different values the mean; dashes: 10th and 90th percentile.`), byRun(state, there.map(([run]) => run), made)]
       : h("p.empty.card", {}, "This run has logged no rollouts: there is nothing to draw."));
   }
   update();
@@ -45,7 +47,7 @@ function spreadChart(state, run, key, title) {
     return {
       cells: { xs: told.steps, low, high, counts: told.counts },
       range: [low - pad, high + pad],
-      lines: [edge("p10"), { label: "median", color: ink, xs: told.steps, ys: told.p50 }, edge("p90")],
+      lines: told.counts[0].length <= fewLevels ? [{ label: "mean", color: ink, xs: told.steps, ys: told.mean }] : [edge("p10"), { label: "median", color: ink, xs: told.steps, ys: told.p50 }, edge("p90")],
       format: number,
     };
   });
