@@ -6,10 +6,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import rlcore
 from rlcore.api import UsageError
 from rlcore.api.runs import RunRecord, metric_of, past_runs
 from rlcore_plugin_report.rollout_reading import RolloutReading
@@ -53,7 +53,7 @@ class ReportContent:
         configs = [run["config"] for run in runs]
         names = dict.fromkeys(name for run in runs for name in (*run["series"], *(key for row in run["evaluations"] for key in row)))
         return {
-            "rlcore": rlcore.__version__,
+            "rlcore": version("rlcore"),
             "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "runs": runs,
             "groups": groups_by_seed(configs),

@@ -96,9 +96,9 @@ function yRange(spec, low, high) {
   return [floor, high + pad];
 }
 
-// A band that is much wider than the lines (of two seeds, say) must not make them flat.
+// The interval of two seeds may be much wider than what they did, and must not make the lines flat.
 function held(spec, low, high) {
-  const values = spec.stacked ? [] : spec.lines.flatMap((line) => line.ys.filter((value) => value !== null && value !== undefined));
+  const values = !spec.lines.some((line) => line.interval) ? [] : spec.lines.flatMap((line) => line.ys.filter((value) => value !== null && value !== undefined));
   if (!values.length || low === null) return [low, high];
   let [least, most] = [Infinity, -Infinity];
   for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];

@@ -30,15 +30,11 @@ export function svg(tag, attributes, ...children) {
 }
 
 // Control characters would vanish, and those that turn the direction of writing would rearrange what stands beside them: both are shown by
-// a sign of their own.
+// their number.
 const unseen = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
 
 export function visible(text) {
-  return text.replace(unseen, (character) => {
-    const code = character.charCodeAt(0);
-    if (code < 0x20) return String.fromCharCode(0x2400 + code);
-    return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
-  });
+  return text.replace(unseen, (character) => `\u27e8U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}\u27e9`);
 }
 
 export function section(id, title, ...children) {

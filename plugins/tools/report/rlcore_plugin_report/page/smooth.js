@@ -43,6 +43,7 @@ export function together(curves) {
   const steps = [...bySteps.keys()].sort((one, other) => one - other);
   const figures = steps.map((step) => meanOf(bySteps.get(step).values));
   return {
+    interval: true,
     xs: steps.map((step) => meanOf(bySteps.get(step).xs).mean),
     ys: figures.map((figure) => figure.mean),
     low: figures.map((figure) => figure.low),
