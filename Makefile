@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -149,6 +149,9 @@ chaos: env  ## runs whose processes and nodes are killed, stopped and cut off; 4
 
 bench-help: env  ## CPU seconds of `rlcore --help`
 	$(BIN)/python -m benchmarks.help
+
+bench-report: env  ## ten thousand rollouts in the report, in a headless Chromium (apt-get install chromium): bytes, seconds to open, milliseconds of a filter
+	$(BIN)/python -m benchmarks.report $(ARGS)
 
 bench-logprobs: env  ## peak memory and time of loss and backward at a vocabulary of 151 936, beside a plain log-softmax; four minutes
 	$(BIN)/python -m benchmarks.logprobs $(ARGS)

@@ -49,6 +49,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-env": {PluginKind.COMMAND: ("env",)},
     "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
+    "rlcore-plugin-report": {PluginKind.COMMAND: ("report", "watch")},
     "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},
     "rlcore-plugin-shared": {PluginKind.TRANSFER: ("shared",)},
     "rlcore-plugin-show": {PluginKind.COMMAND: ("show",)},

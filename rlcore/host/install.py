@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "health", "plan", "quickstart", "score", "show")
+_TOOLS = ("env", "health", "plan", "quickstart", "report", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _NAMES = (
     "code",
@@ -47,7 +47,7 @@ NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("tensorboard", "wandb")
 
 EXTRAS = {
     "datasets": ("tables",),
-    "quickstart": ("grpo", "health", "math", "processes", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
+    "quickstart": ("grpo", "health", "math", "processes", "quickstart", "report", "score", "shared", "show", "tables", "torch", "transformers"),
     "ray": ("processes", "ray", "shared"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""

@@ -92,13 +92,21 @@ class RunRecord:
         """The prompts that could not be judged, and why."""
         return list(_lines(self.root / "failures.jsonl"))
 
+    def reward_errors(self) -> list[dict[str, Any]]:
+        """The exceptions that rewards raised, and where."""
+        return list(_lines(self.root / "reward_errors.jsonl"))
+
     def rollout_steps(self) -> list[int]:
         """The updates whose rollouts are there."""
         return _steps(self._folder.rollouts)
 
+    def rollout_file(self, step: int) -> Path:
+        """Where they are, or would be: whoever looks again and again sees by it whether they are other ones (a run that went back)."""
+        return _existing(self._folder.rollouts, step)
+
     def rollouts(self, step: int) -> Iterator[dict[str, Any]]:
         """A row a rollout of one update, group by group; none if they are not there."""
-        return _lines(_existing(self._folder.rollouts, step))
+        return _lines(self.rollout_file(step))
 
     def tasks(self) -> list[str]:
         """The held-out tasks of which answers are there."""

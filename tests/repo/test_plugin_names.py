@@ -41,7 +41,10 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/learning/advantages.py": {"group_mean": "a function"},
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
+    "rlcore/runlog/points.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
+    "rlcore/runtime/gathering.py": {"report": "a method of a worker"},
+    "rlcore/runtime/parts.py": {"watch": "a key of a checkpoint's state"},
     "rlcore/runtime/resumption.py": {"plugins": "a key of the manifest"},
     "rlcore/contracts/metric_names.py": {"truncated": "a metric"},
     "rlcore/learning/accuracy_at_k.py": {"pass_at_k": "a function"},
@@ -50,6 +53,8 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/runtime/loading.py": {"train": "the training prompts"},
     "rlcore/runtime/producer_loop.py": {"score": "a method of a judge"},
     "rlcore/runtime/trainer_ranks.py": {"train": "a method of a trainer rank"},
+    "rlcore/runtime/schedule_service.py": {"watch": "a key of a checkpoint's state"},
+    "rlcore/runtime/worker_crew.py": {"watch": "a method of the schedule"},
     "rlcore/schedule/schedule_records.py": {"masked": "what became of a group"},
 }
 """File -> a word that is also the name of a plugin -> what it means there."""

@@ -1,0 +1,66 @@
+// The configuration: every value and who set it; of several runs beside each other, what differs first.
+
+import { h, fill, section, visible } from "./dom.js";
+import { count } from "./format.js";
+
+export function settings(state) {
+  const view = { state, wanted: null, text: "" };
+  const table = h("div.card.scroll", { tabindex: "0", role: "region", "aria-label": "Settings" });
+  const controls = h("div.controls", {});
+  const node = section("configuration", "Configuration", controls, table);
+  const update = () => {
+    const { runs } = state.figures;
+    view.wanted ??= runs.length > 1 ? "differences" : Object.keys(runs[0].origins).length ? "set" : "all";
+    choices(view, controls, update);
+    drawSettings(view, table);
+  };
+  update();
+  return { node, update };
+}
+
+function choices(view, controls, update) {
+  const { runs } = view.state.figures;
+  const offered = [runs.length > 1 && ["differences", "What differs"], runs.some((run) => Object.keys(run.origins).length) && ["set", "Not a default"], ["all", "All"]].filter(Boolean);
+  const now = JSON.stringify([offered, view.wanted]);
+  if (view.choicesFor === now) return;
+  view.choicesFor = now;
+  const search = h("input", { type: "search", value: view.text, placeholder: "part of a name", oninput: () => {
+    view.text = search.value;
+    update();
+  } });
+  fill(controls, h("div.segments", { role: "group", "aria-label": "Which settings" }, offered.map(([key, text]) => h("button", { type: "button", "aria-pressed": view.wanted === key ? "true" : "false", onclick: () => {
+    view.wanted = key;
+    update();
+  } }, text))), h("label.field", {}, h("span", {}, "Find"), search));
+}
+
+function drawSettings(view, table) {
+  const { runs, differences } = view.state.figures;
+  const paths = [...new Set(runs.flatMap((run) => Object.keys(run.config)))];
+  const chosen = paths.filter((path) => path.toLowerCase().includes(view.text.toLowerCase()) && (view.wanted === "all" || (view.wanted === "differences" ? differences.includes(path) : runs.some((run) => wasSet(run, path)))));
+  if (!chosen.length) return void fill(table, h("p.empty", {}, view.wanted === "differences" && !view.text ? "These runs have the same settings." : "No setting is like this."));
+  const columns = runs.length > 1 ? runs.map((run) => run.name) : ["Value"];
+  fill(table, h("table.settings", {},
+    h("caption", {}, count(chosen.length, "setting")),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Setting"), columns.map((name) => h("th", { scope: "col" }, h("bdi", {}, name))), runs.length === 1 && h("th", { scope: "col" }, "Set by"))),
+    h("tbody", {}, chosen.map((path) => h(runs.length > 1 && differences.includes(path) ? "tr.differs" : "tr", {},
+      h("th", { scope: "row" }, h("code", {}, path)),
+      runs.map((run) => h("td", {}, h("code", {}, shownValue(run.config[path])))),
+      runs.length === 1 && h("td.quiet", {}, h("bdi", {}, originOf(runs[0], path) ?? "")))))));
+}
+
+// The origin of a table is that of what is in it.
+function originOf(run, path) {
+  for (let part = path; part; part = part.slice(0, Math.max(part.lastIndexOf("."), part.lastIndexOf("["), 0))) if (part in run.origins) return run.origins[part];
+  return undefined;
+}
+
+function wasSet(run, path) {
+  const origin = originOf(run, path);
+  return origin === undefined || !origin.startsWith("default");
+}
+
+function shownValue(value) {
+  if (value === undefined) return "–";
+  return visible(typeof value === "string" ? value || "\"\"" : JSON.stringify(value));
+}

@@ -1,0 +1,122 @@
+"""``rlcore watch``: who is answered, with what, and how it ends."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rlcore_plugin_report.page_server import PageServer
+from rlcore_plugin_report.report_content import Bounds, ReportContent
+
+from rlcore.testing import RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
+from tests.synthetic_runs import SyntheticRun
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return SyntheticRun(steps=4, groups=2, ends="killed").write(tmp_path / "run")
+
+
+@pytest.fixture
+def server(run: Path) -> Iterator[PageServer]:
+    with PageServer(ReportContent([run], Bounds(100, 1000)), 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def ask(server: PageServer, path: str, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    answer.body = answer.read()  # type: ignore[attr-defined]
+    connection.close()
+    return answer
+
+
+def test_the_page_asks_its_server_alone(server: PageServer) -> None:
+    answer = ask(server, "/")
+    assert answer.status == 200
+    text = answer.body.decode()  # type: ignore[attr-defined]
+    assert 'data-live="yes"' in text
+    assert "connect-src 'self'" in text
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_data_has_a_mark_and_is_sent_once(server: PageServer, run: Path) -> None:
+    first = ask(server, "/figures")
+    told = json.loads(gzip.decompress(first.body))  # type: ignore[attr-defined]
+    assert told["runs"][0]["steps"] == [1, 2, 3, 4]
+    tag = first.headers["ETag"]
+    assert ask(server, "/figures", If_None_Match=tag).status == 304
+    with (run / "metrics.jsonl").open("r+") as file:
+        text = file.read()
+        file.seek(text.rindex("\n") + 1)
+        file.truncate()
+        file.write(json.dumps({"step": 5, "reward/mean": 1.0, "seconds": 1.0}) + "\n")
+    again = ask(server, "/figures", If_None_Match=tag)
+    assert again.status == 200
+    assert json.loads(gzip.decompress(again.body))["runs"][0]["steps"] == [1, 2, 3, 4, 5]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1.evil.example:{port}", "evil.example:{port}", "127.0.0.1:1"])
+@pytest.mark.parametrize("path", ["/", "/figures", "/rollouts"])
+def test_a_name_that_points_here_is_refused(server: PageServer, host: str, path: str) -> None:
+    answer = ask(server, path, Host=host.format(port=server.server_port))
+    assert answer.status == 403
+    assert b"rlcore watch" in answer.body  # type: ignore[attr-defined]
+    assert ask(server, path, Host=f"localhost:{server.server_port}").status == 200
+
+
+def test_nothing_else_is_served(server: PageServer) -> None:
+    assert ask(server, "/../run.toml").status == 404
+    assert ask(server, "/run.toml").status == 404
+
+
+def test_a_run_that_is_removed_is_a_sentence(server: PageServer, run: Path) -> None:
+    (run / "run.toml").rename(run / "gone.toml")
+    answer = ask(server, "/figures")
+    assert answer.status == 503
+    assert b"is no run folder" in answer.body  # type: ignore[attr-defined]
+    (run / "gone.toml").rename(run / "run.toml")
+    assert ask(server, "/figures").status == 200
+
+
+def test_a_taken_port_is_refused_in_one_sentence(run: Path, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        RunTester(tmp_path, in_process=True).run("watch", "run", "--port", str(port)).assert_refused(
+            f"port {port} cannot be served", "--port"
+        )
+
+
+def test_ctrl_c_ends_it_with_0_while_a_browser_is_connected(run: Path) -> None:
+    watching = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "watch", str(run)], env=os.environ | QUIET, stdout=subprocess.PIPE, text=True
+    )
+    assert watching.stdout is not None
+    with watching, watching.stdout:
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/", watching.stdout.readline())
+        assert found is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
+        connection.request("GET", "/figures")
+        assert connection.getresponse().read()
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(timeout=60) == 0
+        connection.close()
