@@ -47,7 +47,20 @@ NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("tensorboard", "wandb")
 
 EXTRAS = {
     "datasets": ("tables",),
-    "quickstart": ("grpo", "health", "math", "processes", "quickstart", "report", "score", "shared", "show", "tables", "torch", "transformers"),
+    "quickstart": (
+        "grpo",
+        "health",
+        "math",
+        "processes",
+        "quickstart",
+        "report",
+        "score",
+        "shared",
+        "show",
+        "tables",
+        "torch",
+        "transformers",
+    ),
     "ray": ("processes", "ray", "shared"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""
