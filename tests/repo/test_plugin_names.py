@@ -21,6 +21,7 @@ OFFERS = ("rlcore/host/builtin.py", "rlcore/host/catalogue.py", "rlcore/host/ins
 MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/__init__.py": {"train": "the function rlcore.train"},
     "rlcore/cli/plugins.py": {"plugins": "a key of the answer"},
+    "rlcore/cli/train.py": {"report": "a command that the outcome names, if somebody offers it"},
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/model.py": {
         "train": "a policy for verdicts",
