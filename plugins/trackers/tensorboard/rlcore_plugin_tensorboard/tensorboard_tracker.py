@@ -30,7 +30,7 @@ class TensorBoardTracker(Tracker):
         self._writer: Any = None
 
     def open(self, run: RunInfo) -> None:
-        """Begin a file. Of a run that goes on it takes the place of the earlier ones, and a TensorBoard that has read those forgets them."""
+        """Begin a file. Of a run that goes on it takes the place of the earlier ones; a TensorBoard that has read those forgets them."""
         folder = _folder(run, self._options.log_dir)
         earlier = sorted(folder.glob(f"*{_SUFFIX}"))
         written = _wall_times(earlier) if run.step else {}

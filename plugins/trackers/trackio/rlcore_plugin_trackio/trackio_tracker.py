@@ -43,9 +43,8 @@ class TrackioTracker(Tracker):
             remote = False
             with _without_places():
                 self._begin(run, project, remote=False, resume=False)
-            run.note(
-                f"trackio: the Space cannot be used ({type(error).__name__}: {error}), the figures stay on this machine; {_later(project)}"
-            )
+            later = f"type trackio sync --project {project} --space-id USER/NAME later"
+            run.note(f"trackio: no Space ({type(error).__name__}: {error}), the figures stay on this machine; {later}")
         kept.write_text(json.dumps({"project": project, "id": self._run.id, "remote": remote}) + "\n", encoding="utf-8")
         if not (remote and before.get("remote")):
             for record in run.records():

@@ -40,7 +40,7 @@ class WandbTracker(Tracker):
         kept = run.folder / _KEPT
         before = json.loads(kept.read_text(encoding="utf-8")) if run.step and kept.exists() else {}
         run_id, folder = before.get("id") or secrets.token_hex(4), self._folder(run) / "wandb"
-        earlier = sorted(folder.glob(f"offline-run-*-{run_id}"))
+        earlier = sorted(folder.glob(f"offline-run-*-{run_id}*"))  # W&B adds a number where two begin in one second
         sent = before.get("sent", False) or any(list(one.glob("*.synced")) for one in earlier)
         folder.parent.mkdir(parents=True, exist_ok=True)
         self._run = self._begun(run, mode, run_id)
@@ -99,8 +99,9 @@ class WandbTracker(Tracker):
         try:
             return self._init(run, mode, run_id)
         except wandb.Error as error:
-            if mode == "offline":
+            if mode == "offline" or not self._alone:  # W&B's service holds the id of a run that failed to begin, until it ends
                 raise
+            wandb.teardown()
             self._note(f"wandb: no run online ({' '.join(str(error).split())}), the figures are kept offline")
             return self._init(run, "offline", run_id)
 
