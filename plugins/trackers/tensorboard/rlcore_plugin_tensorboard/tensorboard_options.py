@@ -11,8 +11,8 @@ class TensorBoardOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     log_dir: str = Field(
-        "tensorboard",
+        default="tensorboard",
         min_length=1,
         description="folder in the run folder; an absolute one is shared by runs, each has PROJECT/RUN in it",
     )
-    hparams: bool = Field(True, description="write the settings for the tab HPARAMS too, which compares runs")
+    hparams: bool = Field(default=True, description="write the settings for the tab HPARAMS too, which compares runs")

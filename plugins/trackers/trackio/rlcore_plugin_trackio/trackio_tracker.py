@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context
 from typing import Any
 
@@ -96,6 +96,8 @@ def _without_places() -> Iterator[None]:
 
 
 def _forget(project: str, run_id: str) -> None:
-    for run in trackio.Api().runs(project):
-        if run.id == run_id:
-            run.delete()
+    """Delete a run of this machine, if Trackio has it: one that was killed at once wrote nothing."""
+    with suppress(ValueError):  # there is no such project
+        for run in trackio.Api().runs(project):
+            if run.id == run_id:
+                run.delete()

@@ -95,6 +95,13 @@ def test_a_run_that_goes_on_is_one_run_with_each_record_once(tmp_path: Path) -> 
     assert len(list(trackio.Api().runs("p"))) == 2
 
 
+def test_a_run_of_which_nothing_was_written_goes_on(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    (run.folder / "trackio.json").write_text('{"project": "p", "id": "gone", "remote": false}')
+    tracked(replace(run, step=2), {"step": 3, "a": 30.0}).close()
+    assert rows(run.folder) == [{"step": 3, "a": 30.0}]
+
+
 @pytest.mark.parametrize("variable", [False, True])
 def test_without_the_hub_the_figures_stay_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool) -> None:
     said: list[str] = []

@@ -13,15 +13,16 @@ class WandbOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: Literal["auto", "online", "offline", "disabled"] = Field(
-        "auto", description="auto: what WANDB_MODE says, else online if this machine has a key (wandb login, WANDB_API_KEY), else offline"
+        default="auto",
+        description="auto: what WANDB_MODE says, else online if this machine has a key (wandb login, WANDB_API_KEY), else offline",
     )
-    project: str = Field("", description="project in W&B; empty: WANDB_PROJECT, or the project of the run")
-    entity: str = Field("", description="user or team that the project belongs to; empty: WANDB_ENTITY, or the one of the key")
-    name: str = Field("", description="name of the run; empty: WANDB_NAME, or that of the run folder")
-    group: str = Field("", description="what runs are grouped by; empty: WANDB_RUN_GROUP, or none")
-    tags: tuple[str, ...] = Field((), description="tags of the run")
-    dir: str = Field("", description="folder in which a folder wandb is made; empty: the run folder")
-    system_metrics: bool = Field(True, description="sample processor, memory and GPU of this machine every 15 s too, as W&B does")
+    project: str = Field(default="", description="project in W&B; empty: WANDB_PROJECT, or the project of the run")
+    entity: str = Field(default="", description="user or team that the project belongs to; empty: WANDB_ENTITY, or the one of the key")
+    name: str = Field(default="", description="name of the run; empty: WANDB_NAME, or that of the run folder")
+    group: str = Field(default="", description="what runs are grouped by; empty: WANDB_RUN_GROUP, or none")
+    tags: tuple[str, ...] = Field(default=(), description="tags of the run")
+    dir: str = Field(default="", description="folder in which a folder wandb is made; empty: the run folder")
+    system_metrics: bool = Field(default=True, description="sample processor, memory and GPU of this machine every 15 s too, as W&B does")
     timeout: float = Field(
-        30.0, gt=0, description="seconds to wait for W&B's server: when the run begins, and when it ends for what is not sent yet"
+        default=30.0, gt=0, description="seconds to wait for W&B's server: when the run begins, and when it ends for what is not sent yet"
     )
