@@ -48,7 +48,7 @@ def test_every_text_names_packages_and_extras_that_exist() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("pip install rlcore-plugin-wandb", ["rlcore-plugin-wandb"]),
+        ("pip install rlcore-plugin-gpu", ["rlcore-plugin-gpu"]),
         ("pip install 'rlcore[quickstart,gpu]'", ["gpu"]),
         ('name = "rlcore-plugin-mine"\npip install -e rlcore-plugin-mine', []),
         ("rlcore-plugin-math and rlcore[ray]", []),

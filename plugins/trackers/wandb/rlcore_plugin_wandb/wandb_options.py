@@ -14,7 +14,7 @@ class WandbOptions(BaseModel):
 
     mode: Literal["auto", "online", "offline", "disabled"] = Field(
         default="auto",
-        description="auto: what WANDB_MODE says, else online if this machine has a key (wandb login, WANDB_API_KEY), else offline",
+        description="auto: as WANDB_MODE says, else online if this machine has a key of W&B, else offline",
     )
     project: str = Field(default="", description="project in W&B; empty: WANDB_PROJECT, or the project of the run")
     entity: str = Field(default="", description="user or team that the project belongs to; empty: WANDB_ENTITY, or the one of the key")
@@ -22,7 +22,7 @@ class WandbOptions(BaseModel):
     group: str = Field(default="", description="what runs are grouped by; empty: WANDB_RUN_GROUP, or none")
     tags: tuple[str, ...] = Field(default=(), description="tags of the run")
     dir: str = Field(default="", description="folder in which a folder wandb is made; empty: the run folder")
-    system_metrics: bool = Field(default=True, description="sample processor, memory and GPU of this machine every 15 s too, as W&B does")
+    system_metrics: bool = Field(default=True, description="sample processor, memory and GPU of this machine too, every 15 s")
     timeout: float = Field(
         default=30.0, gt=0, description="seconds to wait for W&B's server: when the run begins, and when it ends for what is not sent yet"
     )
