@@ -8,12 +8,13 @@ import secrets
 import shutil
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import wandb
 
-from rlcore.api import RunInfo, Tracker
+from rlcore.api import RunError, RunInfo, Tracker
 from rlcore_plugin_wandb.wandb_options import WandbOptions
 
 _KEPT = "wandb.json"
@@ -58,23 +59,40 @@ class WandbTracker(Tracker):
 
     def log(self, record: Mapping[str, Any]) -> None:
         """The figures with their step, as one row of the run's history."""
-        if self._run is not None:
+        if self._run is None:
+            return
+        try:
             self._run.log(dict(record))
+        except OSError as error:
+            self._end_service()  # the run does not close a tracker that raised
+            raise RunError(f"W&B's service has died ({error}); wandb sync {self._where()} sends what it had") from error
 
     def close(self) -> None:
         """Wait for what is not sent yet, at most ``timeout`` seconds, and end W&B's service."""
-        if self._run is not None:
-            where = Path(self._run.dir).parent
-            sync = f"wandb: type wandb sync {where}"
-            try:
-                # An error passes by where a run fails: W&B then shows the run as failed.
-                self._run.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
-                if self._run.offline:
-                    self._note(f"{sync} to send the figures")
-            except TimeoutError:
-                self._note(f"{sync} to send the figures that were not sent within {self._options.timeout:g} s")
+        try:
+            if self._run is not None:
+                self._finish(f"wandb: type wandb sync {self._where()} to send the figures")
+        finally:
+            self._end_service()
+
+    def _where(self) -> Path:
+        """The folder of the W&B run."""
+        return Path(self._run.dir).parent
+
+    def _end_service(self) -> None:
         if self._alone:
-            wandb.teardown()
+            with suppress(OSError):  # it has died before
+                wandb.teardown()
+
+    def _finish(self, sync: str) -> None:
+        try:
+            # An error passes by where a run fails: W&B then shows the run as failed.
+            self._run.finish(exit_code=0 if sys.exc_info()[0] is None else 1)
+        except TimeoutError:
+            self._note(f"{sync} that were not sent within {self._options.timeout:g} s")
+        else:
+            if self._run.offline:
+                self._note(sync)
 
     def _mode(self) -> str:
         """``online``, ``offline`` or ``disabled``; online only if there is a key, for without one W&B would ask for it."""
@@ -100,8 +118,9 @@ class WandbTracker(Tracker):
             return self._init(run, mode, run_id)
         except wandb.Error as error:
             if mode == "offline" or not self._alone:  # W&B's service holds the id of a run that failed to begin, until it ends
+                self._end_service()
                 raise
-            wandb.teardown()
+            self._end_service()
             self._note(f"wandb: no run online ({' '.join(str(error).split())}), the figures are kept offline")
             return self._init(run, "offline", run_id)
 

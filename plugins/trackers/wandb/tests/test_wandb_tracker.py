@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
 import pty
+import re
 import select
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +44,67 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("WANDB_BASE_URL", NOWHERE)
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     return folder
+
+
+class LittleServer:
+    """As much of W&B's server as a run needs: ``history`` are the rows that it was sent, ``runs`` the ids of the runs that began."""
+
+    def __init__(self) -> None:
+        self.history: list[dict[str, Any]] = []
+        self.runs: set[str] = set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answering", (_Handler,), {"outer": self}))
+        self.address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self) -> LittleServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, sent: dict[str, Any]) -> dict[str, Any]:
+        if "file_stream" in path:
+            rows = sent.get("files", {}).get("wandb-history.jsonl", {}).get("content", [])
+            self.history += [{name: value for name, value in json.loads(row).items() if name[0] != "_"} for row in rows]
+            return {"exitcode": None, "limits": {}}
+        asked, given = sent.get("query", ""), sent.get("variables", {})
+        if "upsertBucket" in asked:
+            self.runs.add(given["name"])
+            project = {"id": "P", "name": given["project"], "entity": {"id": "E", "name": "me"}}
+            bucket = {"id": "B", "name": given["name"], "displayName": given["displayName"], "config": "{}", "project": project}
+            return {"data": {"upsertBucket": {"bucket": {**bucket, "historyLineCount": 0}, "inserted": True}}}
+        if "createRunFiles" in asked:
+            files = [{"name": name, "uploadUrl": f"{self.address}/{name}"} for name in given["files"]]
+            return {"data": {"createRunFiles": {"runID": "B", "uploadHeaders": [], "files": files}}}
+        return {"data": {"model": {"id": "P", "name": "p", "entity": {"id": "E", "name": "me"}, "bucket": None}}}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    outer: LittleServer
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
+        self.say(self.outer.answer(self.path, json.loads(body)))
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.say({})
+
+    def say(self, content: dict[str, Any]) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *words: object) -> None:
+        """Nothing."""
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -230,14 +295,88 @@ def test_the_service_of_a_run_that_is_killed_ends(tmp_path: Path) -> None:
     assert not services(process.pid)
 
 
-def services(parent: int) -> list[str]:
-    """Command lines of W&B's services of a process."""
-    lines = []
+DYING = """
+import sys, time
+from pathlib import Path
+from rlcore.api import RunError, RunInfo
+from rlcore_plugin_wandb.wandb_options import WandbOptions
+from rlcore_plugin_wandb.wandb_tracker import WandbTracker
+
+tracker = WandbTracker(WandbOptions(mode="offline"))
+tracker.open(RunInfo(folder=Path(sys.argv[1]), config={"run": {"project": "p"}}, note=print))
+print("opened", flush=True)
+sys.stdin.read()
+try:
+    for step in range(1000):
+        tracker.log({"step": step, "a": 1.0})
+        time.sleep(0.01)
+except RunError as error:
+    print(error)
+"""
+
+
+def test_a_service_that_dies_is_one_sentence(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DYING, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "opened\n"
+        for number in services(process.pid):
+            os.kill(number, signal.SIGKILL)
+        said, errors = process.communicate(timeout=60)
+    (where,) = tmp_path.glob("wandb/offline-run-*/")
+    assert re.fullmatch(rf"W&B's service has died \(.*\); wandb sync {where} sends what it had\n", said)
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[LittleServer]:
+    with LittleServer() as server:
+        monkeypatch.setenv("WANDB_BASE_URL", server.address)
+        monkeypatch.setenv("WANDB_API_KEY", KEY)
+        yield server
+
+
+def test_online_the_server_has_the_figures_and_a_resume_sends_what_is_new(tmp_path: Path, server: LittleServer) -> None:
+    said: list[str] = []
+    run = a_run(tmp_path, said)
+    tracked(run, {"step": 1, "a": 1.0}, {"step": 1, "eval/held": 0.5}).close()
+    kept = json.loads((run.folder / "wandb.json").read_text())
+    assert said == [f"wandb: {server.address}/me/p/runs/{kept['id']}"]
+    (run.folder / "metrics.jsonl").write_text('{"step": 1, "a": 1.0}\n{"step": 1, "eval/held": 0.5}\n')
+    tracked(replace(run, step=1), {"step": 2, "a": 2.0}).close()
+    assert server.history == [{"step": 1, "a": 1}, {"step": 1, "eval/held": 0.5}, {"step": 2, "a": 2}]
+    assert server.runs == {kept["id"]}
+
+
+def test_what_was_kept_offline_goes_to_the_server_once_there_is_one(tmp_path: Path, server: LittleServer) -> None:
+    run = a_run(tmp_path)
+    tracked(run, {"step": 1, "a": 1.0}, mode="offline").close()
+    (run.folder / "metrics.jsonl").write_text('{"step": 1, "a": 1.0}\n')
+    tracked(replace(run, step=1), {"step": 2, "a": 2.0}).close()
+    assert server.history == [{"step": 1, "a": 1}, {"step": 2, "a": 2}]
+    assert not list(run.folder.glob("wandb/offline-run-*"))
+
+
+def test_a_server_that_goes_away_costs_the_timeout_and_says_how_to_send_the_rest(tmp_path: Path, server: LittleServer) -> None:
+    said: list[str] = []
+    tracker = tracked(a_run(tmp_path, said), {"step": 1, "a": 1.0}, timeout=2)
+    server.stop()
+    tracker.log({"step": 2, "a": 2.0})
+    tracker.close()
+    (where,) = tmp_path.glob("run-1/wandb/run-*/")
+    assert said[1:] == [f"wandb: type wandb sync {where} to send the figures that were not sent within 2 s"]
+    assert [row["step"] for row in items(where, "history", "item")] == [1, 2]
+
+
+def services(parent: int) -> list[int]:
+    """W&B's services of a process."""
+    found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().decode().split("\0")
         except OSError:  # it has ended meanwhile
             continue
         if "wandb-core" in words[0] and str(parent) in words:
-            lines.append(words[0])
-    return lines
+            found.append(int(path.parent.name))
+    return found
