@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -104,6 +106,15 @@ def assert_each_has_the_same(run: Path, steps: int = 6) -> None:
     assert of_tensorboard(run) == in_float32(expected)
     assert of_wandb(run) == expected
     assert of_trackio(run) == expected
+
+
+def test_the_table_of_the_page_is_accepted(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "trackers.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- test: trackers -->\n```toml\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    planned = tester.run("train", tester.fake_run(**tomllib.loads(table)), "--dry-run", "--json").assert_ok().json
+    assert planned["config"]["log"]["trackers"] == list(TRACKERS)
+    assert planned["config"]["log"]["options"]["wandb"]["tags"] == ["first"]
 
 
 def test_every_tracker_has_the_figures_of_metrics_jsonl(tmp_path: Path, surroundings: dict[str, str]) -> None:
