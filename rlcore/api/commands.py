@@ -30,13 +30,12 @@ from rlcore.config.recipe_check import check_recipe
 from rlcore.contracts.command_line import Command
 from rlcore.contracts.specs import Spec
 from rlcore.host.blame import reason
-from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, install_line
+from rlcore.host.install import EXTRAS, RELEASED, install_line
 from rlcore.host.registry import Registry
 from rlcore.host.targets import load_target
 
 __all__ = [
     "EXTRAS",
-    "NOT_RELEASED",
     "RELEASED",
     "CollectWords",
     "Command",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -19,6 +19,7 @@ import numpy as np
 
 from rlcore.contracts.batches import LossBatch, RewardBatch, TrainBatch
 from rlcore.contracts.errors import InfrastructureError
+from rlcore.contracts.run_info import RunInfo
 from rlcore.contracts.snapshots import Bucket, WeightsManifest, WeightSource
 from rlcore.contracts.specs import InferenceCapabilities, InFlight, TrainingCapabilities
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
@@ -456,16 +457,6 @@ class Loss(ABC):
         """[n] -> [n] loss per token, to minimise; optionally with named per-token values [n] that are logged as batch means."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """What observers and trackers learn of a run when it starts."""
-
-    folder: Path
-    config: Mapping[str, Any] = field(default_factory=dict)
-    step: int = 0
-    """Updates that were made before: a run that goes on keeps its folder, and counts from here."""
-
-
 class RowSource(ABC):
     """Reads the rows of a data set; made with its options, or with nothing if it has none."""
 
@@ -487,7 +478,7 @@ class Tracker(ABC):
     @abstractmethod
     def open(self, run: RunInfo) -> None:
         """The run starts. If ``run.step`` is not 0 it goes on: continue what was kept of this run, and forget the records of later steps,
-        which come again."""
+        which come again; ``run.records()`` are those up to there."""
 
     @abstractmethod
     def log(self, record: Mapping[str, Any]) -> None:

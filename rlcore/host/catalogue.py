@@ -14,8 +14,7 @@ __all__ = ["NotInstalledError", "distribution_of", "known_names", "known_source"
 
 
 class NotInstalledError(PluginError):
-    """A name that rlcore knows of and that no installed distribution offers; ``pip`` is the line to type, or the
-    sentence that no release has it."""
+    """A name that rlcore knows of and that no installed distribution offers; ``pip`` is the line to type."""
 
     def __init__(self, message: str, pip: str) -> None:
         super().__init__(message)
@@ -61,6 +60,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.COMMAND: ("launch",),
     },
     "rlcore-plugin-tensorboard": {PluginKind.TRACKER: ("tensorboard",)},
+    "rlcore-plugin-trackio": {PluginKind.TRACKER: ("trackio",)},
     "rlcore-plugin-wandb": {PluginKind.TRACKER: ("wandb",)},
 }
 

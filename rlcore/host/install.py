@@ -11,11 +11,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
+__all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
 _TOOLS = ("env", "health", "plan", "quickstart", "report", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
+_TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
     "code",
     "colossalai",
@@ -32,6 +33,7 @@ _NAMES = (
     "vllm",
     *_ALGOS,
     *_TOOLS,
+    *_TRACKERS,
 )
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
@@ -41,9 +43,6 @@ REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "vllm": ("serving",)}
 
 _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
-
-NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("tensorboard", "wandb"))
-"""Plugins that rlcore knows by name and that do not exist yet."""
 
 EXTRAS = {
     "datasets": ("tables",),
@@ -76,11 +75,9 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
     """The command that installs ``what``: ``rlcore``, rlcore with an extra of ``EXTRAS``, a plugin of this repository, or the
     distribution of somebody else, which pip gets by its name.
 
-    ``upgrade``: a newer one than the one that is installed. A sentence in place of a command if ``what`` is in no release.
+    ``upgrade``: a newer one than the one that is installed.
     """
     name, _, extra = what.rstrip("]").partition("[")
-    if name in NOT_RELEASED:
-        return f"{name} is not in this release"
     if name != "rlcore" and name not in RELEASED:
         return f"pip install {'-U ' if upgrade else ''}{what}"
     parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]

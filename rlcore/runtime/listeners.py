@@ -28,9 +28,9 @@ class Listeners:
     ``switched_off``: the reason of everyone who raised; ``tell`` receives the same once, as a sentence, when it happens. ``warnings``:
     what observers say of updates, which ``tell`` receives too."""
 
-    def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, folder: Path, tell: Callable[[str], None], manifest: Mapping[str, Any] = MappingProxyType({})) -> None:
         self._plan = plan
-        self._run = RunInfo(folder=folder, config=plan.config.plain(), step=first_version(plan))
+        self._run = RunInfo(folder=folder, config=plan.config.plain(), step=first_version(plan), manifest=manifest, note=tell)
         self._tell = tell
         self._observers = plan.registry.hooks()
         self._trackers: dict[str, Tracker] = {}

@@ -91,7 +91,7 @@ class TrainingRun:
             if self._plan.resume is not None:  # a kill may have come between the last checkpoint and this
                 self._pruning(self._plan.resume.step)()
             closing.callback(self._log_last_reward_errors)
-            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note))
+            self._listeners = closing.enter_context(Listeners(self._plan, self._folder.root, self._progress.note, self._manifest))
             closing.callback(self._progress.finished)
             self._progress.started(self._folder.root, crew.horizon)
             profile = self._folder.root / f"profile-{crew.loop_role}.prof" if self._config.run.enable_profiling else None
@@ -259,6 +259,7 @@ class TrainingRun:
             rewind(folder, step, point.state.get("logs", {}) if point is not None else {})
         self.root = folder.root
         sign(folder.root)
+        self._manifest = manifest
         folder.write_document("manifest", manifest)  # first: it says what ``run.toml`` changes
         write_text(folder.root / "run.toml", self._plan.to_toml())  # ready to be run again
         self._saved_at = time.monotonic()

@@ -33,6 +33,8 @@ def test_bad_input_is_refused_in_one_sentence(case: dict[str, Any], tmp_path: Pa
     tester = RunTester(tmp_path, in_process=True).with_fakes()
     tester.plugins.install("plain", PLAIN_BACKEND)
     tester.fake_run()
+    if "only" in case:
+        tester.with_only(*case["only"])
     for folder in case.get("folders", ()):
         (tmp_path / folder).mkdir()
     for name, text in case.get("files", {}).items():

@@ -14,7 +14,7 @@ PAGES = {
     "data": "BadRow DataError DataSourceSpec Routes RowSource install_line opened parse_row read_jsonl",
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
-        CollectWords Command EXTRAS ExampleFormatter Missing NOT_RELEASED Parser Part Plan Registry RunConfig
+        CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan Registry RunConfig
         RELEASED Spec SteadyConsole Typed add_run_options add_train_flags
         check_data check_recipe install_line load_target peek plain_console plan_json plan_of plan_run reason run_plan train_flags
     """,

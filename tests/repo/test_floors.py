@@ -26,6 +26,7 @@ CONTRACTS = (
     "specs",
     "resume_point",
     "training_settings",
+    "run_info",
     "interfaces",
     "command_line",
     "conversations",

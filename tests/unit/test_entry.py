@@ -118,8 +118,8 @@ def test_an_unknown_override_gets_the_closest_match(run: str) -> None:
 
 
 def test_what_is_missing_is_refused_before_anything_is_written(run: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="rlcore-plugin-wandb is not in this release"):
-        rlcore.train(run, **{"log.trackers": ["wandb"]})
+    with pytest.raises(UsageError, match=r"data set absent\.jsonl is not found here"):
+        rlcore.train(run, dataset="absent.jsonl")
     assert not (tmp_path / "runs").exists()
 
 

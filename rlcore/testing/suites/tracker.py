@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -68,10 +69,12 @@ class TrackerSuite:
         tracker.close()
 
     def test_a_run_that_goes_on_keeps_each_record_once(self, tmp_path: Path) -> None:
-        """Opened again with ``run.step``, it keeps the records up to that step; those of later steps come again."""
+        """Opened again with ``run.step``, it keeps the records up to that step, which ``run.records()`` says too; later ones come again."""
         for step in (0, 1):
-            tracker = self.make(tmp_path)
-            tracker.open(replace(self.run_info(tmp_path), step=step))
+            tracker, run = self.make(tmp_path), replace(self.run_info(tmp_path), step=step)
+            lines = [json.dumps(record) + "\n" for record in self.records if record["step"] <= step]
+            (run.folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+            tracker.open(run)
             for record in self.records:
                 if record["step"] > step:
                     tracker.log(record)

@@ -315,7 +315,7 @@ def test_what_is_missing_comes_with_a_command(registry: Registry) -> None:
             "inference backend there needs the module no_such_engine, which is not installed", "pip install rlcore-plugin-acme[engine]"
         ),
         Missing("training backend torch is not installed", install_line("rlcore-plugin-torch")),
-        Missing("tracker wandb is not installed", "rlcore-plugin-wandb is not in this release"),
+        Missing("tracker wandb is not installed", install_line("rlcore-plugin-wandb")),
         Missing("model ./absent is not found here", "type -m and the folder of a checkpoint, or a hub name org/name"),
         Missing("data set absent.jsonl is not found here", "type -d and the path of a file that is"),
     )

@@ -13,7 +13,7 @@ import pytest
 
 from rlcore.host import install
 from rlcore.host.catalogue import _OFFERS
-from rlcore.host.install import EXTRAS, NOT_RELEASED, RELEASED, REQUIRED, install_line
+from rlcore.host.install import EXTRAS, RELEASED, REQUIRED, install_line
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,7 +38,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_lists_are_those_of_the_repository() -> None:
     assert set(plugins()) == RELEASED
-    assert set(_OFFERS) == RELEASED | NOT_RELEASED
+    assert set(_OFFERS) == RELEASED
     brought = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     for extra, names in EXTRAS.items():
         ours = {word.partition("[")[0] for word in brought[extra] if word.startswith("rlcore-plugin-")}
@@ -67,11 +67,6 @@ def test_in_a_checkout_an_extra_comes_with_the_folders_of_its_plugins() -> None:
 def test_in_a_checkout_a_newer_one_is_pulled() -> None:
     root = shlex.quote(str(ROOT))
     assert install_line("rlcore", upgrade=True) == f"git -C {root} pull && pip install -e {root}"
-
-
-def test_what_is_in_no_release_has_no_command() -> None:
-    for name in NOT_RELEASED:
-        assert install_line(name) == f"{name} is not in this release"
 
 
 def test_a_stranger_s_package_goes_by_its_name() -> None:

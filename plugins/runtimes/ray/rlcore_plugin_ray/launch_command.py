@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api import UsageError
-from rlcore.api.commands import NOT_RELEASED, RELEASED, Command, Parser, Typed, add_train_flags, check_data, plan_run, train_flags
+from rlcore.api.commands import RELEASED, Command, Parser, Typed, add_train_flags, check_data, plan_run, train_flags
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,7 @@ def _check_words(args: argparse.Namespace, typed: Mapping[str, Typed]) -> None:
 def _check_owner(package: str) -> None:
     """UsageError if pip would look for a package of this repository on an index, where a stranger may own its name."""
     name = re.sub(r"[-_.]+", "-", re.split(r"[\[@<>=!~]", package)[0]).lower()
-    if "/" not in package and not package.endswith(".whl") and (name == "rlcore" or name in RELEASED | NOT_RELEASED):
+    if "/" not in package and not package.endswith(".whl") and (name == "rlcore" or name in RELEASED):
         raise UsageError(f"--plugin {package}: {name} is on no index; type --wheels and a folder of wheels, or the path of its wheel")
 
 

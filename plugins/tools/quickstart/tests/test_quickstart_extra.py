@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlcore.api.commands import install_line
+from rlcore.api.commands import EXTRAS, install_line
 from rlcore.testing import RunTester
 
 EXTRA = install_line("rlcore[quickstart]")
@@ -39,6 +39,7 @@ def test_a_dry_run_names_the_same_command(bare: RunTester) -> None:
 
 
 def test_the_extra_is_not_named_if_only_something_else_is_missing(tmp_path: Path) -> None:
-    refused = RunTester(tmp_path, in_process=True).run("quickstart", "--trackers", "wandb")
-    refused.assert_refused("error: tracker wandb is not installed: rlcore-plugin-wandb is not in this release")
+    brought = (f"rlcore-plugin-{name}" for name in EXTRAS["quickstart"])
+    refused = RunTester(tmp_path, in_process=True).with_only(*brought).run("quickstart", "--trackers", "wandb")
+    refused.assert_refused("error: tracker wandb is not installed: " + install_line("rlcore-plugin-wandb"))
     assert "[quickstart]" not in refused.stderr
