@@ -11,6 +11,7 @@ import os
 import socket
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,4 +166,6 @@ def _lives(signed: str) -> bool:
         return False
     except PermissionError:  # somebody else's
         return True
+    with suppress(OSError, IndexError):  # one that was killed may wait for its parent to notice
+        return Path(f"/proc/{words[1]}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True

@@ -1,0 +1,75 @@
+"""A run folder read back: whole, killed in the middle of a line, still going on, damaged."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlcore.api import ConfigError
+from rlcore.api.runs import RunRecord
+from rlcore.runlog import RunFolder
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    made = RunFolder.create(tmp_path, "project", save_dir=None, eval_save_dir=None, rollout_save_dir=tmp_path / "elsewhere")
+    (made.root / "run.toml").write_text(f'[run]\nproject = "project"\n[log]\nrollout_save_dir = "{tmp_path / "elsewhere"}"\n')
+    return made
+
+
+def test_every_file_is_found_where_it_was_written(run: RunFolder) -> None:
+    run.log("metrics", {"step": 0, "eval/a": 0.5})
+    run.log("metrics", {"step": 1, "reward/mean": 1.0, "seconds": 2.0})
+    run.write_rollouts(1, [{"step": 1, "text": "é\u2028x"}], 1e9)
+    run.write_rollouts(12, [], 1e9)
+    run.write_evaluation("a", 0, [{"prediction": "7"}], 1e9)
+    run.log_times({"trainer-0": {"compute": 1.0}}, 1)
+    run.log_accident("failures", {"step": 1})
+    record = RunRecord(run.root)
+    assert [row["step"] for row in record.updates()] == [1]
+    assert record.evaluations() == [{"step": 0, "eval/a": 0.5}]
+    assert (record.rollout_steps(), list(record.rollouts(1))) == ([1, 12], [{"step": 1, "text": "é\u2028x"}])
+    assert (record.tasks(), record.evaluated_steps("a"), record.evaluation_rows("a", 0)) == (["a"], [0], [{"prediction": "7"}])
+    assert (len(record.times()), len(record.failures())) == (1, 1)
+    assert (list(record.rollouts(3)), record.evaluation_rows("b", 0), record.summary, record.manifest) == ([], [], None, {})
+
+
+def test_half_a_line_is_skipped_and_a_damaged_one_is_named(run: RunFolder) -> None:
+    log = run.root / "metrics.jsonl"
+    log.write_text('{"step": 1, "seconds": 1.0}\n{"step": 2, "sec')
+    assert [row["step"] for row in RunRecord(run.root).updates()] == [1]
+    log.write_text('{"step": 1, "seconds": 1.0}\nnothing\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2 is no JSON"):
+        RunRecord(run.root).updates()
+    (run.rollouts / "step-4.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(ConfigError, match=r"step-4\.jsonl\.gz cannot be read"):
+        list(RunRecord(run.root).rollouts(4))
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is no run folder, for it has no run\.toml"):
+        RunRecord(tmp_path)
+
+
+def test_the_state_of_a_run(run: RunFolder) -> None:
+    record, lock = RunRecord(run.root), run.root / ".lock"
+    assert record.state == "ended"
+    lock.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
+    assert record.state == "running"
+    lock.write_text("process 1 on another-host\n")
+    assert record.state == "running", "nobody here knows better"
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    lock.write_text(f"process {child.pid} on {socket.gethostname()}\n")
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert record.state == "ended", "it has ended, though its parent has not noticed"
+    child.wait()
+    assert record.state == "ended"
+    run.write_document("summary", {"steps": 3, "interrupted": True})
+    assert record.state == "interrupted"
+    run.write_document("summary", {"steps": 3, "interrupted": False})
+    assert record.state == "finished"
