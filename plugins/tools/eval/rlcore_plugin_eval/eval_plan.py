@@ -25,6 +25,8 @@ _READ = (
 """Sections, and settings of others."""
 _TYPED_ONLY = ("data.dataset", "inference.num_inferencer")
 """What a file says of these is of a training run: its data, and over how many machines it was laid out."""
+_NO_REFERENCE = {"algorithm.kl_coeff": 0.0}
+"""Else a plan says that a second model is loaded."""
 _OF_TRAINING = ("algorithm.", "log.", "run.", "training.", "weights.")
 _TAKING_PART = frozenset({PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.REWARD, PluginKind.SANDBOX})
 _SUFFIXES = frozenset({".csv", ".gz", ".json", ".jsonl", ".parquet"})
@@ -46,7 +48,8 @@ def plan_evaluation(subject: Subject, args: argparse.Namespace) -> Plan:
     UsageError if it names no task or no reward, ConfigError and PluginError as for a run."""
     flags: dict[str, Any] = train_flags(args)
     files = [*subject.settings, *args.files]
-    overrides = {} if subject.model is None else {"model.model": subject.model}
+    found = {"model.model": subject.model, "model.tokenizer_path": subject.tokenizer}
+    overrides = {**_NO_REFERENCE, **{path: value for path, value in found.items() if value is not None}}
 
     def planned() -> Plan:
         return plan_run(files, flags, args.registry, overrides=overrides, require=False, reads=reads)

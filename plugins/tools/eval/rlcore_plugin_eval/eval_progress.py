@@ -29,10 +29,13 @@ def completions_shown(console: Console, clock: Callable[[], float] = time.monoto
 class _Lines:
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
-        self._said = clock()
+        self._said: float | None = None
 
     def update(self, done: int, total: int) -> None:
-        """A line if the last one is long ago."""
-        if (now := self._clock()) - self._said >= _SECONDS:
+        """A line if the last one, or the first call, is long ago."""
+        now = self._clock()
+        if self._said is None:
+            self._said = now
+        elif now - self._said >= _SECONDS:
             self._said = now
             self._console.print(f"{done} of {total} completions judged", markup=False, highlight=False, soft_wrap=True)

@@ -17,6 +17,8 @@ class Subject:
     ``step`` after which it had this model."""
 
     model: str | None
+    tokenizer: str | None = None
+    """Where the tokenizer is, if the model's folder has none and no settings say it."""
     run: Path | None = None
     step: int | None = None
 
@@ -56,5 +58,8 @@ def _of_run(record: RunRecord, step: int | None, best: bool) -> Subject:
     if step is None and not steps:
         raise UsageError(f"{record.root} has no checkpoint; type --step 0 for the model that it began with")
     step = steps[-1] if step is None else step
-    return Subject(model=str(record.checkpoints / f"step-{step}" / "model"), run=record.root, step=step)
+    model = record.checkpoints / f"step-{step}" / "model"
+    begun = record.config.get("model", {})
+    lacks = not begun.get("tokenizer_path") and not any(model.glob("*token*"))
+    return Subject(model=str(model), tokenizer=begun.get("model") if lacks else None, run=record.root, step=step)
 
