@@ -252,7 +252,9 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     if is_hub_name(name):
         return notes, []
     if not Path(name).exists():
-        return notes, [Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name", "model.model")]
+        return notes, [
+            Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name", "model.model")
+        ]
     if spec is None:  # the backend is not installed: what it can load is not known
         return notes, []
     limit = longest_context(check_checkpoint(Path(name)))

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "plan", "quickstart", "score", "show")
+_TOOLS = ("env", "eval", "plan", "quickstart", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _NAMES = (
     "code",
@@ -36,7 +36,7 @@ _NAMES = (
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
-REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "vllm": ("serving",)}
+REQUIRED = {"code": ("sandbox",), "eval": ("processes",), "sglang": ("serving",), "vllm": ("serving",)}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
@@ -47,7 +47,7 @@ NOT_RELEASED = frozenset(f"{_PREFIX}{name}" for name in ("tensorboard", "wandb")
 
 EXTRAS = {
     "datasets": ("tables",),
-    "quickstart": ("grpo", "math", "processes", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
+    "quickstart": ("eval", "grpo", "math", "processes", "quickstart", "score", "shared", "show", "tables", "torch", "transformers"),
     "ray": ("processes", "ray", "shared"),
 }
 """The extras of rlcore that a line may name, and the plugins of this repository that each brings."""

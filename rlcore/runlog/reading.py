@@ -57,7 +57,9 @@ class RunRecord:
 
     def best_step(self) -> int | None:
         """Of these the best, by what ``log.best_by`` of the run names; None if its figure is known of none."""
-        best = BestCheckpoint(self.config.get("log", {}).get("best_by", "accuracy"), tuple(self.config.get("eval", {}).get("eval_dataset", ())))
+        best = BestCheckpoint(
+            self.config.get("log", {}).get("best_by", "accuracy"), tuple(self.config.get("eval", {}).get("eval_dataset", ()))
+        )
         for row in (*self.updates(), *self.evaluations()):
             best.saw(int(row["step"]), row)
         found = best.of(self.checkpoint_steps())

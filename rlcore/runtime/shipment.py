@@ -35,9 +35,7 @@ class Shipment:
     fingerprints: Mapping[str, str]
 
     @classmethod
-    def of(
-        cls, plan: Plan, fingerprints: Mapping[str, str], plugins: Iterable[tuple[PluginKind, str]] | None = None
-    ) -> Shipment:
+    def of(cls, plan: Plan, fingerprints: Mapping[str, str], plugins: Iterable[tuple[PluginKind, str]] | None = None) -> Shipment:
         """Pack it. ``plugins``: what the workers must resolve as this process does; None: all that takes part in a run. PluginError for an
         unpackaged part that cannot travel."""
         used = used_plugins(plan) if plugins is None else plugins

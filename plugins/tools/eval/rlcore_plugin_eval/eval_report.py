@@ -23,12 +23,14 @@ def plan_text(plan: Plan, subject: Subject) -> str:
     held_out, inference = config.eval, config.inference
     where = f" in {inference.environment}" if inference.environment else ""
     drawn = f"temperature {held_out.eval_temperature:g}" if held_out.eval_temperature else "greedy"
+    longest = held_out.eval_max_new_tokens or config.sampling.max_new_tokens
+    engines = "" if inference.num_inferencer == 1 else f", {inference.num_inferencer} engines"
     of_run = f" (run {subject.run}, after {subject.step} updates)" if subject.run else ""
     lines = [
         f"model     {config.model.model}{of_run}",
         *(f"task      {task}: {path}" for task, path in held_out.eval_dataset.items()),
-        f"answers   {held_out.eval_samples} a prompt, {drawn}, at most {held_out.eval_max_new_tokens or config.sampling.max_new_tokens} tokens",
-        f"backend   {inference.name}{where}, {inference.num_inferencer} at a time",
+        f"answers   {held_out.eval_samples} a prompt, {drawn}, at most {longest} tokens",
+        f"backend   {inference.name}{where}{engines}",
         f"reward    {', '.join(entry.name for entry in config.rewards)}",
         *(f"missing   {item}" for item in plan.missing),
     ]

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from rlcore_plugin_processes.launcher import ProcessLauncher
+
 from rlcore.api import DataError, Prompt, Rollout, RunError, Score
 from rlcore.api.commands import Plan
 from rlcore.api.runtime import (
@@ -32,7 +34,6 @@ from rlcore.api.runtime import (
     threads_of,
 )
 from rlcore_plugin_eval.eval_plan import plugins_of
-from rlcore_plugin_processes.launcher import ProcessLauncher
 
 __all__ = ["Generation", "Here", "InProcesses", "ProducerProcess", "Unjudged", "generation_of"]
 

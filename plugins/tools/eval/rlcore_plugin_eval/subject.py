@@ -62,4 +62,3 @@ def _of_run(record: RunRecord, step: int | None, best: bool) -> Subject:
     begun = record.config.get("model", {})
     lacks = not begun.get("tokenizer_path") and not any(model.glob("*token*"))
     return Subject(model=str(model), tokenizer=begun.get("model") if lacks else None, run=record.root, step=step)
-

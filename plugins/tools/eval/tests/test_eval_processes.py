@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,16 +13,25 @@ import pytest
 
 from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
+from rlcore.testing.run_tester import PROGRAM, QUIET
 from tests.other_environment import other_environment
+from tests.process_family import await_end, descendants
 
 HELD = ("model", "run.toml", "-d", "held.jsonl")
 HERE = """
-import os
 from rlcore.api import Score
-import rlcore_plugin_only_here
+import mpmath
 
 def score(item):
     return Score(value=1.0, accuracy=1.0)
+"""
+SLOW = """
+import time
+from pathlib import Path
+
+def score(item):
+    Path("judging").touch()
+    time.sleep(600)
 """
 
 
@@ -46,7 +56,7 @@ def test_more_engines_than_prompts(tester: RunTester) -> None:
 def test_an_engine_in_an_environment_and_the_judge_out_of_it(tester: RunTester, tmp_path: Path) -> None:
     """The reward needs a package that the environment lacks."""
     environment = other_environment(tmp_path / "environment", without=("mpmath",))
-    tester.write("here.py", HERE.replace("rlcore_plugin_only_here", "mpmath"))
+    tester.write("here.py", HERE)
     typed = ("-rt", "./here.py:score", "--out", "rows.jsonl", "--json")
     there = tester.run("eval", *HELD, *typed, "--inference-environment", str(environment)).assert_ok()
     rows = rows_of(tester.folder / "rows.jsonl")
@@ -68,47 +78,30 @@ def test_an_engine_that_hangs_ends_the_evaluation(tester: RunTester) -> None:
     assert "has not come back from its engine for 2 s; where it may need as long as that, raise --producer-deadline" in done.stderr
 
 
-@pytest.mark.parametrize("producers", ["1", "2"])
-def test_ctrl_c_ends_everything_and_writes_nothing(producers: str, tester: RunTester) -> None:
-    tester.write("slow.py", "import time\n\ndef score(item):\n    time.sleep(600)\n")
-    tester.in_process = False
-    words = ("eval", *HELD, "-rt", "./slow.py:score", "-i", producers, "--out", "rows.jsonl")
-    done = tester.interrupt(*words, on=lambda line: line.startswith("reward"))
-    assert done.exit_code == 130, done
-    assert done.stdout.splitlines()[-1] == "error: interrupted"
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)], ids=["ctrl-c", "killed"])
+@pytest.mark.parametrize("engines", [1, 2])
+def test_nothing_outlives_the_command(engines: int, number: signal.Signals, code: int, tester: RunTester) -> None:
+    """It is ended while its answers are judged: engines and judges end with it, and nothing is written."""
+    tester.write("slow.py", SLOW)
+    words = ("eval", *HELD, "-rt", "./slow.py:score", "-i", str(engines), "--out", "rows.jsonl")
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words],
+        cwd=tester.folder,
+        env={**tester.plugins.environment, **QUIET},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        until = time.monotonic() + 60
+        while not (tester.folder / "judging").exists():
+            assert time.monotonic() < until, "nothing is judged"
+            time.sleep(0.1)
+        family = descendants(command.pid)
+        command.send_signal(number)
+        assert command.wait(60) == code
+        assert command.stderr is not None
+        said = command.stderr.read() if number is signal.SIGINT else "error: interrupted\n"
+    assert len(family) >= (engines if engines > 1 else 0) + 1
+    await_end(family, 30)
+    assert said.splitlines()[-1] == "error: interrupted"
     assert not list(tester.folder.glob("*rows.jsonl*"))
-    assert not family(tester.folder)
-
-
-def family(folder: Path) -> list[int]:
-    """Processes that were started in the folder and are still there, after a moment."""
-    until = time.monotonic() + 10
-    while (found := [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if stands_in(pid, folder)]) and (
-        time.monotonic() < until
-    ):
-        time.sleep(0.1)
-    return found
-
-
-def stands_in(pid: int, folder: Path) -> bool:
-    try:
-        return pid != os.getpid() and Path(f"/proc/{pid}/cwd").resolve() == folder.resolve()
-    except OSError:
-        return False
-
-
-def test_engines_end_with_the_command_that_was_killed(tester: RunTester) -> None:
-    tester.write("slow.py", "import time\n\ndef score(item):\n    time.sleep(600)\n")
-    tester.in_process = False
-
-    def kill(line: str) -> bool:
-        if line.startswith("reward"):
-            time.sleep(3)
-            for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
-                if stands_in(pid, tester.folder) and b"eval" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
-                    os.kill(pid, signal.SIGKILL)
-        return False
-
-    done = tester.interrupt("eval", *HELD, "-rt", "./slow.py:score", "-i", "2", on=kill)
-    assert done.exit_code == -signal.SIGKILL
-    assert not family(tester.folder)
