@@ -18,7 +18,7 @@ _SECONDS = 10.0
 def completions_shown(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Callable[[int, int], None]]:
     """Inside, what is told how many completions are judged, of how many, and shows it. ``clock``: seconds, never running backwards."""
     if not console.is_terminal:
-        yield _Lines(console, clock).update
+        yield _ProgressLines(console, clock).update
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -26,7 +26,7 @@ def completions_shown(console: Console, clock: Callable[[], float] = time.monoto
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self, console: Console, clock: Callable[[], float]) -> None:
         self._console, self._clock = console, clock
         self._said: float | None = None

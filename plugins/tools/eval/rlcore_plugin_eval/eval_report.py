@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import rlcore
 from rlcore.api.commands import Plan
 from rlcore_plugin_eval.eval_plan import plugins_of
 from rlcore_plugin_eval.evaluating import Evaluated
@@ -103,4 +103,4 @@ def _named(plan: Plan, subject: Subject) -> dict[str, Any]:
 def _versions(plan: Plan) -> dict[str, str]:
     """Of Python, rlcore and every distribution whose plugin took part."""
     found = [plan.registry.attest(kind, name) for kind, name in plugins_of(plan)]
-    return {"python": platform.python_version(), "rlcore": rlcore.__version__, **{item.distribution: item.version for item in found}}
+    return {"python": platform.python_version(), "rlcore": version("rlcore"), **{item.distribution: item.version for item in found}}
