@@ -72,6 +72,7 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
         return f"pip install {'-U ' if upgrade else ''}{what}"
     parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]
     parts += [f"{_PREFIX}{short}" for part in tuple(parts) for short in REQUIRED.get(part.removeprefix(_PREFIX), ())]
+    parts = list(dict.fromkeys(parts))  # an extra may bring what one of its plugins requires
     checkout, wheels = _source()
     folders = [_folder(checkout, part) for part in parts] if checkout else [None]
     if None not in folders:
