@@ -51,7 +51,7 @@ test-vllm-engine: env  ## of these, the ones that make the engine, in its enviro
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build vllm-cpu)" plugins/backends/vllm/tests/engine -m "not nightly" $(ARGS)
 
 test-vllm-runs: env  ## of these, whole runs whose producers are in that environment
-	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
+	RLCORE_TEST_VLLM="$$($(BIN)/rlcore env build vllm-cpu)" $(BIN)/python -m pytest tests/integration/ray/test_ray_vllm.py tests/integration/test_engine_faults.py tests/integration/test_endpoint_runs.py tests/integration/test_eval_engines.py plugins/backends/serving/tests/server -m "not nightly" $(ARGS)
 
 test-sglang: env  ## the tests that make SGLang's engine, or run in its environment (6 minutes; the first time 3 GB are installed)
 	$(BIN)/python -m tests.in_environment "$$($(BIN)/rlcore env build sglang-cpu)" plugins/backends/sglang/tests/engine -m "not nightly" $(ARGS)

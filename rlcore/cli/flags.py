@@ -6,7 +6,8 @@ argparse only collects words. Their meaning, their bounds and their errors belon
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,20 +42,31 @@ def train_flags(args: argparse.Namespace) -> dict[str, Typed]:
     return dict(getattr(args, "typed", None) or {})
 
 
-def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> None:
-    """Give a command every flag of ``train``; read what was typed with ``train_flags(args)``.
+def add_train_flags(
+    parser: Parser,
+    names: Mapping[str, Any] | None = None,
+    *,
+    reads: Callable[[str], bool] = lambda path: True,
+    told: Mapping[str, str] | None = None,
+) -> None:
+    """Give a command the flags of ``train``; read what was typed with ``train_flags(args)``.
 
     Options of plugins are added when the words are known: those of the plugins that the words (and the TOML files among them)
-    choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none.
+    choose; ``names`` (``{"algorithm.name": "grpo", "rewards": "boxed"}``) are chosen where the words choose none. ``reads``: whether a
+    setting (``run.seed``) has flags here, as for ``plan_run``; ``told``: what ``--help`` says of a setting that means something else here;
+    it is shown first.
     """
     parser.set_defaults(typed={})
     parser.add_argument("--help-all", action="help", help="show every flag, not the common ones only")
     taken = set(map(_plain, parser._option_string_actions))
-    settings = dict(core_settings())
+    settings = {path: setting for path, setting in core_settings().items() if reads(path)}
+    for path, text in (told or {}).items():
+        _add(parser, replace(settings.pop(path), help=text), taken, {})
     for title, paths in _COMMON.items():
         group = parser.add_argument_group(title)
         for path in paths.split():
-            _add(group, settings.pop(path), taken, {})
+            if path in settings:
+                _add(group, settings.pop(path), taken, {})
     groups: dict[str, Any] = {}
     for setting in settings.values():
         section = setting.section
@@ -63,7 +75,7 @@ def add_train_flags(parser: Parser, names: Mapping[str, Any] | None = None) -> N
             doc = field.description if section == "rewards" else field.annotation.__doc__
             groups[section] = parser.add_argument_group((doc or section).partition("\n")[0].rstrip("."))
         _add(groups[section], setting, taken, {}, rare=True)
-    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {})
+    parser.prepare = lambda asked, words: _add_plugin_flags(asked, words, names or {}, reads)
 
 
 def _metavar(setting: Setting) -> Any:
@@ -103,7 +115,7 @@ def _add(group: Any, setting: Setting, taken: Collection[str], uses: Mapping[str
     group.add_argument(*spellings, nargs=nargs, metavar=_metavar(setting), **told, pair=kind == 2, **common)
 
 
-def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any]) -> None:
+def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, Any], reads: Callable[[str], bool]) -> None:
     registry: Registry | None = parser.get_default("registry")
     if registry is None:
         from rlcore.host.registry import Registry as Found
@@ -115,12 +127,13 @@ def _add_plugin_flags(parser: Parser, words: Sequence[str], names: Mapping[str, 
     files, flags = _peeked(parser, words)
     if {"-h", "--help", "--help-all"} & set(words):
         files = [file for file in files if file.is_file()]
-    chosen = peek(files, flags, registry, names)
+    chosen = peek(files, flags, registry, names, reads)
     table = plugin_settings(chosen)
     if "algorithm.loss" not in chosen.parts:  # its recipe is not installed, which is told once the flags are read
         for spec in registry.specs(PluginKind.LOSS):
             owner, model = registry.owner(PluginKind.LOSS, spec.name), registry.options_model(PluginKind.LOSS, spec.name)
             table.update(model_settings(model, "algorithm.options", owner) if model and owner == "rlcore" else {})
+    table = {path: setting for path, setting in table.items() if reads(path)}
     taken = set(map(_plain, parser._option_string_actions))
     uses: dict[str, list[Setting]] = {}
     for setting in table.values():

@@ -4,7 +4,7 @@ backend does not offer."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, get_args
 
@@ -46,10 +46,12 @@ AROUND_THE_LOSS: Mapping[str, PluginKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Something that the run needs and that is not here, and the command that brings it ("" where none does)."""
+    """Something that the run needs and that is not here, the command that brings it ("" where none does), and the ``path`` of the setting
+    that names it ("" where it is named in some other way)."""
 
     what: str
     command: str = ""
+    path: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return f"{self.what}: {self.command}" if self.command else self.what
@@ -228,7 +230,7 @@ def _find(kind: PluginKind, name: str, path: str, registry: Registry, draft: Dra
         owner = registry.owner(kind, name)
     except NotInstalledError as error:
         named = f", which {recipe} names," if recipe else ""
-        return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip)
+        return Missing(f"{LABELS[kind]} {name}{named} is not installed", error.pip, path)
     except PluginError as error:
         where = draft.where(path) or (f"{recipe}: " if recipe else "")
         raise PluginError(f"{where}{error}") from error
@@ -245,7 +247,7 @@ def _engine(part: Part) -> list[Missing]:
     if find_spec(spec.requires_module.partition(".")[0]) is not None:
         return []
     what = f"{LABELS[part.kind]} {part.name} needs the module {spec.requires_module}, which is not installed"
-    return [Missing(what, spec.install or install_line(part.owner if part.owner in RELEASED else f"{part.owner}[engine]"))]
+    return [Missing(what, spec.install or install_line(part.owner if part.owner in RELEASED else f"{part.owner}[engine]"), part.path)]
 
 
 # --- what backends offer ------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ network, loads no model, writes nothing. Data files are checked by the floors ab
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -105,13 +105,15 @@ def plan_run(
     *,
     overrides: Mapping[str, Any] | Sequence[Mapping[str, Any]] = (),
     require: bool = True,
+    reads: Callable[[str], bool] = lambda path: True,
 ) -> Plan:
     """Resolve and check a run. ``flags`` maps dotted paths to ``Typed`` words or plain values; ``overrides`` come from Python, below flags.
+    ``reads``: whether a setting (``run.seed``) of the files is read; for a command that does only a part of what a run does.
 
     Raises ConfigError and PluginError, one sentence each. ``require=False`` (``show config``) lets model, data and reward be absent.
     """
     python = [overrides] if isinstance(overrides, Mapping) else list(overrides)
-    below = [file_layer(Path(file)) for file in files] + [python_layer(values) for values in python if values]
+    below = _file_layers(files, reads) + [python_layer(values) for values in python if values]
     names, names_draft = _named(below, flags)
     recipe, missing_recipe = choose_recipe(names, registry, names_draft)
     if recipe is not None:
@@ -180,6 +182,18 @@ def _finished(
     )
 
 
+def _file_layers(files: Sequence[Path], reads: Callable[[str], bool]) -> list[Layer]:
+    """The settings of files that are read; what is no section of the configuration stays, and is refused."""
+
+    def kept(section: str, table: Any) -> Any:
+        if isinstance(table, Mapping) and section in RunConfig.model_fields:
+            return {key: value for key, value in table.items() if reads(f"{section}.{key}")}
+        return table
+
+    layers = map(file_layer, map(Path, files))
+    return [replace(layer, data={section: kept(section, table) for section, table in layer.data.items()}) for layer in layers]
+
+
 def _named(layers: Sequence[Layer], flags: Mapping[str, Any]) -> tuple[RunConfig, Draft]:
     """The configuration that names the plugins; flags for options of plugins are left out."""
     core = core_settings()
@@ -238,7 +252,9 @@ def _check_model(config: RunConfig, chosen: Chosen) -> tuple[list[str], list[Mis
     if is_hub_name(name):
         return notes, []
     if not Path(name).exists():
-        return notes, [Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name")]
+        return notes, [
+            Missing(f"model {name} is not found here", "type -m and the folder of a checkpoint, or a hub name org/name", "model.model")
+        ]
     if spec is None:  # the backend is not installed: what it can load is not known
         return notes, []
     limit = longest_context(check_checkpoint(Path(name)))
@@ -305,11 +321,17 @@ def _exact(path: str, draft: Draft) -> Origin:
     return Origin("core", "default of the plugin" if "options." in path else "default")
 
 
-def peek(files: Sequence[Path], flags: Mapping[str, Any], registry: Registry, names: Mapping[str, Any]) -> Chosen:
+def peek(
+    files: Sequence[Path],
+    flags: Mapping[str, Any],
+    registry: Registry,
+    names: Mapping[str, Any],
+    reads: Callable[[str], bool] = lambda path: True,
+) -> Chosen:
     """The plugins that files and flags choose, above ``names``; for ``--help`` and for plugin options as flags. A flag with a wrong value
-    chooses nothing: ``plan_run`` says what is wrong with it."""
+    chooses nothing: ``plan_run`` says what is wrong with it. ``reads``: as for ``plan_run``."""
     right = {path: given for path, given in flags.items() if _right(path, given)}
-    config, draft = _named([python_layer(names), *(file_layer(Path(file)) for file in files)], right)
+    config, draft = _named([python_layer(names), *_file_layers(files, reads)], right)
     recipe, _ = choose_recipe(config, registry, draft)
     return choose(config, recipe, registry, draft)
 

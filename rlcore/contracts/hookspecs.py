@@ -46,7 +46,8 @@ globals().update({hook: _registering(kind) for hook, kind in REGISTERING_HOOKS.i
 def rlcore_check_run(config: Any) -> Sequence[str]:  # type: ignore[empty-body]
     """Return every problem that the plugin sees in a resolved run configuration, one sentence each, [] where it sees none.
 
-    Called after the core's own checks and before anything heavy starts; one problem refuses the run (exit code 2). Since 1.0.
+    Called after the core's own checks and before anything heavy starts; one problem refuses the run (exit code 2). A command that trains
+    nothing, such as an evaluation, names no data to train on: ``config.data.sources`` is empty. Since 1.0.
 
     :param config: the resolved ``rlcore.config.RunConfig``, frozen.
     """

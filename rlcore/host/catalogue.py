@@ -47,6 +47,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-tables": {PluginKind.DATA: ("csv", "parquet", "hub")},
     "rlcore-plugin-env": {PluginKind.COMMAND: ("env",)},
     "rlcore-plugin-health": {},  # an observer, which nobody names
+    "rlcore-plugin-eval": {PluginKind.COMMAND: ("eval",)},
     "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
     "rlcore-plugin-report": {PluginKind.COMMAND: ("report", "watch")},

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "health", "plan", "quickstart", "report", "score", "show")
+_TOOLS = ("env", "eval", "health", "plan", "quickstart", "report", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
@@ -38,7 +38,7 @@ _NAMES = (
 RELEASED = frozenset(f"{_PREFIX}{name}" for name in _NAMES)
 """The plugins of this repository."""
 
-REQUIRED = {"code": ("sandbox",), "sglang": ("serving",), "vllm": ("serving",)}
+REQUIRED = {"code": ("sandbox",), "eval": ("processes",), "sglang": ("serving",), "vllm": ("serving",)}
 """Plugins of this repository that another one requires: pip would else look for them on an index."""
 
 _FOLDERS = {"sandbox": "local"}
@@ -47,6 +47,7 @@ _FOLDERS = {"sandbox": "local"}
 EXTRAS = {
     "datasets": ("tables",),
     "quickstart": (
+        "eval",
         "grpo",
         "health",
         "math",
@@ -82,6 +83,7 @@ def install_line(what: str, *, upgrade: bool = False) -> str:
         return f"pip install {'-U ' if upgrade else ''}{what}"
     parts = [*(f"{_PREFIX}{short}" for short in EXTRAS[extra]), "rlcore"] if extra else [name]
     parts += [f"{_PREFIX}{short}" for part in tuple(parts) for short in REQUIRED.get(part.removeprefix(_PREFIX), ())]
+    parts = list(dict.fromkeys(parts))  # an extra may bring what one of its plugins requires
     checkout, wheels = _source()
     folders = [_folder(checkout, part) for part in parts] if checkout else [None]
     if None not in folders:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
+from rlcore.runlog.best_checkpoint import BestCheckpoint
+from rlcore.runlog.checkpoint import checkpoint_steps
 from rlcore.runlog.folder import RunFolder
 from rlcore.runlog.points import PastRun
 from rlcore.runlog.run_lock import last_writer
@@ -49,6 +51,20 @@ class RunRecord:
     def checkpoints(self) -> Path:
         """Where its checkpoints are."""
         return self._folder.checkpoints
+
+    def checkpoint_steps(self) -> list[int]:
+        """The updates whose checkpoints are there; none of them is verified."""
+        return checkpoint_steps(self.checkpoints)
+
+    def best_step(self) -> int | None:
+        """Of these the best, by what ``log.best_by`` of the run names; None if its figure is known of none."""
+        best = BestCheckpoint(
+            self.config.get("log", {}).get("best_by", "accuracy"), tuple(self.config.get("eval", {}).get("eval_dataset", ()))
+        )
+        for row in (*self.updates(), *self.evaluations()):
+            best.saw(int(row["step"]), row)
+        found = best.of(self.checkpoint_steps())
+        return None if found is None else found[0]
 
     @property
     def manifest(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import cloudpickle
 
 from rlcore.config import Plan
 from rlcore.contracts.errors import ConfigError, DataError, PluginError, RlcoreError
+from rlcore.contracts.specs import PluginKind
 from rlcore.host.environments import ENVIRONMENT
 from rlcore.host.registry import Attestation
 from rlcore.host.threads import limit_threads, threads_of
@@ -34,9 +35,11 @@ class Shipment:
     fingerprints: Mapping[str, str]
 
     @classmethod
-    def of(cls, plan: Plan, fingerprints: Mapping[str, str]) -> Shipment:
-        """Pack it. PluginError for an unpackaged part that cannot travel."""
-        attestations = tuple(plan.registry.attest(kind, name) for kind, name in used_plugins(plan))
+    def of(cls, plan: Plan, fingerprints: Mapping[str, str], plugins: Iterable[tuple[PluginKind, str]] | None = None) -> Shipment:
+        """Pack it. ``plugins``: what the workers must resolve as this process does; None: all that takes part in a run. PluginError for an
+        unpackaged part that cannot travel."""
+        used = used_plugins(plan) if plugins is None else plugins
+        attestations = tuple(plan.registry.attest(kind, name) for kind, name in used)
         return cls(
             plan=cloudpickle.dumps(plan),
             folder=str(Path.cwd()),

@@ -28,7 +28,8 @@ PAGES = {
         Links Plan Produced Producer Role RunConfig RunSection RuntimeLostError RuntimeSpec ScheduleService Seat Shipment Site Status
         TaskReport Texts TimeAccount Timing Update Verdict VerdictCounts Worker WorkerCrew WorkerDiedError WorkerLostError
         WorkerTime batch_figures blaming
-        check_reach cuda_devices fingerprints first_version install_line load_data make_consumer make_conversation make_coordinator
+        check_model_files check_reach cuda_devices fingerprints first_version install_line load_data make_consumer make_conversation
+        make_coordinator
         make_engine make_evaluator make_jobs make_judge make_publisher make_receiver make_watch missing_package probe_sequence
         probe_tolerance read_texts reason rollout_rows schedule_settings thread_variables threads_of used_plugins
         with_prompts

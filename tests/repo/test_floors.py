@@ -141,7 +141,7 @@ def test_imports_only_go_down() -> None:
     assert wrong == []
 
 
-SHARED = {"rlcore_plugin_serving"}
+SHARED = {"rlcore_plugin_processes", "rlcore_plugin_serving"}
 """What a distribution of plugins offers to others: they declare that they need it, which tools/dependencies.py sees to."""
 
 

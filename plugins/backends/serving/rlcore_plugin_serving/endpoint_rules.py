@@ -29,6 +29,8 @@ def run_problems(config: Any) -> list[str]:
         )
     if remote:
         return problems
+    if folder is None and not config.data.sources:  # nothing is trained
+        return problems
     if folder is None:
         problems.append(
             "inference.options.shared_folder is not set, and training writes new weights for the servers; name a folder that producers and "

@@ -193,10 +193,12 @@ def test_producers_have_servers_of_their_own(server, backend):
         backend(servers[0], producer=1, producers=2)
 
 
-def problems(producers: int = 1, name: str = "endpoint", **options) -> list[str]:
+def problems(producers: int = 1, name: str = "endpoint", data: tuple[str, ...] = ("train.jsonl",), **options) -> list[str]:
     return rlcore_check_run(
         SimpleNamespace(
-            weights=SimpleNamespace(transport="auto"), inference=SimpleNamespace(name=name, options=options, num_inferencer=producers)
+            data=SimpleNamespace(sources=data),
+            weights=SimpleNamespace(transport="auto"),
+            inference=SimpleNamespace(name=name, options=options, num_inferencer=producers),
         )
     )
 
@@ -208,6 +210,7 @@ def test_a_run_is_refused_before_it_starts(tmp_path: Path):
     assert "1 servers for 2 producers" in problems(addresses=[one], shared_folder=str(tmp_path), producers=2)[0]
     assert "twice" in problems(addresses=[one, one], shared_folder=str(tmp_path))[0]
     assert "shared_folder is not set" in problems(addresses=[one])[0]
+    assert problems(addresses=[one], data=()) == [], "nothing is trained, so no weights need a way"
     assert "is no folder here" in problems(addresses=[one], shared_folder=str(tmp_path / "none"))[0]
 
 

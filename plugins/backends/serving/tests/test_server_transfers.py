@@ -51,7 +51,8 @@ def test_orders_go_to_the_endpoints_of_their_names_and_the_last_one_names_the_ve
 
 def run_of(transport: str, producers: int, **options: Any) -> Any:
     inference = SimpleNamespace(name="endpoint", num_inferencer=producers, options=options)
-    return SimpleNamespace(inference=inference, weights=SimpleNamespace(transport=transport))
+    data = SimpleNamespace(sources=("train.jsonl",))
+    return SimpleNamespace(data=data, inference=inference, weights=SimpleNamespace(transport=transport))
 
 
 @pytest.mark.parametrize(

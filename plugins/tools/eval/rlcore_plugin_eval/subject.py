@@ -1,0 +1,64 @@
+"""What is evaluated: the word MODEL as a folder with a model (or a name of the hub), and the settings that come with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rlcore.api import UsageError
+from rlcore.api.runs import RunRecord, past_runs
+
+__all__ = ["Subject", "subject_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """``model``: a folder, or a name of the hub; None is the model that the settings of the run name. Of a run also its folder, and the
+    ``step`` after which it had this model."""
+
+    model: str | None
+    tokenizer: str | None = None
+    """Where the tokenizer is, if the model's folder has none and no settings say it."""
+    run: Path | None = None
+    step: int | None = None
+
+    @property
+    def settings(self) -> list[Path]:
+        """The settings that come with it, below those that are typed."""
+        return [] if self.run is None else [self.run / "run.toml"]
+
+
+def subject_of(word: str, *, step: int | None = None, best: bool = False) -> Subject:
+    """The model that ``word`` means. ``step``: of a run the checkpoint of that update, 0 for the model that it began with; ``best``: its
+    best checkpoint; neither: its newest one.
+
+    UsageError if the run has no such checkpoint, and if a step is asked of what is no run."""
+    folder = Path(word)
+    if step is not None and best:
+        raise UsageError("--step and --best each choose a checkpoint; leave one out")
+    if not (folder / "config.json").is_file() and (runs := past_runs(folder) if folder.is_dir() else []):
+        return _of_run(RunRecord(runs[0].root), step, best)
+    if step is not None or best:
+        typed = "--best" if best else f"--step {step}"
+        raise UsageError(f"{typed} chooses a checkpoint of a run, and {word} is no run folder (a run.toml, and checkpoints); leave it out")
+    if (folder / "checkpoint.json").is_file():
+        return Subject(model=str(folder / "model"))
+    return Subject(model=word)
+
+
+def _of_run(record: RunRecord, step: int | None, best: bool) -> Subject:
+    steps = record.checkpoint_steps()
+    there = f"it has checkpoints of steps {', '.join(map(str, steps))}" if steps else "it has no checkpoint"
+    if step == 0:
+        return Subject(model=None, run=record.root, step=0)
+    if step is not None and step not in steps:
+        raise UsageError(f"{record.root} has no checkpoint of step {step}: {there}; --step 0 is the model that it began with")
+    if best and (step := record.best_step()) is None:
+        raise UsageError(f"--best: no checkpoint of {record.root} has a figure to choose it by: {there}; type --step N")
+    if step is None and not steps:
+        raise UsageError(f"{record.root} has no checkpoint; type --step 0 for the model that it began with")
+    step = steps[-1] if step is None else step
+    model = record.checkpoints / f"step-{step}" / "model"
+    begun = record.config.get("model", {})
+    lacks = not begun.get("tokenizer_path") and not any(model.glob("*token*"))
+    return Subject(model=str(model), tokenizer=begun.get("model") if lacks else None, run=record.root, step=step)

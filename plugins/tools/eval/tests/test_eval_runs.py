@@ -1,0 +1,76 @@
+"""``rlcore eval RUN``: the numbers and the rows of the run's own evaluation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlcore.api.runs import RunRecord
+from rlcore.testing import RunTester
+
+
+def rows_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize("step", [0, 1, 2, 3])
+def test_a_checkpoint_has_the_figures_and_rows_of_its_run(step: int, trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    done = tester.run("eval", str(record.root), "--step", str(step), "--out", "rows.jsonl", "--json").assert_ok()
+    (logged,) = [row for row in record.evaluations() if row["step"] == step]
+    assert {"step": step, **done.json["tasks"]["letters"]["figures"]} == logged
+    assert "eval/letters/maj@2/low" in logged, "two samples a prompt"
+    expected = [{"task": "letters", **row} for row in record.evaluation_rows("letters", step)]
+    assert rows_of(tester.folder / "rows.jsonl") == expected
+    assert len(expected) == done.json["tasks"]["letters"]["completions"] == 8
+
+
+def test_another_seed_draws_otherwise(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    tester.run("eval", str(record.root), "--step", "1", "--seed", "7", "--out", "rows.jsonl").assert_ok()
+    predictions = [row["prediction"] for row in rows_of(tester.folder / "rows.jsonl")]
+    assert predictions != [row["prediction"] for row in record.evaluation_rows("letters", 1)]
+
+
+def test_the_newest_and_the_best_checkpoint(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    newest = tester.run("eval", str(record.root), "--dry-run", "--json").assert_ok().json
+    assert (newest["step"], newest["model"]) == (3, str(record.checkpoints / "step-3" / "model"))
+    best = tester.run("eval", str(record.root), "--best", "--dry-run", "--json").assert_ok().json
+    accuracies = {row["step"]: row["eval/letters"] for row in record.evaluations() if row["step"]}
+    assert accuracies[best["step"]] == max(accuracies.values())
+
+
+def test_a_run_evaluates_other_tasks_if_they_are_typed(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    tester.fake_data("other/held.jsonl", "ef")
+    typed = ("-d", "held.jsonl", "other/held.jsonl", "-ed", '{"held-2": "held.jsonl"}', "--dry-run", "--json")
+    tasks = tester.run("eval", str(record.root), *typed).assert_ok().json["tasks"]
+    assert tasks == {"held-2": "held.jsonl", "held": "held.jsonl", "held-3": "other/held.jsonl"}
+
+
+def test_a_damaged_checkpoint_is_refused(trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    (weights,) = (record.checkpoints / "step-2" / "model").glob("*.npz")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:-1])
+    try:
+        tester.run("eval", str(record.root), "--step", "2").assert_refused("step-2", "it is damaged")
+    finally:
+        weights.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--step", "9"), "it has checkpoints of steps 1, 2, 3"),
+        (("--step", "x"), "must be a whole number"),
+        (("--step", "1", "--best"), "leave one out"),
+        (("-lr", "1"), "is not an option of rlcore eval"),
+    ],
+)
+def test_what_a_run_has_not_is_refused(words: tuple[str, ...], said: str, trained: tuple[RunTester, RunRecord]) -> None:
+    tester, record = trained
+    tester.run("eval", str(record.root), *words).assert_refused(said)
