@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "NOT_RELEASED", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "health", "plan", "quickstart", "report", "score", "show")
+_TOOLS = ("env", "health", "plan", "quickstart", "report", "runs", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _NAMES = (
     "code",
@@ -54,6 +54,7 @@ EXTRAS = {
         "processes",
         "quickstart",
         "report",
+        "runs",
         "score",
         "shared",
         "show",

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-__all__ = ["BestCheckpoint"]
+__all__ = ["BestCheckpoint", "BestFigure"]
 
 _LOWEST = "min:"
+
+
+@dataclass(frozen=True, slots=True)
+class BestFigure:
+    """The best value of a figure, and the last step that has it; ``lowest``: the best is the lowest."""
+
+    name: str
+    value: float
+    step: int
+    lowest: bool = False
 
 
 class BestCheckpoint:
@@ -37,3 +48,8 @@ class BestCheckpoint:
             return None
         figure, step = max(known)
         return step, self._sign * figure
+
+    def overall(self) -> BestFigure | None:
+        """The best of all steps; None if nothing is known of any."""
+        found = self.of(self._known)
+        return None if found is None else BestFigure(self.name, found[1], found[0], self._sign < 0)

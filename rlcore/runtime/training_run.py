@@ -244,6 +244,7 @@ class TrainingRun:
             data=self._crew.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
+            planned_steps=self._crew.horizon,
         )
         holding = self._holding or closing
         if self.root is None:

@@ -25,6 +25,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/model.py": {
         "train": "a policy for verdicts",
+        "runs": "a folder, as a default",
         "transformers": "a default",
         "grpo": "a default",
         "single_turn": "a default",
