@@ -34,4 +34,4 @@ def _shown(character: str, lines: bool) -> str:
 
 def json_line(value: Any) -> str:
     """One line of JSON in ASCII alone, so that it may be looked at on a terminal too."""
-    return json.dumps(value, allow_nan=False).replace("\x7f", "\\u007f")
+    return json.dumps(value, allow_nan=False)

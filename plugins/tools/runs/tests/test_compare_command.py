@@ -147,7 +147,9 @@ def seeds(tmp_path: Path) -> list[str]:
                 metrics=[an_update(1, accuracy / 2), held_out(1, accuracy)],
             )
     names.append("other")
-    write_run(tmp_path / "other", settings={"algorithm": {"name": "rloo"}}, metrics=[an_update(1, 0.5), held_out(1, 0.7)])
+    write_run(
+        tmp_path / "other", settings={"run": {"seed": 7}, "algorithm": {"name": "rloo"}}, metrics=[an_update(1, 0.5), held_out(1, 0.7)]
+    )
     return names
 
 
@@ -156,7 +158,7 @@ def test_runs_that_differ_only_in_their_seed_are_one_column(tester: RunTester, t
     assert [(group["label"], [run["seed"] for run in group["runs"]]) for group in found["groups"]] == [
         ("A", [0, 1, 2]),
         ("B", [0, 1, 2]),
-        ("C", [0]),
+        ("C", [7]),
     ]
     row = row_of(found["evaluations"], "eval/aime")
     expected = mean_interval([0.1, 0.2, 0.3])

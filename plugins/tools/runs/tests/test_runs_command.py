@@ -33,7 +33,7 @@ def tester(tmp_path: Path) -> RunTester:
     write_run(
         tmp_path / "runs" / "math" / NAMES["mid"],
         settings={"training": {"learning_rate": 1e-6}, "eval": EVAL, "log": {"best_by": "min:reward/mean"}},
-        metrics=[an_update(1, 0.5)],
+        metrics=[an_update(1, 0.9)],
         finished=False,
     )
     write_run(
@@ -53,7 +53,7 @@ def test_every_project_the_newest_first(tester: RunTester) -> None:
     assert [row["project"] for row in (new, mid, old)] == ["code", "math", "math"]
     assert (old["state"], old["step"], old["planned"], old["reward"], old["seconds"]) == ("finished", 2, 2, 0.75, 4.0)
     assert old["best"] == {"metric": "accuracy", "value": pytest.approx(0.6), "step": 2}
-    assert (mid["state"], mid["step"], mid["best"]) == ("ended", 1, {"metric": "reward/mean", "value": 0.5, "step": 1})
+    assert (mid["state"], mid["step"], mid["best"]) == ("ended", 1, {"metric": "reward/mean", "value": 0.9, "step": 1})
     assert (new["state"], new["step"], new["planned"], new["best"], new["reward"]) == ("ended", 0, 7, None, None)
 
 
@@ -81,8 +81,8 @@ def test_one_project_and_one_run(tester: RunTester) -> None:
         ("name", ["old", "mid", "new"]),
         ("state", ["new", "mid", "old"]),
         ("step", ["old", "mid", "new"]),
-        ("best", ["old", "mid", "new"]),  # -0.5, for the lowest is its best
-        ("reward", ["old", "mid", "new"]),
+        ("best", ["old", "mid", "new"]),  # 0.6 and -0.9, for the lowest is its best
+        ("reward", ["mid", "old", "new"]),
         ("seconds", ["old", "mid", "new"]),
     ],
 )
