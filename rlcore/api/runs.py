@@ -11,7 +11,8 @@ figure, ``metric_of`` finds the description of a name.
 from __future__ import annotations
 
 from rlcore.contracts.metric_names import METRICS, Metric, metric_of
+from rlcore.runlog.best_checkpoint import BestFigure
 from rlcore.runlog.points import PastRun, past_runs
 from rlcore.runlog.reading import RunRecord
 
-__all__ = ["METRICS", "Metric", "PastRun", "RunRecord", "metric_of", "past_runs"]
+__all__ = ["METRICS", "BestFigure", "Metric", "PastRun", "RunRecord", "metric_of", "past_runs"]

@@ -51,6 +51,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-plan": {PluginKind.COMMAND: ("plan",)},
     "rlcore-plugin-quickstart": {PluginKind.COMMAND: ("quickstart",)},
     "rlcore-plugin-report": {PluginKind.COMMAND: ("report", "watch")},
+    "rlcore-plugin-runs": {PluginKind.COMMAND: ("runs", "compare", "rollouts")},
     "rlcore-plugin-score": {PluginKind.COMMAND: ("score", "audit")},
     "rlcore-plugin-shared": {PluginKind.TRANSFER: ("shared",)},
     "rlcore-plugin-show": {PluginKind.COMMAND: ("show",)},

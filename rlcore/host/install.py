@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["EXTRAS", "NEEDS_EXTRA", "RELEASED", "WHEELS", "install_line"]
 
 _PREFIX = "rlcore-plugin-"
-_TOOLS = ("env", "eval", "health", "plan", "quickstart", "report", "score", "show")
+_TOOLS = ("env", "eval", "health", "plan", "quickstart", "report", "runs", "score", "show")
 _ALGOS = ("dapo", "entropy", "grpo", "reinforce", "rloo")
 _TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
@@ -54,6 +54,7 @@ EXTRAS = {
         "processes",
         "quickstart",
         "report",
+        "runs",
         "score",
         "shared",
         "show",

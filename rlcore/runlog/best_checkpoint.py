@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-__all__ = ["BestCheckpoint"]
+__all__ = ["BestCheckpoint", "BestFigure"]
 
 _LOWEST = "min:"
+
+
+@dataclass(frozen=True, slots=True)
+class BestFigure:
+    """The best value of a figure, and the last step that has it; ``lowest``: the best is the lowest."""
+
+    name: str
+    value: float
+    step: int
+    lowest: bool = False
 
 
 class BestCheckpoint:
@@ -30,10 +41,10 @@ class BestCheckpoint:
         known = [figure for task in self._tasks if (figure := figures.get(f"eval/{task}")) is not None]
         return sum(known) / len(known) if known else None
 
-    def of(self, steps: Iterable[int]) -> tuple[int, float] | None:
-        """The best of these steps and its figure, the last one among equals; None if nothing is known of any."""
-        known = [(self._sign * self._known[step], step) for step in steps if step in self._known]
+    def of(self, steps: Iterable[int] | None = None) -> BestFigure | None:
+        """The best of these steps (None: of all), the last one among equals; None if nothing is known of any."""
+        known = [(self._sign * self._known[step], step) for step in (self._known if steps is None else steps) if step in self._known]
         if not known:
             return None
         figure, step = max(known)
-        return step, self._sign * figure
+        return BestFigure(self.name, self._sign * figure, step, self._sign < 0)

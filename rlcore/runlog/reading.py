@@ -10,13 +10,14 @@ import json
 import os
 import socket
 import tomllib
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import ConfigError
-from rlcore.runlog.best_checkpoint import BestCheckpoint
+from rlcore.runlog.best_checkpoint import BestCheckpoint, BestFigure
 from rlcore.runlog.checkpoint import checkpoint_steps
 from rlcore.runlog.folder import RunFolder
 from rlcore.runlog.points import PastRun
@@ -58,13 +59,8 @@ class RunRecord:
 
     def best_step(self) -> int | None:
         """Of these the best, by what ``log.best_by`` of the run names; None if its figure is known of none."""
-        best = BestCheckpoint(
-            self.config.get("log", {}).get("best_by", "accuracy"), tuple(self.config.get("eval", {}).get("eval_dataset", ()))
-        )
-        for row in (*self.updates(), *self.evaluations()):
-            best.saw(int(row["step"]), row)
-        found = best.of(self.checkpoint_steps())
-        return None if found is None else found[0]
+        found = self._ranked().of(self.checkpoint_steps())
+        return None if found is None else found.step
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -92,18 +88,44 @@ class RunRecord:
             return "interrupted"
         return "running" if _lives(last_writer(self.root)) else "ended"
 
+    @property
+    def planned_steps(self) -> int | None:
+        """The updates that it is to make; None if its settings do not bound them and its manifest is absent."""
+        limit = self.config.get("run", {}).get("max_steps")
+        if limit is not None:
+            return int(limit)
+        manifest = self.manifest
+        told = [part["planned_steps"] for part in (manifest, *manifest.get("resumes", ())) if "planned_steps" in part]
+        return int(told[-1]) if told else None
+
     def updates(self) -> list[dict[str, Any]]:
         """The metrics of each update, in their order."""
-        return [row for row in _lines(self.root / "metrics.jsonl") if "seconds" in row]
+        return [row for row in self._metrics() if "seconds" in row]
 
     def evaluations(self) -> list[dict[str, Any]]:
         """The figures of each evaluation, by step."""
-        found = [row for row in _lines(self.root / "metrics.jsonl") if "seconds" not in row]
-        return sorted(found, key=lambda row: int(row["step"]))
+        return sorted((row for row in self._metrics() if "seconds" not in row), key=lambda row: int(row["step"]))
+
+    def _metrics(self) -> Iterator[dict[str, Any]]:
+        for row in _lines(self.root / "metrics.jsonl"):
+            if not isinstance(row.get("step"), int):
+                raise ConfigError(f"{self.root / 'metrics.jsonl'} has a line without a step; restore the file, or remove the line")
+            yield row
 
     def times(self) -> list[dict[str, Any]]:
         """Seconds by worker and category of each step; the last one of the whole run, if it ended."""
         return list(_lines(self.root / "times.jsonl"))
+
+    def best(self) -> BestFigure | None:
+        """The best value of the figure that ``log.best_by`` names; None if no step has it."""
+        return self._ranked().of()
+
+    def _ranked(self) -> BestCheckpoint:
+        tasks = tuple(self.config.get("eval", {}).get("eval_dataset", ()))
+        best = BestCheckpoint(self.config.get("log", {}).get("best_by", "accuracy"), tasks)
+        for row in self._metrics():
+            best.saw(row["step"], row)
+        return best
 
     def failures(self) -> list[dict[str, Any]]:
         """The prompts that could not be judged, and why."""
@@ -159,13 +181,15 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         lines = (gzip.decompress(data) if path.suffix == ".gz" else data).split(b"\n")
     except FileNotFoundError:
         return
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
     for number, line in enumerate(lines[:-1], 1):  # what stands after the last line feed is half a line
         try:
             row = json.loads(line)
         except ValueError as error:
             raise ConfigError(f"{path}:{number} is no JSON ({error}); restore the file, or remove the line") from None
+        if not isinstance(row, dict):
+            raise ConfigError(f"{path}:{number} is no JSON object; restore the file, or remove the line")
         yield row
 
 

@@ -28,9 +28,15 @@ _OF_AN_EXTRA = re.compile(r";.*\bextra\b")
 
 
 def build_manifest(
-    *, seed: int, data: Mapping[str, str], attestations: Iterable[Attestation], origins: Mapping[str, Any], command: list[str] | None = None
+    *,
+    seed: int,
+    data: Mapping[str, str],
+    attestations: Iterable[Attestation],
+    origins: Mapping[str, Any],
+    planned_steps: int,
+    command: list[str] | None = None,
 ) -> dict[str, Any]:
-    """A plain, JSON-able record. ``data`` maps a data set to its fingerprint."""
+    """A plain, JSON-able record. ``data`` maps a data set to its fingerprint; ``planned_steps``: the updates that are to be made."""
     plugins = [asdict(item) for item in attestations]
     return {
         "rlcore": rlcore.__version__,
@@ -38,6 +44,7 @@ def build_manifest(
         "platform": platform.platform(),
         "packages": _packages(plugin["distribution"] for plugin in plugins),
         "seed": seed,
+        "planned_steps": planned_steps,
         "data": dict(data),
         "plugins": plugins,
         "origins": {path: str(origin) for path, origin in origins.items()},

@@ -244,6 +244,7 @@ class TrainingRun:
             data=self._crew.fingerprints,
             attestations=[self._plan.registry.attest(kind, name) for kind, name in used_plugins(self._plan)],
             origins=self._plan.origins,
+            planned_steps=self._crew.horizon,
         )
         holding = self._holding or closing
         if self.root is None:
@@ -361,7 +362,7 @@ class TrainingRun:
     def _pruning(self, newest: int) -> Callable[[], None]:
         """What removes old checkpoints; which is the best is decided now, whoever calls it."""
         best = self._best.of({newest, *checkpoint_steps(self._folder.checkpoints)}) if self._config.log.keep_best else None
-        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best[0]} if best else set())
+        return partial(prune, self._folder.checkpoints, self._config.log.keep_checkpoints, {best.step} if best else set())
 
     def _end_save(self, *, wait: bool = True) -> None:
         """Name the checkpoint under way, if there is one; without ``wait``, only if it is written."""

@@ -25,6 +25,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/config/correction_choice.py": {"truncated": "what auto means, as a default: the core offers it"},
     "rlcore/config/model.py": {
         "train": "a policy for verdicts",
+        "runs": "a folder, as a default",
         "transformers": "a default",
         "grpo": "a default",
         "single_turn": "a default",
@@ -47,6 +48,7 @@ MEANT: Mapping[str, Mapping[str, str]] = {
     "rlcore/rewards/protocol.py": {"score": "a method of a reward"},
     "rlcore/rewards/reward_entry.py": {"train": "a policy for verdicts"},
     "rlcore/runlog/points.py": {"watch": "a key of a checkpoint's state"},
+    "rlcore/runlog/folder.py": {"rollouts": "a folder of a run"},
     "rlcore/runlog/run_manifest.py": {"plugins": "a key of the manifest"},
     "rlcore/runtime/gathering.py": {"report": "a method of a worker"},
     "rlcore/runtime/parts.py": {"watch": "a key of a checkpoint's state"},

@@ -55,7 +55,24 @@ def test_a_command_of_a_plugin_stands_behind_our_own_by_name(tester: RunTester) 
     offer(tester, "alpha", plugin="alpha")
     lines = tester.run("--help").assert_ok().lines
     listed = [line.split()[0] for line in lines if line.startswith("  ")]
-    ours = ["quickstart", "train", "resume", "launch", "eval", "score", "audit", "report", "watch", "plan", "show", "env", "plugins"]
+    ours = [
+        "quickstart",
+        "train",
+        "resume",
+        "launch",
+        "runs",
+        "compare",
+        "rollouts",
+        "eval",
+        "score",
+        "audit",
+        "report",
+        "watch",
+        "plan",
+        "show",
+        "env",
+        "plugins",
+    ]
     assert listed == [*ours, "alpha", "zeta"]
     assert "  alpha        A stranger's command" in lines
 

@@ -47,5 +47,5 @@ def test_a_section_that_does_not_exist_is_refused_all_the_same(tmp_path: Path) -
 
 def test_what_is_missing_says_which_setting_names_it() -> None:
     flags = {"training.name": "colossalai", "log.trackers": ("wandb",), "model.model": "./nowhere"}
-    missing = plan_run([], flags, Registry.discover(), require=False).missing
+    missing = plan_run([], flags, Registry.discover([]), require=False).missing  # nothing is installed
     assert {item.path for item in missing} >= {"log.trackers.0", "model.model"}

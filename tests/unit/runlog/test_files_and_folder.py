@@ -92,12 +92,14 @@ def test_folders_that_are_moved_to_one_place_are_removed_once(tmp_path: Path) ->
 
 
 def test_the_manifest_says_what_the_run_was_made_of() -> None:
-    made = build_manifest(seed=7, data={"train": "abc"}, attestations=[], origins={"run.seed": "flag"}, command=["rlcore", "train"])
+    made = build_manifest(
+        seed=7, data={"train": "abc"}, attestations=[], origins={"run.seed": "flag"}, planned_steps=3, command=["rlcore", "train"]
+    )
     assert (made["seed"], made["data"], made["plugins"], made["origins"]) == (7, {"train": "abc"}, [], {"run.seed": "flag"})
     assert (made["rlcore"], made["packages"]["numpy"]) == (rlcore.__version__, version("numpy"))
     assert "pytest" not in made["packages"], "of an extra of rlcore, not of the run"
     assert made["command"] == ["rlcore", "train"]
-    assert build_manifest(seed=0, data={}, attestations=[], origins={})["command"] == sys.argv
+    assert build_manifest(seed=0, data={}, attestations=[], origins={}, planned_steps=3)["command"] == sys.argv
 
 
 def test_the_manifest_holds_the_packages_of_the_plugins_and_what_these_require(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +120,7 @@ def test_the_manifest_holds_the_packages_of_the_plugins_and_what_these_require(t
         Attestation(kind=PluginKind.LOSS, name="own", distribution=distribution, version="", spec_sha256="")
         for distribution in ("acme-plugin", "rlcore", str(tmp_path / "my.py"))
     ]
-    found = build_manifest(seed=0, data={}, attestations=plugins, origins={})["packages"]
+    found = build_manifest(seed=0, data={}, attestations=plugins, origins={}, planned_steps=3)["packages"]
     acme = {name: version for name, version in found.items() if name.startswith("acme")}
     assert acme == {"acme-deep": "4", "acme-engine": "2.5", "acme-extra": "3", "acme-plugin": "1.0"}
     assert found["rlcore"] == rlcore.__version__

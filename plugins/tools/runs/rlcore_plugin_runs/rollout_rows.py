@@ -1,0 +1,108 @@
+"""Rows of a run's rollouts, or of its evaluations, one update after the other: never more than one update in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlcore.api import Outcome, UsageError
+from rlcore.api.runs import RunRecord
+from rlcore.api.settings import closest
+
+__all__ = ["RolloutFilter", "RolloutSource", "found_in", "rollout_source", "texts_of"]
+
+_EVALUATED = {"prediction": "text", "format_valid": "format_ok", "ans_valid": "accuracy", "response_length": "length"}
+"""What the rows of an evaluation call otherwise than those of training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutFilter:
+    """What a row must be; all that is given must hold. A row without a reward is not within bounds."""
+
+    min_reward: float | None = None
+    max_reward: float | None = None
+    outcome: str | None = None
+    search: str | None = None
+    prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        known = [outcome.value for outcome in Outcome]
+        if self.outcome is not None and self.outcome not in known:
+            raise UsageError(f"--outcome {self.outcome} is no outcome{closest(self.outcome, known)}; choose from {', '.join(known)}")
+
+    def takes(self, row: Mapping[str, Any]) -> bool:
+        """Whether the row is one."""
+        return (
+            self._bounds(row.get("reward"))
+            and (self.outcome is None or row.get("outcome") == self.outcome)
+            and (self.prompt is None or row.get("prompt_id") == self.prompt)
+            and (self.search is None or found_in(row, self.search))
+        )
+
+    def _bounds(self, reward: object) -> bool:
+        if self.min_reward is None and self.max_reward is None:
+            return True
+        low, high = -math.inf if self.min_reward is None else self.min_reward, math.inf if self.max_reward is None else self.max_reward
+        return isinstance(reward, int | float) and low <= reward <= high
+
+
+def found_in(row: Mapping[str, Any], words: str) -> bool:
+    """Whether one of its texts holds the words, in any case."""
+    wanted = words.casefold()
+    return any(wanted in text.casefold() for text in texts_of(row))
+
+
+def texts_of(row: Mapping[str, Any]) -> Iterator[str]:
+    """Prompt, answer, gold, what was parsed, and the reason: what a search looks at."""
+    prompt = row.get("prompt")
+    for message in prompt if isinstance(prompt, list) else [prompt]:
+        yield _text(message.get("content") if isinstance(message, Mapping) else message)
+    for name in ("text", "gold", "parsed", "reason"):
+        yield _text(row.get(name))
+
+
+def _text(value: object) -> str:
+    return "" if value is None else value if isinstance(value, str) else str(value)
+
+
+class RolloutSource:
+    """The rows of some steps, in their order; those of an evaluation have the names of training's, and ``task`` beside."""
+
+    def __init__(self, record: RunRecord, steps: Sequence[int], task: str | None = None) -> None:
+        self._record = record
+        self.steps = tuple(steps)
+        self._task = task
+
+    def of(self, step: int) -> Iterator[dict[str, Any]]:
+        """The rows of one step."""
+        if self._task is None:
+            for row in self._record.rollouts(step):
+                yield {"step": step, **row}
+        else:
+            for row in self._record.evaluation_rows(self._task, step):
+                yield {"step": step, "task": self._task, **{_EVALUATED.get(name, name): value for name, value in row.items()}}
+
+    def matching(self, wanted: RolloutFilter) -> Iterator[dict[str, Any]]:
+        """All rows that the filter takes."""
+        return (row for step in self.steps for row in self.of(step) if wanted.takes(row))
+
+
+def rollout_source(record: RunRecord, step: int | None, task: str | None) -> RolloutSource:
+    """``step`` None: every step that is there. UsageError if there is no such task or step, or none at all."""
+    if task is not None and task not in record.tasks():
+        known = record.tasks()
+        raise UsageError(f"{record.root} has no answers to a task {task}{closest(task, known)}; it has {', '.join(known) or 'none'}")
+    steps = record.rollout_steps() if task is None else record.evaluated_steps(task)
+    what = "rollouts" if task is None else f"answers to {task}"
+    if not steps:
+        raise UsageError(f"{record.root} has no {what}: it ended before the first, or log.rollout_interval is 0")
+    if step is not None and step not in steps:
+        raise UsageError(f"{record.root} has no {what} of step {step}; it has those of {_spans(steps)}")
+    return RolloutSource(record, steps if step is None else [step], task)
+
+
+def _spans(steps: Sequence[int]) -> str:
+    """``1, 2, 5``; of many the first and the last, and how many they are."""
+    return ", ".join(map(str, steps)) if len(steps) <= 10 else f"{len(steps)} steps from {steps[0]} to {steps[-1]}"
