@@ -40,7 +40,7 @@ class Shape:
     generations: int = 8
     text: int = 4096
     workers: int = 24
-    rollout_interval: int = 10
+    rollout_interval: int = 20
     eval_interval: int = 100
     eval_rows: int = 500
     failures: int = 6

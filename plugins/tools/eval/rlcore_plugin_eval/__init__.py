@@ -17,6 +17,6 @@ def rlcore_register_commands() -> Sequence[CommandSpec]:
             name="eval",
             target="rlcore_plugin_eval.eval_command:EvalCommand",
             summary="measure a model on held-out tasks, without training",
-            position=35,
+            position=38,
         )
     ]
