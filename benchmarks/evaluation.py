@@ -2,8 +2,9 @@
 
 The trainer has a core of its own, and everybody else the others, as on machines where producers have devices of their own: else it is the
 scheduler of the machine that is measured. ``own``: seconds of the trainer that are no waiting, an update; evaluating should leave them as
-they are, since the producers do it. ``waiting``: seconds an update in which it waits for data or weights, which evaluating makes longer,
-for the producers have more to do. ``load``: of the machine. The last line is one JSON object.
+they are, since the producers do it. ``cpu``: seconds that its process computed, an update, from the first one on, which other work of the
+machine hardly changes. ``waiting``: seconds an update in which it waits for data or weights, which evaluating makes longer, for the
+producers have more to do. ``load``: of the machine. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import statistics
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,8 @@ def main() -> None:
     found = {way: {key: statistics.median(one[key] for one in of_way) for key in of_way[0]} for way, of_way in seen.items()}
     ratios = [after["own"] / before["own"] for before, after in zip(seen["without"], seen["with"], strict=True)]
     console.print(table(found))
-    ratio = {"own": statistics.median(ratios), "waiting": found["with"]["waiting"] / max(found["without"]["waiting"], 1e-9)}
+    cpu = statistics.median(after["cpu"] / before["cpu"] for before, after in zip(seen["without"], seen["with"], strict=True))
+    ratio = {"own": statistics.median(ratios), "cpu": cpu, "waiting": found["with"]["waiting"] / max(found["without"]["waiting"], 1e-9)}
     shape = {"steps": arguments.steps, "rounds": arguments.rounds, "interval": arguments.interval}
     print(json.dumps({**shape, "ways": found, "ratio": ratio, "ratios": ratios, "cores": os.cpu_count()}))
 
@@ -62,12 +64,13 @@ def measured(toml: Path, runs: Path, steps: int, interval: int) -> dict[str, flo
         "schedule": {"max_staleness": 2},
         "eval": {"eval_interval": interval},
     }
-    with trainer_apart():
+    with trainer_apart() as spent_cpu:
         summary = run(plan_run([toml], {}, Registry.discover(), overrides=values))
     updates = RunRecord(summary.run).updates()
     spent = {name: sum(row[name] for row in updates) for name in updates[-1] if name.startswith("time/trainer/")}
     waits = sum(spent[f"time/trainer/{name}"] for name in WAITS)
     return {
+        "cpu": spent_cpu() / len(updates),
         "own": (sum(spent.values()) - waits) / len(updates),
         "waiting": waits / len(updates),
         "seconds": sum(row["seconds"] for row in updates) / len(updates),
@@ -76,9 +79,11 @@ def measured(toml: Path, runs: Path, steps: int, interval: int) -> dict[str, flo
 
 
 @contextmanager
-def trainer_apart() -> Iterator[None]:
-    """Inside, Ray's worker that trains runs on the first core, and its other workers and this process on the others."""
+def trainer_apart() -> Iterator[Callable[[], float]]:
+    """Inside, Ray's worker that trains runs on the first core, and its other workers and this process on the others. What it gives says how
+    many seconds that worker has computed since its first update."""
     ended = threading.Event()
+    seconds: list[float] = []
     cores = sorted(os.sched_getaffinity(0))
 
     def look() -> None:
@@ -87,6 +92,8 @@ def trainer_apart() -> Iterator[None]:
                 with suppress(OSError):
                     title = (folder / "cmdline").read_bytes()
                     if title.startswith(b"ray::"):
+                        if title.startswith(b"ray::TrainerHost.train"):
+                            seconds[:] = [*seconds[:1], _cpu_seconds(folder)]
                         for thread in (folder / "task").iterdir():
                             os.sched_setaffinity(int(thread.name), cores[:1] if title.startswith(b"ray::TrainerHost") else cores[1:])
 
@@ -95,17 +102,22 @@ def trainer_apart() -> Iterator[None]:
         os.sched_setaffinity(0, cores[1:])
         looking.start()
     try:
-        yield
+        yield lambda: seconds[-1] - seconds[0]
     finally:
         ended.set()
         os.sched_setaffinity(0, cores)
 
 
+def _cpu_seconds(process: Path) -> float:
+    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def table(found: Mapping[str, Mapping[str, float]]) -> Table:
     """A row a way."""
-    made = Table("evaluations", "s/update of its own", "waiting", "s/update", "load")
+    made = Table("evaluations", "s/update of its own", "computing", "waiting", "s/update", "load")
     for way, figures in found.items():
-        made.add_row(way, *(f"{figures[key]:.4f}" for key in ("own", "waiting", "seconds", "load")))
+        made.add_row(way, *(f"{figures[key]:.4f}" for key in ("own", "cpu", "waiting", "seconds", "load")))
     return made
 
 
