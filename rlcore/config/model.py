@@ -366,7 +366,7 @@ class LogSection(Section):
     keep_checkpoints: Count = setting(3, help="how many checkpoints are kept, the newest")
     keep_best: bool = setting(True, help="keep the best checkpoint too")
     best_by: Name = setting(
-        "accuracy", help="what the best is: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); -METRIC: the lowest"
+        "accuracy", help="what the best is: accuracy (mean over held-out tasks), or a metric (eval/aime/pass@8); min:METRIC: the lowest"
     )
     export_dtype: Literal["bfloat16", "float16"] | None = setting(
         None, help="checkpoints also hold the model rounded to this, as export/; none: they do not"

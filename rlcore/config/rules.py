@@ -380,15 +380,12 @@ def _samples_differ(facts: Facts) -> str | None:
 
 
 def _best_is_a_metric(facts: Facts) -> str | None:
-    by, tasks = facts.config.log.best_by, facts.config.eval.eval_dataset
+    by, evaluated = facts.config.log.best_by, [f"eval/{task}" for task in facts.config.eval.eval_dataset]
     name = by.removeprefix("min:")
-    if (
-        by == "accuracy"
-        or (metric_of(name) is not None and not name.startswith("eval/"))
-        or name.split("/")[0:2] in [["eval", task] for task in tasks]
-    ):
+    of_run = "/".join(name.split("/")[:2]) in evaluated if name.startswith("eval/") else by == "accuracy" or metric_of(name) is not None
+    if of_run:
         return None
-    known = f"reward/mean, {', '.join(f'eval/{task}' for task in tasks)}".removesuffix(", ")
+    known = ", ".join(["reward/mean", *evaluated])
     return f"{facts.cite('log.best_by')} is no metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
 
 
