@@ -17,9 +17,9 @@ import rlcore
 from rlcore.api import UsageError
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Objective
+from rlcore.runlog.best_checkpoint import BestCheckpoint
 from rlcore.runlog.points import past_runs
 from rlcore.runlog.run_lock import locked, sign
-from rlcore.runtime import training_run
 from rlcore.testing import FakePolicy, FakeTracker, FakeTraining, RunTester
 
 DEADLY = 6
@@ -236,7 +236,7 @@ def test_other_data_and_other_plugins_are_told(tester: RunTester, monkeypatch: p
 
 def test_old_checkpoints_go_and_the_best_one_stays(tester: RunTester, monkeypatch: pytest.MonkeyPatch) -> None:
     accuracies = {0: 0.0, 1: 0.9, 2: 0.5, 3: 0.5, 4: 0.2, 5: 0.2, 6: 0.1}
-    monkeypatch.setattr(training_run.TrainingRun, "_accuracy", lambda self, step: accuracies[step])
+    monkeypatch.setattr(BestCheckpoint, "saw", lambda self, step, figures: self._known.update({step: accuracies[step]}))
     tester.run("train", config(tester, save_interval=1, keep_checkpoints=2)).assert_ok()
     assert saved(newest(tester)) == ["latest", "step-1", "step-5", "step-6"]
     tester.run("train", config(tester, save_interval=1, keep_checkpoints=2, keep_best=False)).assert_ok()
