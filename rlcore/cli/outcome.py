@@ -22,8 +22,9 @@ def _result(summary: Summary) -> Iterator[str]:
     yield "Stopped early, and saved." if summary.interrupted else "Done."
     if summary.accuracy_before is not None and summary.accuracy_after is not None:
         yield f"held-out accuracy   {summary.accuracy_before:.3f} before, {summary.accuracy_after:.3f} after"
-    if summary.accuracy_best is not None:
-        yield f"best evaluation     {summary.accuracy_best:.3f} {_when(summary)}"
+    if (best := summary.best) is not None:
+        name = "" if best.name == "accuracy" else f" ({'lowest ' * best.lowest}{best.name})"
+        yield f"best evaluation     {best.value:.3f}{name} {_when(summary, best.step)}"
     yield f"training            {summary.steps} updates, {summary.train_seconds:.1f} s, {summary.tokens_per_second:.0f} tokens/s"
     if summary.shares:
         yield f"time                {_time_line(summary.shares)}"
@@ -34,14 +35,14 @@ def _result(summary: Summary) -> Iterator[str]:
         yield f"switched off        {name}: {reason}"
 
 
-def _when(summary: Summary) -> str:
+def _when(summary: Summary, step: int) -> str:
     """With where its model is, if that is not the last one."""
-    if not summary.best_step:
+    if not step:
         return "before the first update"
-    told = f"after {summary.best_step} updates"
-    if summary.best_step == summary.steps or summary.checkpoint is None:
+    told = f"after {step} updates"
+    if step == summary.steps or summary.checkpoint is None:
         return told
-    model = summary.checkpoint.with_name(f"step-{summary.best_step}") / "model"
+    model = summary.checkpoint.with_name(f"step-{step}") / "model"
     return f"{told}: {model}" if model.is_dir() else f"{told}, of which no checkpoint is kept"
 
 

@@ -381,10 +381,18 @@ def _samples_differ(facts: Facts) -> str | None:
 
 def _best_is_a_metric(facts: Facts) -> str | None:
     by, evaluated = facts.config.log.best_by, [f"eval/{task}" for task in facts.config.eval.eval_dataset]
-    name = by.removeprefix("min:")
-    of_run = "/".join(name.split("/")[:2]) in evaluated if name.startswith("eval/") else by == "accuracy" or metric_of(name) is not None
-    if of_run:
+    name, samples = by.removeprefix("min:"), facts.config.eval.eval_samples
+    known_of_task = {f"{task}{end}" for task in evaluated for end in ("", "/low", "/high", "/reward", "/length", "/truncated")}
+    if name in known_of_task or by == "accuracy" or (metric_of(name) is not None and not name.startswith("eval/")):
         return None
+    task, _, at = name.rpartition("/")
+    word, _, k = at.partition("@")
+    if task in evaluated and word in ("pass", "maj") and k.isdecimal():
+        if 1 < int(k) <= samples and (int(k) == samples or int(k).bit_count() == 1):
+            return None
+        return (
+            f"{facts.cite('log.best_by')} is not measured with eval_samples {samples}; type --eval-samples {k}, or a power of two below it"
+        )
     known = ", ".join(["reward/mean", *evaluated])
     return f"{facts.cite('log.best_by')} is no metric of this run; type --best-by and accuracy, or one of docs/metrics.md, such as {known}"
 

@@ -90,7 +90,7 @@ class RunFolder:
         if room <= 0:
             return
         last = {"step": record.get("step"), "left_out": f"{path.name} ends here, at {_MOST_OF_ACCIDENTS >> 20} MB"}
-        ends = len(json_lines([record]).encode()) >= room
+        ends = len(_encoded(json_lines([record]))) >= room
         append_json_line(path, record, *([last] if ends else []))
 
     def log_times(self, workers: Mapping[str, Mapping[str, float]], step: int | None = None) -> None:
@@ -102,13 +102,13 @@ class RunFolder:
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
         """``rollouts/step-N.jsonl.gz``; all of them have ``most`` bytes at the most, for the oldest make room."""
-        data = gzip.compress(json_lines(rows).encode(), _LEVEL, mtime=0)  # the same rows are the same bytes
+        data = gzip.compress(_encoded(json_lines(rows)), _LEVEL, mtime=0)  # the same rows are the same bytes
         self._write_rotated(self.rollouts / f"step-{step}.jsonl.gz", self.rollouts.glob("step-*.jsonl.gz"), data, most)
 
     def write_evaluation(self, task: str, step: int, rows: Iterable[Mapping[str, Any]], most: float) -> None:
         """``eval/<task>/step-N.jsonl``; those of all tasks have ``most`` bytes at the most, for the oldest make room."""
         known = self.evaluations.glob("*/step-*.jsonl")
-        self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, json_lines(rows).encode(), most)
+        self._write_rotated(self.evaluations / task / f"step-{step}.jsonl", known, _encoded(json_lines(rows)), most)
 
     def _write_rotated(self, path: Path, known: Iterable[Path], data: bytes, most: float) -> None:
         """Remove the oldest ``known`` files until the new one fits, those of steps 0 and 1 last; one that alone is too large stays alone.
@@ -152,7 +152,7 @@ def writing(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str) -> None:
     """``write_bytes`` of a text."""
-    write_bytes(path, text.encode())
+    write_bytes(path, _encoded(text))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -189,7 +189,7 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 def append_json_line(path: Path, *rows: Mapping[str, Any]) -> None:
     """One more line of a log (or several), written in a single call: a kill leaves the last line cut at the worst, a full disk nothing."""
-    line = json_lines(rows).encode()
+    line = _encoded(json_lines(rows))
     with writing(path), path.open("ab", buffering=0) as file:
         end = file.tell()
         try:
@@ -213,6 +213,11 @@ def sync_entry(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _encoded(text: str) -> bytes:
+    """In UTF-8. Half a surrogate pair, which an answer may be read as (JSON has an escape for it), becomes "?": no run ends for it."""
+    return text.encode("utf-8", errors="replace")
 
 
 def _plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import socket
 import tomllib
@@ -26,6 +27,9 @@ from rlcore.runlog.run_manifest import read_manifest
 
 __all__ = ["RunRecord"]
 
+_DIGITS = 19
+"""Of whole numbers that no run counts to."""
+
 
 class RunRecord:
     """The files of one run, read each time that they are asked for. ConfigError, which names the file, if one cannot be understood."""
@@ -40,6 +44,8 @@ class RunRecord:
                 self.config: Mapping[str, Any] = tomllib.load(file)
         except (OSError, ValueError) as error:
             raise ConfigError(f"{root / 'run.toml'} cannot be read ({error}); restore it") from None
+        if strange := [name for name, table in self.config.items() if name in ("run", "log", "eval") and not isinstance(table, dict)]:
+            raise ConfigError(f"{root / 'run.toml'} is damaged: {strange[0]} is no table; restore it")
         log, evaluated = self.config.get("log", {}), self.config.get("eval", {})
         self._folder = RunFolder.at(
             root,
@@ -185,12 +191,23 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         raise ConfigError(f"{path} cannot be read ({error}); remove it") from None
     for number, line in enumerate(lines[:-1], 1):  # what stands after the last line feed is half a line
         try:
-            row = json.loads(line)
-        except ValueError as error:
+            row = json.loads(line, parse_float=_finite, parse_int=_held, parse_constant=lambda name: None)
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{path}:{number} is no JSON ({error}); restore the file, or remove the line") from None
         if not isinstance(row, dict):
             raise ConfigError(f"{path}:{number} is no JSON object; restore the file, or remove the line")
         yield row
+
+
+def _finite(digits: str) -> float | None:
+    """A number that no float holds is no figure, as what is not finite is when a run writes it."""
+    value = float(digits)
+    return value if math.isfinite(value) else None
+
+
+def _held(digits: str) -> int | None:
+    """The same of a whole number that 64 bits do not hold."""
+    return int(digits) if len(digits) < _DIGITS else None
 
 
 def _lives(signed: str) -> bool:

@@ -95,16 +95,17 @@ class Listeners:
     def _warn(self, observer: _Observer, step: int, answers: list[Any]) -> None:
         strange = [one for one in answers if not isinstance(one, list | tuple) or not all(isinstance(item, str) for item in one)]
         if strange:
-            self._drop(observer, f"rlcore_note_step returned {type(strange[0]).__name__}, it must return a list of sentences")
+            found = type(strange[0]).__name__ if not isinstance(strange[0], list | tuple) else "items that are no text"
+            self._drop(observer, f"rlcore_note_step returned {found}, it must return a list of sentences")
             return
         for sentence in (sentence for answer in answers for sentence in answer):
-            self.warnings.append(f"after update {step}: {sentence}")
+            self.warnings.append(f"after update {step}: {_visible(sentence)}")
             self._tell(f"warning: {self.warnings[-1]}")
 
     def _drop(self, observer: _Observer, problem: str) -> None:
         self._observers.remove(observer)
         owner = observer[0]
-        self.switched_off[owner] = problem
+        self.switched_off[owner] = problem = _visible(problem)
         self._tell(f"warning: observer {owner} is switched off for the rest of the run: {problem}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
@@ -116,5 +117,10 @@ class Listeners:
                 self._switch_off(name, error)
 
     def _switch_off(self, name: str, error: BaseException) -> None:
-        self.switched_off[name] = " ".join(f"{type(error).__name__}: {error}".split())
+        self.switched_off[name] = _visible(" ".join(f"{type(error).__name__}: {error}".split()))
         self._tell(f"warning: tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")
+
+
+def _visible(text: str) -> str:
+    """What a plugin says, on its way to a terminal: without what steers one, and without halves of surrogate pairs."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)

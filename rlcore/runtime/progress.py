@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlcore.runlog.best_checkpoint import BestFigure
+
 if TYPE_CHECKING:
     from rlcore.roles.evaluator import TaskReport
 
@@ -45,7 +47,8 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Figures of a run; of one that went on, seconds, tokens a second and memory are those of its last part. Accuracies are means over
-    the held-out tasks, None without one; ``best_step`` is after how many updates the best was, the latest of equals; seconds are wall
+    the held-out tasks, None without one; ``best`` is what ``log.best_by`` chooses by: its
+    name, its best value, and after how many updates that was, the latest of equals; seconds are wall
     clock of training, evaluations between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part,
     summed over workers; ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing
     was trained; ``filter`` is what the group filter saw and how many updates it starved, empty without one; ``dropped`` counts prompts
@@ -68,8 +71,7 @@ class Summary:
     peak_memory_bytes: int
     peak_memory: Mapping[str, int] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
-    accuracy_best: float | None = None
-    best_step: int | None = None
+    best: BestFigure | None = None
     interrupted: bool = False
     switched_off: Mapping[str, str] = field(default_factory=dict)
     filter: Mapping[str, float] = field(default_factory=dict)

@@ -380,7 +380,6 @@ class TrainingRun:
         status, watch = self._crew.status(), self._crew.watch()
         before = self._evaluations.get(0, [])
         after = self._evaluations.get(status.version, []) if status.version else []
-        best = max(((figure, step) for step in self._held_out if (figure := self._accuracy(step)) is not None), default=(None, None))
         peaks = {"driver": peak_memory(), **timing.peaks}
         return Summary(
             run=self._folder.root,
@@ -390,8 +389,7 @@ class TrainingRun:
             accuracy_before=self._accuracy(0),
             accuracy_after=self._accuracy(status.version) if status.version else None,
             reward_last=self._reward_last,
-            accuracy_best=best[0],
-            best_step=best[1],
+            best=self._best.of(),
             ledger={"trained": status.trained, "filtered": status.filtered, "failed": status.failed},
             time=timing.by_activity,
             shares=timing.shares() if status.version else {},
@@ -452,7 +450,8 @@ def _samples(before: Sequence[TaskReport], after: Sequence[TaskReport]) -> tuple
     """The first few held-out prompts of the first task, preferring those whose verdict changed."""
     if not before or not after:
         return ()
-    pairs = list(zip(before[0].rows, after[0].rows, strict=True))
+    first_answers = ([row for row in reports[0].rows if row["index"] == 0] for reports in (before, after))
+    pairs = list(zip(*first_answers, strict=True))
     changed = [pair for pair in pairs if pair[0]["ans_valid"] != pair[1]["ans_valid"]]
     return tuple(
         Sample(prompt=first["prompt"][-1]["content"], gold=str(first["gold"]), before=first["prediction"], after=last["prediction"])

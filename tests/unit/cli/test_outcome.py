@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from rlcore.cli.outcome import show_outcome
+from rlcore.runlog.best_checkpoint import BestFigure
 from rlcore.runtime import Summary
 
 
@@ -74,7 +75,7 @@ def test_the_commands_to_type_next_survive_the_shell(name: str) -> None:
 def best(tmp_path: Path, step: int, *, kept: bool = False) -> list[str]:
     checkpoints = tmp_path / "checkpoints"
     (checkpoints / f"step-{step if kept else 'none'}" / "model").mkdir(parents=True)
-    made = summary(accuracy_best=0.75, best_step=step, checkpoint=checkpoints / "step-4")
+    made = summary(best=BestFigure("accuracy", 0.75, step), checkpoint=checkpoints / "step-4")
     return [line for line in shown(made) if line.startswith("best")]
 
 

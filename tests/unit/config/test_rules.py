@@ -168,6 +168,9 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"best_by": "eval/a"}, (), "is no metric of this run"),
     ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/b/pass@4"}, (), "such as reward/mean, eval/a"),
     ({"best_by": "min:reward/men"}, (), "docs/metrics.md"),
+    ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/pass@8"}, (), "type --eval-samples 8"),
+    ({"eval_dataset": {"a": "hf:x"}, "eval_samples": 4, "best_by": "eval/a/maj@3"}, (), "is not measured with eval_samples 4"),
+    ({"eval_dataset": {"a": "hf:x"}, "best_by": "eval/a/failed"}, (), "is no metric of this run"),
     ({"project": "../x"}, (), "project = ../x"),
     ({"seed": 13}, (), "rlcore-plugin-acme: seed 13 is unlucky"),
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import rlcore
-from rlcore.contracts.errors import ConfigError
+from rlcore.contracts.errors import ConfigError, RunError
 from rlcore.contracts.specs import PluginKind
 from rlcore.host.registry import Attestation
 from rlcore.runlog import RunFolder, build_manifest
@@ -23,10 +23,15 @@ def folder(tmp_path: Path, **moved: Path | None) -> RunFolder:
     return RunFolder.create(tmp_path / "runs", "project", **places)
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
     write_text(tmp_path / "a.txt", "old")
-    with pytest.raises(UnicodeEncodeError):
-        write_text(tmp_path / "a.txt", "\ud800")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(RunError, match="cannot be written"):
+        write_text(tmp_path / "a.txt", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_text() == "old"
 
 

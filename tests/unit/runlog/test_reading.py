@@ -51,6 +51,33 @@ def test_half_a_line_is_skipped_and_a_damaged_one_is_named(run: RunFolder) -> No
         list(RunRecord(run.root).rollouts(4))
 
 
+def test_numbers_that_nothing_holds_are_no_figures(run: RunFolder) -> None:
+    row = f'{{"step": 1, "seconds": 1.0, "a": NaN, "b": 1e999, "c": -Infinity, "d": {"9" * 400}, "e": 12}}'
+    (run.root / "metrics.jsonl").write_text(row + "\n")
+    assert RunRecord(run.root).updates() == [{"step": 1, "seconds": 1.0, "a": None, "b": None, "c": None, "d": None, "e": 12}]
+
+
+def test_what_is_nested_without_end_and_what_is_no_table_are_named(run: RunFolder) -> None:
+    (run.root / "metrics.jsonl").write_text("[" * 100_000 + "\n")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:1 is no JSON"):
+        RunRecord(run.root).updates()
+    (run.root / "run.toml").write_text('log = "x"\n')
+    with pytest.raises(ConfigError, match="log is no table"):
+        RunRecord(run.root)
+
+
+def test_half_a_surrogate_pair_ends_no_run(run: RunFolder) -> None:
+    run.log("metrics", {"step": 1, "seconds": 1.0, "reward/part/\ud800": 1.0})
+    run.write_rollouts(1, [{"parsed": "\ud800x"}], 1e9)
+    run.write_evaluation("a", 1, [{"reason": "\udfff"}], 1e9)
+    run.write_document("summary", {"remarks": ["\ud800"], "interrupted": False, "steps": 1})
+    record = RunRecord(run.root)
+    assert record.updates()[0]["reward/part/?"] == 1.0
+    assert (next(record.rollouts(1))["parsed"], record.evaluation_rows("a", 1)[0]["reason"]) == ("?x", "?")
+    assert record.summary is not None
+    assert record.summary["remarks"] == ["?"]
+
+
 def test_what_is_no_run_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no run folder, for it has no run\.toml"):
         RunRecord(tmp_path)

@@ -66,7 +66,7 @@ def test_one_that_raises_is_reported_once_and_switched_off_and_the_others_go_on(
     assert "(__init__.py, line 13)" in said[0]
 
 
-@pytest.mark.parametrize(("answer", "named"), [("'look'", "str"), ("[1]", "list"), ("3", "int")])
+@pytest.mark.parametrize(("answer", "named"), [("'look'", "str"), ("[1]", "items that are no text"), ("3", "int")])
 def test_a_warning_that_is_no_list_of_sentences_switches_its_observer_off(folder: PluginFolder, answer: str, named: str) -> None:
     folder.install("vague", GOOD.replace("rlcore_step_finished", "rlcore_note_step") + f"    return {answer}\n")
     said: list[str] = []
@@ -89,6 +89,15 @@ def test_a_warning_is_shown_at_once_and_kept(folder: PluginFolder) -> None:
             told.step_finished(step, {"reward": reward})
     assert (told.warnings, told.switched_off) == (["after update 2: low"], {})
     assert said == ["warning: after update 2: low"]
+
+
+def test_what_a_plugin_says_steers_no_terminal(folder: PluginFolder) -> None:
+    folder.install("hostile", GOOD.replace("rlcore_step_finished", "rlcore_note_step") + "    return ['\\x1b[2Ja\\ud800\\u202eb']\n")
+    said: list[str] = []
+    with listeners(folder, said) as told:
+        told.step_finished(1, {})
+    assert told.warnings == ["after update 1: \N{REPLACEMENT CHARACTER}[2Ja\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b"]
+    assert said == [f"warning: {told.warnings[0]}"]
 
 
 def test_groups_need_not_travel_unless_somebody_observes_them(folder: PluginFolder) -> None:

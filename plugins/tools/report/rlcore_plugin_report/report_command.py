@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from rlcore.api import UsageError
@@ -44,8 +45,9 @@ class ReportCommand(Command):
         from rlcore_plugin_report.page_text import page
         from rlcore_plugin_report.report_content import Bounds, ReportContent
 
-        content = ReportContent(args.runs, Bounds(args.rollouts, args.characters))
-        target = args.output or (args.runs[0] / "report.html" if len(args.runs) == 1 else Path("report.html"))
+        runs = _of_a_glob(args.runs)
+        content = ReportContent(runs, Bounds(args.rollouts, args.characters))
+        target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
         figures, rollouts = content.figures(), content.rollouts()
         data = page(figures, rollouts)
         _write(target, data)
@@ -69,6 +71,16 @@ class ReportCommand(Command):
             held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
             print(f"{target} ({size_words(len(data))}, {held}); open it in a browser")
         return 0
+
+
+def _of_a_glob(paths: list[Path]) -> list[Path]:
+    """The run folders among several paths, as ``runs/sweep/*`` has other files too; all of them if none is one."""
+    runs = [path for path in paths if (path / "run.toml").is_file()]
+    if not runs or len(runs) == len(paths):
+        return paths
+    others = ", ".join(str(path) for path in paths if path not in runs)
+    print(f"left out, for they are no run folders: {others}", file=sys.stderr)
+    return runs
 
 
 def add_bounds(parser: Parser, rollouts: int) -> None:

@@ -54,6 +54,16 @@ def test_json_says_where_and_how_large(tester: RunTester) -> None:
     assert figures["differences"] == ["run.seed"]
 
 
+def test_other_files_of_a_glob_are_left_out_with_a_note(tester: RunTester) -> None:
+    SyntheticRun(steps=2).write(tester.folder / "a")
+    SyntheticRun(steps=2, seed=1).write(tester.folder / "b")
+    tester.write("report.html", "an old one")
+    done = tester.run("report", "a", "b", "report.html", "-o", "all.html", "--json").assert_ok()
+    assert [run["run"].rpartition("/")[2] for run in done.json["runs"]] == ["a", "b"]
+    assert "left out, for they are no run folders: report.html" in done.stderr
+    tester.run("report", "report.html", "nowhere").assert_refused("report.html is no run folder")
+
+
 def test_what_is_no_run_is_refused_in_one_sentence(tester: RunTester) -> None:
     SyntheticRun(steps=1).write(tester.folder / "project" / "20260131-120000-aaaaaa")
     (tester.folder / "empty").mkdir()

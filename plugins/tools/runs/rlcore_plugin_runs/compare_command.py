@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,13 @@ class CompareCommand(Command):
 
         if len(args.runs) < 2:
             raise UsageError(f"rlcore compare needs two runs or more, and got {args.runs[0]} alone; rlcore runs lists them")
+        folders = [path for path in args.runs if (path / "run.toml").is_file()]
+        if 2 <= len(folders) < len(args.runs):  # of a glob, which finds other files too
+            print(
+                f"left out, for they are no run folders: {', '.join(str(path) for path in args.runs if path not in folders)}",
+                file=sys.stderr,
+            )
+            args.runs = folders
         comparison = compare(args.runs, args.metric)
         if args.json:
             print(json_line(comparison.as_json()))

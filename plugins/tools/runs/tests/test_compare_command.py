@@ -28,6 +28,14 @@ def compared(tester: RunTester, *words: str) -> dict[str, Any]:
     return tester.run("compare", *words, "--json").assert_ok().json
 
 
+def test_other_files_of_a_glob_are_left_out_with_a_note(two: RunTester) -> None:
+    two.write("report.html", "a report of them")
+    done = two.run("compare", "a", "b", "report.html", "--json").assert_ok()
+    assert "left out, for they are no run folders: report.html" in done.stderr
+    assert done.json == two.run("compare", "a", "b", "--json").assert_ok().json
+    two.run("compare", "a", "report.html").assert_refused("report.html")
+
+
 def row_of(rows: list[dict[str, Any]], metric: str, at: str = "") -> dict[str, Any]:
     (found,) = [row for row in rows if row["metric"] == metric and row["at"].startswith(at)]
     return found

@@ -95,7 +95,7 @@ def test_order_and_limit(tester: RunTester, by: str, order: list[str]) -> None:
     ("file", "text", "said"),
     [
         ("run.toml", "[run\n", "run.toml cannot be read"),
-        ("run.toml", "log = 3\n", "what no run writes"),
+        ("run.toml", "log = 3\n", "log is no table"),
         ("run.toml", '[run]\nmax_steps = "many"\n', "what no run writes"),
         ("metrics.jsonl", "{broken}\n", "metrics.jsonl:1 is no JSON ("),
         ("metrics.jsonl", "7\n", "metrics.jsonl:1 is no JSON object"),
