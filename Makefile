@@ -109,7 +109,7 @@ architectures: env  ## which architectures the transformers backend serves, and 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
-bench-evaluation: env  ## what evaluating while it trains costs the trainer of the quickstart on Ray; ten minutes
+bench-evaluation: env  ## what evaluating while it trains costs the trainer of the quickstart on Ray; six minutes
 	$(BIN)/python -m benchmarks.evaluation $(ARGS)
 
 bench-checkpoint: env  ## how long a checkpoint of 50 MB of weights keeps the training waiting; two minutes; ARGS=--layouts: its bytes a parameter

@@ -1,10 +1,9 @@
-"""`make bench-evaluation`: what evaluating while it trains costs a run on Ray: the quickstart, with evaluations and without, in turns.
+"""`make bench-evaluation`: what evaluating while it trains costs the trainer of a run on Ray: the quickstart, evaluated every few updates.
 
-The trainer has a core of its own, and everybody else the others, as on machines where producers have devices of their own: else it is the
-scheduler of the machine that is measured. ``own``: seconds of the trainer that are no waiting, an update; evaluating should leave them as
-they are, since the producers do it. ``cpu``: seconds that its process computed, an update, from the first one on, which other work of the
-machine hardly changes. ``waiting``: seconds an update in which it waits for data or weights, which evaluating makes longer, for the
-producers have more to do. ``load``: of the machine. The last line is one JSON object.
+Two runs of one machine differ by more than evaluations cost, so updates of one run are compared: those during which producers evaluated
+with the others. ``cost``: what the former took longer than the median of the latter, of all the trainer's own seconds (those that are no
+waiting). ``waiting``: the same of its seconds of waiting for data and weights, which evaluating makes longer, for the producers have more to
+do, as a share of all seconds of the training. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,111 +13,71 @@ import json
 import os
 import statistics
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rlcore_plugin_quickstart.assets import prepare
 
-from rlcore.api.runs import RunRecord
 from rlcore.config import plan_run
 from rlcore.host.registry import Registry
 from rlcore.runtime import run
 
-WAITS = ("waiting_for_data", "waiting_for_weights")
+WAITS = ("time/trainer/waiting_for_data", "time/trainer/waiting_for_weights")
+WARM = 5
+"""Updates at the beginning that are left out."""
 
 
 def main() -> None:
-    """Run both ways in turns, then print the figures."""
+    """Train, then print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--interval", type=int, default=20, help="updates between evaluations (20: the quickstart's)")
     arguments = parser.parse_args()
     console = Console(stderr=True)
-    seen: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
+    found = []
     with tempfile.TemporaryDirectory() as name:
         assets = prepare(Path(name) / "quickstart", 0, lambda line: console.print(line))
         for number in range(arguments.rounds):
-            for way, of_way in seen.items():
-                interval = arguments.interval if way == "with" else 0
-                of_way.append(measured(assets.run_toml, Path(name) / "runs", arguments.steps, interval))
-                console.print(f"round {number + 1}, {way}: {of_way[-1]}")
-    found = {way: {key: statistics.median(one[key] for one in of_way) for key in of_way[0]} for way, of_way in seen.items()}
-    ratios = [after["own"] / before["own"] for before, after in zip(seen["without"], seen["with"], strict=True)]
-    console.print(table(found))
-    cpu = statistics.median(after["cpu"] / before["cpu"] for before, after in zip(seen["without"], seen["with"], strict=True))
-    ratio = {"own": statistics.median(ratios), "cpu": cpu, "waiting": found["with"]["waiting"] / max(found["without"]["waiting"], 1e-9)}
-    shape = {"steps": arguments.steps, "rounds": arguments.rounds, "interval": arguments.interval}
-    print(json.dumps({**shape, "ways": found, "ratio": ratio, "ratios": ratios, "cores": os.cpu_count()}))
+            values: Mapping[str, Any] = {
+                "run": {"max_steps": arguments.steps, "run_dir": str(Path(name) / "runs"), "runtime": "ray"},
+                "schedule": {"max_staleness": 2},
+                "eval": {"eval_interval": arguments.interval},
+            }
+            summary = run(plan_run([assets.run_toml], {}, Registry.discover(), overrides=values))
+            lines = (summary.run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+            found.append(cost_of([json.loads(line) for line in lines]))
+            console.print(f"round {number + 1}: {found[-1]}")
+    medians = {key: statistics.median(one[key] for one in found) for key in found[0]}
+    print(json.dumps({"steps": arguments.steps, "interval": arguments.interval, "rounds": found, **medians, "cores": os.cpu_count()}))
 
 
-def measured(toml: Path, runs: Path, steps: int, interval: int) -> dict[str, float]:
-    """Seconds an update of the trainer, its own and its waiting, evaluations while it trains alone: first and last are outside."""
-    values: Mapping[str, Any] = {
-        "run": {"max_steps": steps, "run_dir": str(runs), "runtime": "ray"},
-        "schedule": {"max_staleness": 2},
-        "eval": {"eval_interval": interval},
+def cost_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Of the rows of ``metrics.jsonl`` in the order in which they were written: an evaluation's stands behind the updates beside it."""
+    beside: set[int] = set()
+    for place, row in enumerate(rows):
+        if "seconds" not in row:
+            written = [one["step"] for one in rows[:place] if "seconds" in one]
+            beside |= set(range(row["step"] + 1, max(written, default=0) + 1))
+    updates = [row for row in rows if "seconds" in row and row["step"] > WARM]
+    seconds = sum(row["seconds"] for row in updates)
+    own = {
+        row["step"]: sum(value for name, value in row.items() if name.startswith("time/trainer/") and name not in WAITS) for row in updates
     }
-    with trainer_apart() as spent_cpu:
-        summary = run(plan_run([toml], {}, Registry.discover(), overrides=values))
-    updates = RunRecord(summary.run).updates()
-    spent = {name: sum(row[name] for row in updates) for name in updates[-1] if name.startswith("time/trainer/")}
-    waits = sum(spent[f"time/trainer/{name}"] for name in WAITS)
+    waits = {row["step"]: sum(row[name] for name in WAITS) for row in updates}
     return {
-        "cpu": spent_cpu() / len(updates),
-        "own": (sum(spent.values()) - waits) / len(updates),
-        "waiting": waits / len(updates),
-        "seconds": sum(row["seconds"] for row in updates) / len(updates),
-        "load": os.getloadavg()[0],
+        "cost": _excess(own, beside) / sum(own.values()),
+        "waiting": _excess(waits, beside) / seconds,
+        "beside": float(len(beside & own.keys())),
+        "own": statistics.median(own.values()),
     }
 
 
-@contextmanager
-def trainer_apart() -> Iterator[Callable[[], float]]:
-    """Inside, Ray's worker that trains runs on the first core, and its other workers and this process on the others. What it gives says how
-    many seconds that worker has computed since its first update."""
-    ended = threading.Event()
-    seconds: list[float] = []
-    cores = sorted(os.sched_getaffinity(0))
-
-    def look() -> None:
-        while not ended.wait(0.2):
-            for folder in Path("/proc").glob("[0-9]*"):
-                with suppress(OSError):
-                    title = (folder / "cmdline").read_bytes()
-                    if title.startswith(b"ray::"):
-                        if title.startswith(b"ray::TrainerHost.train"):
-                            seconds[:] = [*seconds[:1], _cpu_seconds(folder)]
-                        for thread in (folder / "task").iterdir():
-                            os.sched_setaffinity(int(thread.name), cores[:1] if title.startswith(b"ray::TrainerHost") else cores[1:])
-
-    looking = threading.Thread(target=look, daemon=True)
-    if len(cores) > 1:
-        os.sched_setaffinity(0, cores[1:])
-        looking.start()
-    try:
-        yield lambda: seconds[-1] - seconds[0]
-    finally:
-        ended.set()
-        os.sched_setaffinity(0, cores)
-
-
-def _cpu_seconds(process: Path) -> float:
-    user, system = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
-def table(found: Mapping[str, Mapping[str, float]]) -> Table:
-    """A row a way."""
-    made = Table("evaluations", "s/update of its own", "computing", "waiting", "s/update", "load")
-    for way, figures in found.items():
-        made.add_row(way, *(f"{figures[key]:.4f}" for key in ("own", "cpu", "waiting", "seconds", "load")))
-    return made
+def _excess(spent: Mapping[int, float], beside: set[int]) -> float:
+    usual = statistics.median(value for step, value in spent.items() if step not in beside)
+    return sum(value - usual for step, value in spent.items() if step in beside)
 
 
 if __name__ == "__main__":
