@@ -2,8 +2,8 @@
 
 Two runs of one machine differ by more than evaluations cost, so updates of one run are compared: those during which producers evaluated
 with the others. ``cost``: what the former took longer than the median of the latter, of all the trainer's own seconds (those that are no
-waiting). ``waiting``: the same of its seconds of waiting for data and weights, which evaluating makes longer, for the producers have more to
-do, as a share of all seconds of the training. The last line is one JSON object.
+waiting). ``waiting``: the same of its seconds of waiting for data and weights, which evaluating makes longer, for the producers have more
+to do, as a share of all seconds of the training. The last line is one JSON object.
 """
 
 from __future__ import annotations
