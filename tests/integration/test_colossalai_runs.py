@@ -79,7 +79,13 @@ def test_each_of_a_hundred_versions_is_proved_by_the_probe(tmp_path: Path, base:
     assert len(moved) > 50, "what does not move proves nothing"
 
 
-@pytest.mark.parametrize("layout", [{"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}], ids=["tensor", "pipeline"])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param({"tensor_parallel_size": 2}, id="tensor", marks=pytest.mark.nightly),
+        pytest.param({"pipeline_parallel_size": 2}, id="pipeline"),
+    ],
+)
 def test_a_rank_that_is_killed_in_an_update_costs_the_updates_since_the_last_checkpoint(
     tmp_path: Path, base: Path, layout: dict[str, int]
 ) -> None:

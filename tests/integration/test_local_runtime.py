@@ -139,7 +139,7 @@ def test_dynamic_batching_replaces_filtered_groups_and_masking_keeps_their_place
     ("fault", "words"),
     [
         ("stale", ["does not serve version"]),
-        ("partial", ["does not serve version"]),
+        pytest.param("partial", ["does not serve version"], marks=pytest.mark.nightly),  # a minute each
         ("behind", ["reports version"]),
         ("loses", ["never answered"]),
         ("repeats", ["not open"]),
