@@ -4,9 +4,9 @@ A plugin registers a ``RuntimeSpec`` by ``rlcore_register_runtimes``; its target
 ``Crew``. The loop of the run asks the crew for the work and knows nothing of its threads, processes or hosts. What must be ended is pushed
 on ``closing`` as soon as it exists; ``say`` prints one line for the user. The options of ``[run.options]`` are ``plan.runtime_options``.
 
-- *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``make_judge``, ``make_engine``, ``make_consumer``,
-  ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts made as the
-  configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
+- *The work*: ``load_data``, ``read_texts``, ``fingerprints``, ``check_model_files``; ``open_judge``, ``make_judge``, ``make_engine``,
+  ``make_consumer``, ``make_jobs``, ``make_conversation``, ``make_evaluator``, ``make_watch``, ``make_publisher``, ``make_receiver``: parts
+  made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
   on begins with ``first_version``. ``ScheduleService`` is the coordinator behind an event loop, ``GroupStore`` holds groups between
   generation and training, ``AsyncJudge`` is a judge that several producers share.
@@ -54,6 +54,7 @@ from rlcore.runtime.parts import (
     make_publisher,
     make_receiver,
     make_watch,
+    open_judge,
     schedule_settings,
     used_plugins,
 )
@@ -129,6 +130,7 @@ __all__ = [
     "make_receiver",
     "make_watch",
     "missing_package",
+    "open_judge",
     "probe_sequence",
     "probe_tolerance",
     "read_texts",

@@ -32,7 +32,7 @@ class Batch:
 
 
 def batch_figures(batch: Batch) -> dict[str, float]:
-    """Figures of the sampled rollouts of the batch, by the names of ``runlog.metric_names``: rewards over those in the statistics, the
+    """Figures of the sampled rollouts of the batch, by the names of ``contracts.metric_names``: rewards over those in the statistics, the
     rest over all. ``cut_share``: of the tokens of its groups, those of rollouts that oversampling cut."""
     pairs = list(batch.sampled())
     counted = [score for _, score in pairs if score.in_statistics]

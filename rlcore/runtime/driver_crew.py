@@ -16,7 +16,7 @@ from rlcore.runtime.in_process import InProcessLauncher, ServiceThread, ServiceW
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import fingerprints, load_data, read_texts
 from rlcore.runtime.node_services import AsyncJudge, GroupStore
-from rlcore.runtime.parts import make_coordinator, make_judge, make_watch
+from rlcore.runtime.parts import make_coordinator, make_watch, open_judge
 from rlcore.runtime.pulse import EngineGuard
 from rlcore.runtime.schedule_service import ScheduleService
 from rlcore.runtime.shipment import PlanAtHand, Shipment
@@ -80,12 +80,7 @@ class DriverCrew(WorkerCrew):
         self._guard = EngineGuard(f"inference backend {plan.config.inference.name}", plan.config.schedule.producer_deadline, say)
         closing.callback(self._guard.stop)  # called last: closing an engine that hangs may hang too
         data = load_data(plan, say)
-        judge = make_judge(plan)
-        closing.callback(judge.close)
-        for notice in judge.notices:
-            say(notice)
-        for data_set in data.values():
-            judge.check(data_set.prompts)
+        judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)
         found = fingerprints(data, texts.tokenizer)
         site = self.make_site(plan, judge, len(texts.training), closing)

@@ -5,7 +5,7 @@ Nothing heavy is made here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +18,7 @@ from rlcore.contracts.snapshots import Snapshot
 from rlcore.contracts.specs import PluginKind, WeightTransferSpec
 from rlcore.contracts.transport import OnFailure, Publisher, Receiver
 from rlcore.contracts.types import Group, Kind, Lease, Prompt, Sampling
+from rlcore.data import DataSet
 from rlcore.host.blame import blaming, close_part
 from rlcore.host.registry import CORE
 from rlcore.host.sandboxes import sandboxes_in
@@ -45,6 +46,7 @@ __all__ = [
     "make_receiver",
     "make_watch",
     "newer_weights",
+    "open_judge",
     "schedule_settings",
     "used_plugins",
 ]
@@ -60,6 +62,18 @@ def make_judge(plan: Plan) -> Judge:
         max_items=settings.reward_worker_items,
         max_growth=settings.reward_worker_growth_mb << 20,
     )
+
+
+def open_judge(plan: Plan, data: Mapping[str, DataSet], closing: ExitStack, say: Callable[[str], None]) -> Judge:
+    """A judge that ``closing`` closes, once it has looked at every gold answer of the data; ``say`` gets its notices. DataError, with the
+    place of a row that no reward can judge."""
+    judge = make_judge(plan)
+    closing.callback(judge.close)
+    for notice in judge.notices:
+        say(notice)
+    for data_set in data.values():
+        judge.check(data_set.prompts)
+    return judge
 
 
 def filter_by(plan: Plan) -> str:

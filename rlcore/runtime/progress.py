@@ -46,17 +46,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Figures of a run; of one that went on, seconds, tokens a second and memory are those of its last part. Accuracies are means over
-    the held-out tasks, None without one; ``best`` is what ``log.best_by`` chooses by: its
-    name, its best value, and after how many updates that was, the latest of equals; seconds are wall
-    clock of training, evaluations between steps included; ``ledger`` counts prompts by what became of them; ``time`` is seconds by part,
-    summed over workers; ``shares`` is what share of the time went where (``rlcore.runtime.timing.Timing.shares``), empty where nothing
-    was trained; ``filter`` is what the group filter saw and how many updates it starved, empty without one; ``dropped`` counts prompts
-    that were too long, by data set; ``remarks`` are sentences that a person should read; ``max_staleness`` and ``reproducible``
-    (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what ``rlcore resume`` takes to make the run twice as long.
-    ``peak_memory``: bytes at their most by process, the driver and the workers that have one of their own, from its start;
-    ``peak_memory_bytes`` is their sum, in which memory that two of them map counts twice. Processes that engines, rewards and sandboxes
-    start for themselves are not in it.
+    """Figures of a run; of one that went on, seconds, tokens a second and memory are those of its last part. Accuracies are means over the
+    held-out tasks, None without one; ``best`` is the best value of what ``log.best_by`` names, and after how many updates that was, the
+    latest of equals; seconds are wall clock of training, evaluations between steps included; ``ledger`` counts prompts by what became of
+    them; ``time`` is seconds by part, summed over workers; ``shares`` is what share of the time went where
+    (``rlcore.runtime.timing.Timing.shares``), empty where nothing was trained; ``filter`` is what the group filter saw and how many updates
+    it starved, empty without one; ``dropped`` counts prompts that were too long, by data set; ``remarks`` are sentences that a person
+    should read; ``max_staleness`` and ``reproducible`` (``bitwise`` or ``seeded``) are what the run had; ``train_on`` is what ``rlcore
+    resume`` takes to make the run twice as long. ``peak_memory``: bytes at their most by process, the driver and the workers that have one
+    of their own, from its start; ``peak_memory_bytes`` is their sum, in which memory that two of them map counts twice. Processes that
+    engines, rewards and sandboxes start for themselves are not in it.
     """
 
     run: Path

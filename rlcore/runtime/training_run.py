@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from math import ceil
@@ -65,6 +66,9 @@ class TrainingRun:
         self._best = BestCheckpoint(self._config.log.best_by, tuple(self._config.eval.eval_dataset))
         self._asked: set[int] = set()
         self._saving: Checkpoint | None = None
+        self._writer = ThreadPoolExecutor(1, "rollouts")
+        self._logging: Future[None] | None = None
+        """The rollouts of the last update on their way to disk: no update waits for their compression."""
         self._checkpoint: Path | None = plan.resume.checkpoint if plan.resume is not None else None
         self._tokens = 0
         self._reward_last: float | None = None
@@ -80,6 +84,7 @@ class TrainingRun:
             self._plan.registry.load(PluginKind.TRACKER, tracker)
         with ExitStack() as closing:
             closing.callback(self._drop_save)
+            closing.callback(self._writer.shutdown)
             closing.enter_context(threads_limited(threads_of(self._config.training.num_trainers + self._config.inference.num_inferencer)))
             crew: Crew = self._plan.registry.make(PluginKind.RUNTIME, self._config.run.runtime, self._plan, closing, self._progress.note)
             self._crew = crew
@@ -280,10 +285,17 @@ class TrainingRun:
         self._listeners.step_finished(step, figures)
         self._progress.step(step, figures)
         if self._logs_rollouts(step):
-            self._folder.write_rollouts(step, update.rollouts, self._most_text)
+            self._end_logging()
+            self._logging = self._writer.submit(self._folder.write_rollouts, step, update.rollouts, self._most_text)
         self._log_failures()
         self._log_reward_errors()
         self._collect_evaluations(wait=False)
+
+    def _end_logging(self) -> None:
+        """Wait until the rollouts that are being written are there; RunError if the disk is full."""
+        written, self._logging = self._logging, None
+        if written is not None:
+            written.result()
 
     def _log_failures(self) -> None:
         for failure in self._crew.take_failures():
@@ -333,6 +345,7 @@ class TrainingRun:
 
     def _save(self, step: int) -> None:
         """Begin a checkpoint; a backend that writes while it trains ends it later."""
+        self._end_logging()
         self._end_save()
         if self._checkpoint is not None and self._checkpoint.name == f"step-{step}":
             return

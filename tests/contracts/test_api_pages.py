@@ -30,7 +30,7 @@ PAGES = {
         WorkerTime batch_figures blaming
         check_model_files check_reach cuda_devices fingerprints first_version install_line load_data make_consumer make_conversation
         make_coordinator
-        make_engine make_evaluator make_jobs make_judge make_publisher make_receiver make_watch missing_package probe_sequence
+        make_engine make_evaluator make_jobs make_judge make_publisher make_receiver make_watch missing_package open_judge probe_sequence
         probe_tolerance read_texts reason rollout_rows schedule_settings thread_variables threads_of used_plugins
         with_prompts
     """,

@@ -37,7 +37,7 @@ from rlcore.learning import (
     run_estimator,
 )
 from rlcore.learning.losses import ClippedOptions, ClippedSurrogate
-from rlcore.runtime.trainer_host import Batch, batch_figures
+from rlcore.runtime.batch_report import Batch, batch_figures
 from rlcore.testing.algorithms import AGGREGATIONS
 
 VOCABULARY, LIMIT = 40, 16

@@ -39,10 +39,10 @@ from rlcore.api.runtime import (
     make_engine,
     make_evaluator,
     make_jobs,
-    make_judge,
     make_publisher,
     make_receiver,
     make_watch,
+    open_judge,
     probe_sequence,
     probe_tolerance,
     read_texts,
@@ -69,10 +69,7 @@ class PoolCrew(Crew):
         assert isinstance(options, PoolOptions)
         self._plan = plan
         data = load_data(plan, say)
-        self._judge = make_judge(plan)
-        closing.callback(self._judge.close)
-        for data_set in data.values():
-            self._judge.check(data_set.prompts)
+        self._judge = open_judge(plan, data, closing, say)
         self._texts = read_texts(plan, data)
         self.tokenizer, self.dropped = self._texts.tokenizer, self._texts.dropped
         self.fingerprints = fingerprints(data, self.tokenizer)

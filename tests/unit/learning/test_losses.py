@@ -84,6 +84,7 @@ def test_gradient_stops_only_where_the_step_would_go_further_out(ratio: float, a
     assert logprobs.grad is not None
     assert float(logprobs.grad) == pytest.approx(slope)
     assert int(metrics["clip_fraction"]) == clipped
+    assert (int(metrics["clip_low"]), int(metrics["clip_high"])) == (clipped * (ratio < 1), clipped * (ratio > 1))
 
 
 @pytest.mark.parametrize("gap", [-1e4, -100.0, 19.0, 25.0, 100.0, 1e4])

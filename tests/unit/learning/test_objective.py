@@ -10,6 +10,7 @@ import torch
 
 from rlcore.api import Loss, LossBatch, Need, Normalisers, RunError
 from rlcore.learning import ClippedSurrogate, PolicyObjective
+from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
 from rlcore.testing.algorithms import KL_ESTIMATORS
 
 LENGTHS = [3, 1, 2]
@@ -99,6 +100,10 @@ def test_metrics_are_means_over_the_tokens_of_the_step() -> None:
     assert values["ratio_mean"] == pytest.approx(sum(math.exp(m) for m in MOVED) / 6)
     assert values["kl_old"] == pytest.approx(sum(math.exp(m) - 1 - m for m in MOVED) / 6)
     assert values["sampler_gap"] == pytest.approx(sum(abs(m - 0.01) for m in MOVED) / 6)
+    assert values["ratio_outside"] == pytest.approx(sum(not 0.9 <= math.exp(m) <= 1.1 for m in MOVED) / 6)
+    assert 0 < values["ratio_outside"] < 1, "the case has tokens of both kinds"
+    assert values[WEIGHT] == pytest.approx(sum(math.exp(m - 0.01) for m in MOVED) / 6)
+    assert values[WEIGHT_SQUARED] == pytest.approx(sum(math.exp(m - 0.01) ** 2 for m in MOVED) / 6)
     assert values["entropy"] == pytest.approx(sum(ENTROPY) / 6)
     drift = [r - o - m for r, o, m in zip(REFERENCE, OLD, MOVED, strict=True)]
     assert values["kl_reference"] == pytest.approx(sum(math.exp(d) - 1 - d for d in drift) / 6)

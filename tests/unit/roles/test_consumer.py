@@ -123,6 +123,21 @@ def test_figures_of_an_update_are_means_over_its_steps_and_counts_add_up(monkeyp
     assert metrics["clipped"] == 0.5  # of the one step that gave it
 
 
+def test_the_effective_sample_size_is_made_of_sums_over_tokens_and_told_in_place_of_them() -> None:
+    """Weights 1, 1, 1 and 3: (6 / 4)^2 / (12 / 4) = 0.75. A mean over steps of such shares, not a share of means."""
+    trainer = RecordingTrainer({"loss": 1.0, "sampler_weight": 6 / 4, "sampler_weight_squared": 12 / 4})
+    metrics = consumer(trainer, Seeing()).update([group(0), group(1)], frozenset(), 0)
+    assert metrics["effective_sample_size"] == pytest.approx(0.75)
+    assert not [name for name in metrics if name.startswith("sampler_weight")]
+    assert "effective_sample_size" not in consumer(RecordingTrainer(), Seeing()).update([group(0)], frozenset(), 0)
+
+
+def test_the_advantage_of_each_rollout_is_the_mean_over_its_tokens() -> None:
+    made = consumer(RecordingTrainer(), Seeing())
+    made.update([group(0, greedy=True), group(1)], frozenset(), 0)
+    assert made.advantages.tolist() == [-5.5, -4.5, 4.5, 5.5]  # rewards 0, 1, 10, 11 less their mean; greedy ones have none
+
+
 def test_an_update_says_how_much_it_trained_on() -> None:
     trainer, estimator = RecordingTrainer(), Seeing()
     metrics = consumer(trainer, estimator).update([group(0), group(1)], {1}, 0)

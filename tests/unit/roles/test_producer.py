@@ -210,6 +210,36 @@ def test_an_evaluation_reports_every_row_in_its_order_and_leaves_other_results_a
     assert report.failed == 0
 
 
+def test_an_evaluation_of_several_completions_a_prompt(tmp_path: Path) -> None:
+    """By hand: three prompts, four completions; right 2 of 4 (answers 7 7 8 9, 7 is right), 0 of 4 (none parsed), 1 of 3 and a failure."""
+    made = producer(tmp_path)
+    prompts = tuple(job(index).prompt for index in range(3))
+    evaluation = Evaluator({"task": prompts}, Sampling(max_new_tokens=8), seed=0, samples=4).start(-1)
+    made.accept(evaluation.jobs)
+    results = sorted(drain(made).values(), key=lambda produced: produced.job.prompt.prompt_id)
+    verdicts = [
+        [(1.0, "7"), (1.0, "7"), (0.0, "8"), (0.0, "9")],
+        [(0.0, None)] * 4,
+        [(1.0, "3"), (0.0, "4"), (0.0, "5")],
+    ]
+    scores = [tuple(Score(value=2 * right, accuracy=right, parsed=answer) for right, answer in of_prompt) for of_prompt in verdicts]
+    scores[2] = (*scores[2], Score.failed(Outcome.TIMEOUT, "late"))
+    (report,) = evaluation.reports([replace(one, scores=of_prompt) for one, of_prompt in zip(results, scores, strict=True)])
+    figures = report.figures()
+    assert (len(report.rows), report.failed, figures["eval/task/failed"]) == (12, 1, 1.0)
+    assert [row["index"] for row in report.rows] == [0, 1, 2, 3] * 3
+    assert len({row["prediction"] for row in report.rows[:4]}) > 1, "each completion is drawn for itself"
+    assert figures["eval/task"] == pytest.approx((2 / 4 + 0 + 1 / 3) / 3)
+    assert figures["eval/task/reward"] == pytest.approx(6 / 11)
+    # pass@2: 1 - C(2,2)/C(4,2) = 5/6, 0, 1 - C(2,2)/C(3,2) = 2/3; pass@4: 1 and 0, for the third prompt has three verdicts
+    assert figures["eval/task/pass@2"] == pytest.approx((5 / 6 + 0 + 2 / 3) / 3)
+    assert figures["eval/task/pass@4"] == pytest.approx(0.5)
+    # maj@4: 7 wins; maj@2 of 7 7 8 9: both 7 in 1 of 6 pairs, a tie with one 7 in 4 of 6; of 3 4 5: a tie with 3 in 2 of 3 pairs
+    assert figures["eval/task/maj@4"] == pytest.approx(0.5)
+    assert figures["eval/task/maj@2"] == pytest.approx((1 / 6 + 4 / 6 / 2 + 0 + 2 / 3 / 2) / 3)
+    assert figures["eval/task/low"] < figures["eval/task"] < figures["eval/task/high"]
+
+
 def test_an_evaluation_says_how_many_it_has_no_verdict_on(tmp_path: Path) -> None:
     made = producer(tmp_path)
     prompts = tuple(job(index).prompt for index in range(3))

@@ -22,6 +22,7 @@ from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
 from rlcore.api import InferenceBackend, InferenceContext, Snapshot, Tensor
 from rlcore.testing import FakeTokenizer, InferenceBackendSuite
+from tests.serving_rules import SHAPE
 
 TOKENIZER = FakeTokenizer()
 DEVICE = os.environ.get("RLCORE_TEST_DEVICE", "cpu")
@@ -29,20 +30,6 @@ DTYPE = os.environ.get("RLCORE_TEST_DTYPE", "float32")
 BOUNDS = {
     "float32": (1e-4, ""),
     "bfloat16": (0.1, "weights and sums have 8 bits of mantissa; 0.097 nats were seen beside a forward in fp32"),
-}
-SHAPE = {
-    "vocab_size": len(TOKENIZER),
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": 512,
-    "initializer_range": 0.15,
-    "eos_token_id": 0,
-    "bos_token_id": None,
-    "pad_token_id": 1,
 }
 CONFIGS: dict[str, PretrainedConfig] = {
     "qwen2": Qwen2Config(**SHAPE, tie_word_embeddings=True),

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from rlcore.api.commands import Plan
-from rlcore.api.runtime import Judge, Produced, TaskReport, check_model_files, load_data, make_evaluator, make_judge, read_texts
+from rlcore.api.runtime import Judge, Produced, TaskReport, check_model_files, load_data, make_evaluator, open_judge, read_texts
 from rlcore_plugin_eval.generation import Generation, generation_of
 
 __all__ = ["Evaluated", "evaluate"]
@@ -43,12 +43,7 @@ def evaluate(plan: Plan, say: Callable[[str], None], shown: Callable[[int, int],
     with ExitStack() as closing:
         check_model_files(plan)
         data = load_data(plan, say)
-        judge = make_judge(plan)
-        closing.callback(judge.close)
-        for notice in judge.notices:
-            say(notice)
-        for data_set in data.values():
-            judge.check(data_set.prompts)
+        judge = open_judge(plan, data, closing, say)
         texts = read_texts(plan, data)
         evaluation = make_evaluator(plan, texts).start(-1)
         generation = generation_of(plan, texts, closing)
