@@ -74,6 +74,8 @@ def blaming(
         if isinstance(error, RlcoreError):
             if out_of_memory(error) and less_memory not in str(error):  # another rank's
                 raise type(error)(f"{error}; {less_memory}") from error.__cause__
+            if (full := disk_full(error)) and full not in str(error):  # as a plugin has told it
+                raise type(error)(f"{error}; {full}") from error.__cause__
             raise
         said = f"{type(error).__name__}: {error}"
         short = shorten(said.rstrip(": "), _LONGEST, placeholder=" …")
