@@ -25,10 +25,12 @@ from rlcore.runlog.points import PastRun
 from rlcore.runlog.run_lock import last_writer
 from rlcore.runlog.run_manifest import read_manifest
 
-__all__ = ["RunRecord"]
+__all__ = ["RunRecord", "as_rollout"]
 
 _DIGITS = 19
 """Of whole numbers that no run counts to."""
+_OF_ROLLOUTS = {"prediction": "text", "format_valid": "format_ok", "ans_valid": "accuracy", "response_length": "length"}
+"""What a row of an evaluation calls otherwise than a rollout does."""
 
 
 class RunRecord:
@@ -164,6 +166,11 @@ class RunRecord:
     def evaluation_rows(self, task: str, step: int) -> list[dict[str, Any]]:
         """A row a completion of a held-out task at one step; [] if they are not there."""
         return list(_lines(_existing(self._folder.evaluations / task, step)))
+
+
+def as_rollout(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of an evaluation by the names that a rollout has for the same: ``text``, ``accuracy``, …; a rollout stays as it is."""
+    return {_OF_ROLLOUTS.get(name, name): value for name, value in row.items()}
 
 
 def _moved(path: str | None) -> Path | None:

@@ -34,7 +34,9 @@ PAGES = {
         probe_tolerance read_texts reason rollout_rows schedule_settings thread_variables threads_of used_plugins
         with_prompts
     """,
-    "runs": "BestFigure METRICS Metric PastRun RunRecord metric_of past_runs",
+    "runs": """
+        BestFigure METRICS Metric PastRun RunRecord SEED as_rollout differing_settings flat_settings groups_by_seed metric_of past_runs
+    """,
     "sandbox": "Job Level Limit Limits Ran SHARED_OPTIONS Sandbox SandboxError SandboxOptions SandboxSpec open_sandbox",
     "weights": """
         BUCKET_BYTES BackgroundPublisher BackgroundReceiver Bucket GroupBrokenError HostLayout HostMemory HostVersion OnFailure Probe

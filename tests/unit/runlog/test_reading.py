@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlcore.api import ConfigError
-from rlcore.api.runs import RunRecord
+from rlcore.api.runs import RunRecord, as_rollout
 from rlcore.runlog import RunFolder
 
 
@@ -100,3 +100,9 @@ def test_the_state_of_a_run(run: RunFolder) -> None:
     assert record.state == "interrupted"
     run.write_document("summary", {"steps": 3, "interrupted": False})
     assert record.state == "finished"
+
+
+def test_an_answer_of_an_evaluation_has_the_names_of_a_rollout() -> None:
+    answer = {"prediction": "7", "ans_valid": 1.0, "format_valid": True, "response_length": 3, "gold": "7"}
+    assert as_rollout(answer) == {"text": "7", "accuracy": 1.0, "format_ok": True, "length": 3, "gold": "7"}
+    assert as_rollout({"text": "7", "length": 3}) == {"text": "7", "length": 3}

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import UsageError
-from rlcore.api.runs import RunRecord, metric_of, past_runs
+from rlcore.api.runs import RunRecord, differing_settings, groups_by_seed, metric_of, past_runs
 from rlcore_plugin_report.rollout_reading import RolloutReading
 from rlcore_plugin_report.rollout_table import RolloutTable
 from rlcore_plugin_report.run_figures import run_figures
-from rlcore_plugin_report.settings import groups_by_seed, settings_that_differ
 
 __all__ = ["Bounds", "ReportContent", "run_folder"]
 
@@ -57,7 +56,7 @@ class ReportContent:
             "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "runs": runs,
             "groups": groups_by_seed(configs),
-            "differences": settings_that_differ(configs),
+            "differences": differing_settings(configs),
             "metrics": {name: {"unit": metric.unit, "text": metric.text} for name in names if (metric := metric_of(name)) is not None},
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rlcore.api.runs import as_rollout
 from rlcore_plugin_report.spreads import plain_number
 
 __all__ = ["TRAINING", "RolloutTable", "trimmed"]
@@ -17,13 +18,11 @@ _WORDS = ("kind", "finish", "outcome", "reason", "parsed")
 _FLAGS = ("format_ok", "masked")
 _TAIL = 0.4
 """The share of a cut text that is its end: the answer stands there."""
-_NAMES = {"prediction": "text", "response_length": "length", "ans_valid": "accuracy", "format_valid": "format_ok"}
-"""What a row of an evaluation calls the same thing."""
 
 
 def trimmed(row: Mapping[str, Any], characters: int) -> dict[str, Any]:
     """A row with the names of a rollout and a text of at most so many characters; ``cut``: where some are left out, and how many."""
-    found = {_NAMES.get(key, key): value for key, value in row.items()}
+    found = as_rollout(row)
     text = _string(found.get("text"))
     found["text"] = text
     if len(text) > characters:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlcore.api import ConfigError
-from rlcore.api.runs import RunRecord
-from rlcore_plugin_report.settings import flat
+from rlcore.api.runs import RunRecord, flat_settings
 from rlcore_plugin_report.spreads import plain_number
 
 __all__ = ["run_figures", "tried"]
@@ -45,7 +44,6 @@ def tried(problems: list[str], read: Callable[[], _Read], otherwise: _Read) -> _
 def run_figures(record: RunRecord) -> dict[str, Any]:
     """The part of one run; its key ``problems`` holds the sentences of what could not be read."""
     problems: list[str] = []
-    config = flat(record.config)
     summary = tried(problems, lambda: record.summary, None) or {}
     manifest = tried(problems, lambda: record.manifest, dict[str, Any]())
     updates = tried(problems, record.updates, _Rows())
@@ -54,8 +52,8 @@ def run_figures(record: RunRecord) -> dict[str, Any]:
         "folder": str(record.root.resolve()),
         "state": tried(problems, lambda: record.state, "ended"),
         "last_written": _last_written(record.root / "metrics.jsonl"),
-        "checkpoints": _checkpoints(record.checkpoints),
-        "config": config,
+        "checkpoints": record.checkpoint_steps(),
+        "config": flat_settings(record.config),
         "origins": dict(manifest.get("origins", {})),
         "summary": {key: summary[key] for key in _OF_SUMMARY if key in summary},
         "manifest": {key: manifest[key] for key in _OF_MANIFEST if key in manifest},
@@ -74,12 +72,6 @@ def _last_written(path: Path) -> str | None:
         return datetime.fromtimestamp(path.stat().st_mtime).astimezone().isoformat(timespec="seconds")
     except FileNotFoundError:
         return None
-
-
-def _checkpoints(folder: Path) -> list[int]:
-    """Steps of the checkpoints that are whole: the list of their files is written last."""
-    numbers = (path.parent.name.removeprefix("step-") for path in folder.glob("step-*/checkpoint.json"))
-    return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None]]:

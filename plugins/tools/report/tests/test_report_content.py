@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from rlcore_plugin_report.report_content import Bounds, ReportContent
 from rlcore_plugin_report.rollout_table import trimmed
-from rlcore_plugin_report.settings import flat, groups_by_seed, settings_that_differ
 from rlcore_plugin_report.spreads import evenly, percentile, spread
 
 from tests.synthetic_runs import SyntheticRun
@@ -40,7 +39,7 @@ def test_figures_are_those_of_the_files(tmp_path: Path) -> None:
 
 def test_times_of_a_run_that_died_are_summed_over_its_steps(tmp_path: Path) -> None:
     run = SyntheticRun(steps=10, ends="killed", checkpoints=(4, 8)).write(tmp_path / "run")
-    (run / "checkpoints" / "step-9").mkdir()  # one that was not finished
+    (run / "checkpoints" / ".step-9.partial").mkdir()  # one that was not finished
     (told,) = content(run).figures()["runs"]
     assert (told["state"], told["steps"][-1], told["checkpoints"]) == ("ended", 10, [4, 8])
     assert told["times"]["roles"]["trainer"]["total"]["compute"] == 65.0
@@ -157,14 +156,3 @@ def test_evenly_keeps_both_ends() -> None:
     assert evenly(range(10), 4) == [0, 3, 6, 9]
     assert evenly(range(3), 5) == [0, 1, 2]
     assert (evenly(range(3), 1), evenly(range(3), 0)) == ([2], [])
-
-
-def test_runs_that_differ_by_their_seed_and_place_alone_are_a_group() -> None:
-    def config(**run: Any) -> dict[str, Any]:
-        return flat({"run": {"seed": 0, "run_dir": "a"} | run, "rewards": [{"name": "boxed"}], "training": {"betas": [0.9, 0.95]}})
-
-    configs = [config(), config(seed=1, run_dir="b"), config(max_steps=3), config(seed=2)]
-    assert groups_by_seed(configs) == [[0, 1, 3], [2]]
-    assert settings_that_differ(configs) == ["run.seed", "run.max_steps"]
-    assert configs[0]["rewards[0].name"] == "boxed"
-    assert configs[0]["training.betas"] == [0.9, 0.95]

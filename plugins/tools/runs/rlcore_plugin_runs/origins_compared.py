@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore_plugin_runs.run_settings import differing
-from rlcore_plugin_runs.seed_groups import SEED, SeedGroup
+from rlcore.api.runs import SEED, differing_settings
+from rlcore_plugin_runs.seed_groups import SeedGroup
 
 __all__ = ["Difference", "data_differences", "plugin_differences", "setting_differences", "version_differences"]
 
@@ -46,7 +46,7 @@ def data_differences(groups: Sequence[SeedGroup]) -> list[Difference]:
 
 
 def _different(columns: Sequence[Mapping[str, Any]]) -> list[Difference]:
-    return [Difference(name, tuple(column.get(name) for column in columns)) for name in differing(columns)]
+    return [Difference(name, tuple(column.get(name) for column in columns)) for name in differing_settings(columns)]
 
 
 def _of_all(group: SeedGroup, read: Any) -> dict[str, Any]:

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlcore.api import Outcome, UsageError
-from rlcore.api.runs import RunRecord
+from rlcore.api.runs import RunRecord, as_rollout
 from rlcore.api.settings import closest
 
 __all__ = ["RolloutFilter", "RolloutSource", "found_in", "rollout_source", "texts_of"]
-
-_EVALUATED = {"prediction": "text", "format_valid": "format_ok", "ans_valid": "accuracy", "response_length": "length"}
-"""What the rows of an evaluation call otherwise than those of training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +79,7 @@ class RolloutSource:
                 yield {"step": step, **row}
         else:
             for row in self._record.evaluation_rows(self._task, step):
-                yield {"step": step, "task": self._task, **{_EVALUATED.get(name, name): value for name, value in row.items()}}
+                yield {"step": step, "task": self._task, **as_rollout(row)}
 
     def matching(self, wanted: RolloutFilter) -> Iterator[dict[str, Any]]:
         """All rows that the filter takes."""

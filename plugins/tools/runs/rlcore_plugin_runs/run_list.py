@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import ConfigError, UsageError
-from rlcore.api.runs import BestFigure, RunRecord, past_runs
+from rlcore.api.runs import BestFigure, RunRecord, flat_settings, past_runs
 from rlcore.api.settings import closest
-from rlcore_plugin_runs.run_settings import flat
 
 __all__ = ["RunRow", "named_run", "run_folders", "run_row", "sorted_rows"]
 
@@ -91,7 +90,7 @@ def run_row(folder: Path) -> RunRow:
             best=record.best(),
             reward=updates[-1].get("reward/mean") if updates else None,
             seconds=sum(row["seconds"] or 0.0 for row in updates),
-            settings=flat(record.config),
+            settings=flat_settings(record.config),
         )
     except (ConfigError, OSError) as error:
         return RunRow(folder=folder, state="damaged", problem=str(error))

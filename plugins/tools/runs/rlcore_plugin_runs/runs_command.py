@@ -45,8 +45,8 @@ class RunsCommand(Command):
 
     def run(self, args: argparse.Namespace) -> int:
         """Print them."""
+        from rlcore.api.runs import differing_settings
         from rlcore_plugin_runs.run_list import run_folders, run_row, sorted_rows
-        from rlcore_plugin_runs.run_settings import differing
         from rlcore_plugin_runs.visible_text import json_line
 
         if args.limit is not None and args.limit < 1:
@@ -55,7 +55,7 @@ class RunsCommand(Command):
         if args.sort == "time":
             folders = folders[: args.limit]
         rows = sorted_rows([run_row(folder) for folder in folders], args.sort)[: args.limit]
-        differ = differing([row.settings for row in rows if not row.problem])
+        differ = differing_settings([row.settings for row in rows if not row.problem])
         if args.json:
             print(json_line({"runs": [row.as_json(differ) for row in rows], "differ": differ}))
         else:

@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rlcore.api.runs import RunRecord
+from rlcore.api.runs import SEED, RunRecord, flat_settings, groups_by_seed
 from rlcore_plugin_runs.metric_lines import evaluated_tasks
-from rlcore_plugin_runs.run_settings import flat
 
-__all__ = ["SEED", "ComparedRun", "SeedGroup", "seed_groups"]
-
-SEED = "run.seed"
+__all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
 
 
 class ComparedRun:
@@ -25,7 +22,7 @@ class ComparedRun:
         self.state = record.state
         self.updates = record.updates()
         self.evaluations = record.evaluations()
-        self.settings: Mapping[str, Any] = flat(record.config)
+        self.settings: Mapping[str, Any] = flat_settings(record.config)
         self.tasks = evaluated_tasks(record.config, self.evaluations)
 
     @property
@@ -50,18 +47,8 @@ class SeedGroup:
 
 def seed_groups(runs: Sequence[ComparedRun]) -> list[SeedGroup]:
     """In the order of their first runs. Two runs alone that differ only in their seed are compared, and not averaged."""
-    kinds: list[list[ComparedRun]] = []
-    for run in runs:
-        like = next((kind for kind in kinds if _but_seed(kind[0]) == _but_seed(run)), None) if len(runs) > 2 else None
-        if like is None or any(run.seed == other.seed for other in like):
-            kinds.append([run])
-        else:
-            like.append(run)
-    return [SeedGroup(_label(place), tuple(kind)) for place, kind in enumerate(kinds)]
-
-
-def _but_seed(run: ComparedRun) -> dict[str, Any]:
-    return {path: value for path, value in run.settings.items() if path != SEED}
+    kinds = groups_by_seed([run.settings for run in runs]) if len(runs) > 2 else [[place] for place in range(len(runs))]
+    return [SeedGroup(_label(number), tuple(runs[place] for place in places)) for number, places in enumerate(kinds)]
 
 
 def _label(place: int) -> str:

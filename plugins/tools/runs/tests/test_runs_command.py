@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlcore_plugin_runs.run_settings import differing, flat, short_names
+from rlcore_plugin_runs.run_settings import short_names
 from synthetic_runs import HOSTILE, an_update, write_run
 
 from rlcore.testing import RunTester
@@ -157,23 +157,13 @@ def test_refusals(tester: RunTester, tmp_path: Path, words: tuple[str, ...], sai
     tester.run("runs", *words).assert_refused(said)
 
 
-def test_settings_are_flat_without_places_and_short_if_that_says_enough() -> None:
-    config = {
-        "run": {"project": "x", "run_dir": "y", "seed": 3},
-        "training": {"options": {"threads": 2}},
-        "inference": {"options": {"threads": 1}},
-        "rewards": [{"name": "boxed", "weight": 1.0}, {"name": "code", "weight": 0.5}],
-        "data": {"dataset": [{"path": "a"}]},
-    }
-    paths = [*flat(config)]
-    assert paths == [
+def test_settings_are_called_by_as_many_words_as_tell_them_apart() -> None:
+    paths = [
         "run.seed",
         "training.options.threads",
         "inference.options.threads",
         "rewards[0].name",
-        "rewards[0].weight",
         "rewards[1].name",
-        "rewards[1].weight",
         "data.dataset[0].path",
     ]
     assert [*short_names(paths).values()] == [
@@ -181,15 +171,6 @@ def test_settings_are_flat_without_places_and_short_if_that_says_enough() -> Non
         "training.options.threads",
         "inference.options.threads",
         "rewards[0].name",
-        "rewards[0].weight",
         "rewards[1].name",
-        "rewards[1].weight",
         "path",
     ]
-
-
-def test_a_setting_that_one_run_lacks_differs() -> None:
-    assert differing([{"a": 1, "b": 2}, {"a": 1}]) == ["b"]
-    assert differing([{"a": 1}, {"a": 1, "b": None}]) == ["b"]
-    assert differing([{"a": 1}]) == []
-    assert differing([]) == []
