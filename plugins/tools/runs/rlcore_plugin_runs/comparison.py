@@ -37,8 +37,8 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
-        told = {name: [item.as_json() for item in getattr(self, name)] for name in ("settings", "versions", "plugins", "data")}
-        told |= {name: [item.as_json() for item in getattr(self, name)] for name in ("evaluations", "figures")}
+        parts = ("settings", "versions", "plugins", "data", "evaluations", "figures")
+        told = {name: [item.as_json() for item in getattr(self, name)] for name in parts}
         return {"groups": [{"label": group.label, "runs": [_run_json(run) for run in group.runs]} for group in self.groups], **told}
 
 
@@ -74,8 +74,8 @@ def _run_json(run: ComparedRun) -> dict[str, Any]:
     return {
         "run": str(run.record.root),
         "state": run.state,
-        "step": run.updates[-1]["step"] if run.updates else 0,
+        "step": run.step,
         "planned": run.record.planned_steps,
         "seed": run.seed,
-        "seconds": round(sum(row["seconds"] or 0.0 for row in run.updates), 3),
+        "seconds": round(run.seconds, 3),
     }

@@ -52,10 +52,10 @@ def _run_rows(groups: Sequence[SeedGroup]) -> list[tuple[str, ...]]:
 
 
 def _about(run: ComparedRun) -> tuple[str, ...]:
-    step, planned = run.updates[-1]["step"] if run.updates else 0, run.record.planned_steps
-    seconds = sum(row["seconds"] or 0.0 for row in run.updates)
+    planned = run.record.planned_steps
+    step = str(run.step) if planned is None else f"{run.step}/{planned}"
     seed = "–" if run.seed is None else str(run.seed)
-    return str(run.record.root), run.state, str(step) if planned is None else f"{step}/{planned}", seed, clock(seconds)
+    return str(run.record.root), run.state, step, seed, clock(run.seconds)
 
 
 def _value(title: str, value: Any) -> str:

@@ -17,12 +17,12 @@ from rlcore_plugin_runs.metric_lines import best_step, figure_at
 from rlcore_plugin_runs.paired_prompts import PairedPrompts, paired_prompts
 from rlcore_plugin_runs.seed_groups import ComparedRun, SeedGroup
 
-__all__ = ["LAST_UPDATES", "ComparedFigure", "FigureOfGroup", "evaluations_compared", "figures_compared"]
+__all__ = ["ComparedFigure", "FigureOfGroup", "evaluations_compared", "figures_compared"]
 
-LAST_UPDATES = 10
+_LAST_UPDATES = 10
 """A final figure is the mean over so many updates, because those of one update are noise."""
 
-FINAL = (
+_FINAL = (
     "reward/mean",
     "reward/accuracy",
     "response_length/mean",
@@ -141,9 +141,9 @@ def _at(group: SeedGroup, name: str, step_of: Callable[[ComparedRun], int | None
 
 
 def figures_compared(groups: Sequence[SeedGroup], metrics: Sequence[str]) -> list[ComparedFigure]:
-    """Means over each run's last LAST_UPDATES updates; then seconds an update and tokens a second of the whole run."""
-    names = [name for name in metrics if not name.startswith("eval/")] if metrics else FINAL
-    found = [_compared(groups, name, f"last {LAST_UPDATES} updates", partial(_final, name)) for name in names]
+    """Means over each run's last _LAST_UPDATES updates; then seconds an update and tokens a second of the whole run."""
+    names = [name for name in metrics if not name.startswith("eval/")] if metrics else _FINAL
+    found = [_compared(groups, name, f"last {_LAST_UPDATES} updates", partial(_final, name)) for name in names]
     found.append(_compared(groups, "seconds an update", "all updates", _pace))
     found.append(_compared(groups, "tokens a second", "all updates", _throughput))
     return [one for one in found if any(figure.interval for figure in one.figures)]
@@ -166,7 +166,7 @@ def _differences(figures: Sequence[FigureOfGroup]) -> tuple[Interval | None, ...
 
 
 def _final(name: str, run: ComparedRun) -> float | None:
-    values = [value for row in run.updates[-LAST_UPDATES:] if (value := figure_at(row, name)) is not None]
+    values = [value for row in run.updates[-_LAST_UPDATES:] if (value := figure_at(row, name)) is not None]
     return math.fsum(values) / len(values) if values else None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -11,6 +10,7 @@ from typing import Any
 
 from rlcore.api import UsageError
 from rlcore.api.commands import install_line
+from rlcore_plugin_runs.rollout_rows import plain_text
 
 __all__ = ["write_parquet"]
 
@@ -76,9 +76,8 @@ def _cells(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """A text as it is, anything else as JSON; half of a surrogate pair, which no file of texts can hold, as a question mark."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Half of a surrogate pair, which no file of texts can hold, as a question mark."""
+    return plain_text(value).encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: object) -> float | None:

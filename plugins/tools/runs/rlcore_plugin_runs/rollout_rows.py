@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlcore.api import Outcome, UsageError
+from rlcore.api import UsageError
 from rlcore.api.runs import RunRecord, as_rollout
 from rlcore.api.settings import closest
 
-__all__ = ["RolloutFilter", "RolloutSource", "found_in", "rollout_source", "texts_of"]
+__all__ = ["RolloutFilter", "RolloutSource", "found_in", "plain_text", "rollout_source"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,11 +24,6 @@ class RolloutFilter:
     outcome: str | None = None
     search: str | None = None
     prompt: str | None = None
-
-    def __post_init__(self) -> None:
-        known = [outcome.value for outcome in Outcome]
-        if self.outcome is not None and self.outcome not in known:
-            raise UsageError(f"--outcome {self.outcome} is no outcome{closest(self.outcome, known)}; choose from {', '.join(known)}")
 
     def takes(self, row: Mapping[str, Any]) -> bool:
         """Whether the row is one."""
@@ -48,20 +44,21 @@ class RolloutFilter:
 def found_in(row: Mapping[str, Any], words: str) -> bool:
     """Whether one of its texts holds the words, in any case."""
     wanted = words.casefold()
-    return any(wanted in text.casefold() for text in texts_of(row))
+    return any(wanted in text.casefold() for text in _texts_of(row))
 
 
-def texts_of(row: Mapping[str, Any]) -> Iterator[str]:
+def _texts_of(row: Mapping[str, Any]) -> Iterator[str]:
     """Prompt, answer, gold, what was parsed, and the reason: what a search looks at."""
     prompt = row.get("prompt")
     for message in prompt if isinstance(prompt, list) else [prompt]:
-        yield _text(message.get("content") if isinstance(message, Mapping) else message)
+        yield plain_text(message.get("content") if isinstance(message, Mapping) else message)
     for name in ("text", "gold", "parsed", "reason"):
-        yield _text(row.get(name))
+        yield plain_text(row.get(name))
 
 
-def _text(value: object) -> str:
-    return "" if value is None else value if isinstance(value, str) else str(value)
+def plain_text(value: object) -> str:
+    """A text as it is, anything else as JSON; "" for none."""
+    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class RolloutSource:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlcore_plugin_runs.figures_text import figure, signed
+from rlcore_plugin_runs.rollout_rows import plain_text
 from rlcore_plugin_runs.visible_text import visible
 
 __all__ = ["rollout_lines"]
@@ -18,7 +18,7 @@ def rollout_lines(row: Mapping[str, Any]) -> list[str]:
     """Lines without control characters, not folded."""
     lines = [_title(row), *_conversation(row.get("prompt"))]
     lines += _block(f"answer ({_how(row)})", row.get("text"))
-    facts = [("gold", _plain(row.get("gold"))), ("parsed", _plain(row.get("parsed"))), ("reward", _reward(row))]
+    facts = [("gold", plain_text(row.get("gold"))), ("parsed", plain_text(row.get("parsed"))), ("reward", _reward(row))]
     facts += [("outcome", _outcome(row)), ("advantage", _advantage(row)), *_turns(row)]
     return lines + [f"{label:<{_LABEL}}{visible(said)}" for label, said in facts if said]
 
@@ -33,17 +33,17 @@ def _title(row: Mapping[str, Any]) -> str:
 def _conversation(prompt: object) -> Iterable[str]:
     for message in prompt if isinstance(prompt, list) else []:
         told = message if isinstance(message, Mapping) else {"role": "prompt", "content": message}
-        yield from _block(_plain(told.get("role")) or "prompt", told.get("content"))
+        yield from _block(plain_text(told.get("role")) or "prompt", told.get("content"))
 
 
 def _block(label: str, content: object) -> list[str]:
-    text = visible(_plain(content) or "(empty)", lines=True)
+    text = visible(plain_text(content) or "(empty)", lines=True)
     return [visible(label), *(f"    {line}" for line in text.split("\n"))]
 
 
 def _how(row: Mapping[str, Any]) -> str:
     told = [f"{row['length']} tokens"] if row.get("length") is not None else []
-    told += [_plain(row["finish"])] if row.get("finish") else []
+    told += [plain_text(row["finish"])] if row.get("finish") else []
     told += [f"version {row['version']}"] if row.get("version") is not None else []
     told += [f"temperature {figure(row['temperature'])}"] if isinstance(row.get("temperature"), int | float) else []
     return ", ".join(told)
@@ -61,24 +61,20 @@ def _reward(row: Mapping[str, Any]) -> str:
 
 
 def _outcome(row: Mapping[str, Any]) -> str:
-    return ": ".join(filter(None, (_plain(row.get("outcome")), _plain(row.get("reason")))))
+    return ": ".join(filter(None, (plain_text(row.get("outcome")), plain_text(row.get("reason")))))
 
 
 def _advantage(row: Mapping[str, Any]) -> str:
     if "advantage" not in row:
         return ""
     value = row["advantage"]
-    said = signed(value) if isinstance(value, int | float) else _plain(value) or "–"
+    said = signed(value) if isinstance(value, int | float) else plain_text(value) or "–"
     return f"{said} (its group was filtered out)" if row.get("masked") else said
 
 
 def _turns(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), _plain(row[name])) for name in ("turns", "turn_rewards") if row.get(name)]
+    return [(name.replace("_", " "), plain_text(row[name])) for name in ("turns", "turn_rewards") if row.get(name)]
 
 
 def _number(value: object) -> str:
-    return figure(float(value)) if isinstance(value, int | float) else _plain(value) or "–"
-
-
-def _plain(value: object) -> str:
-    return "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return figure(float(value)) if isinstance(value, int | float) else plain_text(value) or "–"

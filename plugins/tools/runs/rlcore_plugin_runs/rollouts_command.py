@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlcore.api import UsageError
+from rlcore.api import Outcome, UsageError
 from rlcore.api.commands import Command, ExampleFormatter
 
 if TYPE_CHECKING:
@@ -36,16 +36,15 @@ class RolloutsCommand(Command):
     def add_arguments(self, parser: Parser) -> None:
         """The run, which rollouts of it, and how."""
         parser.formatter_class = ExampleFormatter
-        parser.usage = "rlcore rollouts RUN [--step N] [--eval TASK] [--outcome O] [--search TEXT] [--json | --parquet FILE] [flags]"
+        parser.usage = "rlcore rollouts RUN [--step N] [--eval TASK] [--outcome OUTCOME] [--search TEXT] [--json | --parquet FILE] [flags]"
         parser.epilog = _EPILOG
         parser.add_argument("run", type=Path, metavar="RUN", help="a run folder; of a project its newest run")
         parser.add_argument("--step", type=int, metavar="N", help="of this update only")
         parser.add_argument("--eval", metavar="TASK", help="answers to this held-out task instead of training's")
         parser.add_argument("--min-reward", type=float, metavar="X", help="with this reward at least")
         parser.add_argument("--max-reward", type=float, metavar="X", help="with this reward at most")
-        parser.add_argument(
-            "--outcome", metavar="O", help="that ended so: ok, wrong, malformed, unparseable, timeout, error, infra, invalid"
-        )
+        outcomes = [outcome.value for outcome in Outcome]
+        parser.add_argument("--outcome", choices=outcomes, metavar="OUTCOME", help=f"that ended so: {', '.join(outcomes)}")
         parser.add_argument("--search", metavar="TEXT", help="with this text in prompt, answer, gold, parsed or reason, in any case")
         parser.add_argument("--prompt", metavar="ID", help="to the prompt with this id (train:12)")
         parser.add_argument("--limit", type=int, metavar="N", help="the first N that match")

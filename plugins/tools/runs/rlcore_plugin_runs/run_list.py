@@ -10,6 +10,7 @@ from typing import Any
 from rlcore.api import ConfigError, UsageError
 from rlcore.api.runs import BestFigure, RunRecord, flat_settings, past_runs
 from rlcore.api.settings import closest
+from rlcore_plugin_runs.metric_lines import figure_at, progress
 
 __all__ = ["RunRow", "named_run", "run_folders", "run_row", "sorted_rows"]
 
@@ -19,8 +20,8 @@ _SECOND = len("20260131-235959")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """What one line says of a run. ``seconds``: wall clock of its updates, of all its parts if it was resumed; ``problem``: the sentence
-    about a damaged one, whose state is ``damaged`` and of which nothing else is known."""
+    """What one line says of a run. ``seconds``: wall clock of its updates; ``problem``: the sentence about a damaged one, whose state is
+    ``damaged`` and of which nothing else is known."""
 
     folder: Path
     state: str
@@ -82,14 +83,15 @@ def run_row(folder: Path) -> RunRow:
     try:
         record = RunRecord(folder)
         updates = record.updates()
+        step, seconds = progress(updates)
         return RunRow(
             folder=folder,
             state=record.state,
-            step=updates[-1]["step"] if updates else 0,
+            step=step,
             planned=record.planned_steps,
             best=record.best(),
-            reward=updates[-1].get("reward/mean") if updates else None,
-            seconds=sum(row["seconds"] or 0.0 for row in updates),
+            reward=figure_at(updates[-1], "reward/mean") if updates else None,
+            seconds=seconds,
             settings=flat_settings(record.config),
         )
     except (ConfigError, OSError) as error:

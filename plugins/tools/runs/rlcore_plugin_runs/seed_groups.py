@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from rlcore.api.runs import SEED, RunRecord, flat_settings, groups_by_seed
-from rlcore_plugin_runs.metric_lines import evaluated_tasks
+from rlcore_plugin_runs.metric_lines import evaluated_tasks, progress
 
 __all__ = ["ComparedRun", "SeedGroup", "seed_groups"]
 
@@ -21,6 +21,7 @@ class ComparedRun:
         self.record = record
         self.state = record.state
         self.updates = record.updates()
+        self.step, self.seconds = progress(self.updates)
         self.evaluations = record.evaluations()
         self.settings: Mapping[str, Any] = flat_settings(record.config)
         self.tasks = evaluated_tasks(record.config, self.evaluations)

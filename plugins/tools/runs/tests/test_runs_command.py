@@ -174,3 +174,8 @@ def test_settings_are_called_by_as_many_words_as_tell_them_apart() -> None:
         "rewards[1].name",
         "path",
     ]
+
+
+def test_a_reward_that_is_no_number_is_none(tester: RunTester, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "math" / "20260104-120000-dddddd", metrics=[{**an_update(1, 0.5), "reward/mean": "high"}])
+    assert [row["reward"] for row in listed(tester, "runs/math", "--sort", "reward")] == [0.9, 0.75, None]
