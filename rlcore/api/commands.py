@@ -14,6 +14,7 @@ prints the sentence as a JSON object too. ``rlcore.testing.check_command`` check
 ``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
 there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
 the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
+``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.plan_view import plan_json
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
+from rlcore.cli.visible_text import visible
 from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
 from rlcore.config.chosen import Part
 from rlcore.config.plan import peek
@@ -63,4 +65,5 @@ __all__ = [
     "reason",
     "run_plan",
     "train_flags",
+    "visible",
 ]

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from rlcore.cli.visible_text import visible
+
 if TYPE_CHECKING:
     from rlcore.contracts.errors import RlcoreError
     from rlcore.contracts.specs import CommandSpec
@@ -100,7 +102,7 @@ def _drop_output() -> None:
 
 def _report(sentence: str, as_json: bool) -> None:
     with suppress(OSError):  # a full disk must not hide the exit code
-        print(f"error: {sentence}", file=sys.stderr)
+        print(f"error: {visible(sentence, lines=True)}", file=sys.stderr)
     if as_json:
         try:
             print(json.dumps({"error": sentence}, ensure_ascii=False), flush=True)

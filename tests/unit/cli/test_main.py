@@ -63,3 +63,10 @@ def test_a_defect_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(cli, "_run", fail)
     with pytest.raises(ZeroDivisionError):
         cli.main(["train"])
+
+
+def test_a_sentence_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["no-\x1b[2J-such", "--json"]) == 2
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "no-\\x1b[2J-such" in said.err

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rlcore.api import Outcome
+from rlcore.api.commands import visible
 from rlcore.api.runtime import TaskReport
 from rlcore_plugin_eval.evaluating import Evaluated
 
@@ -33,28 +35,25 @@ def show_evaluated(found: Evaluated, samples: int, console: Console) -> None:
 
 
 def _say(console: Console, text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)
+    console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(report: TaskReport, prompts: int, samples: int) -> dict[str, str]:
-    figures = {name.removeprefix(f"eval/{report.task}").removeprefix("/"): figure for name, figure in report.figures().items()}
-    most = max((int(name.removeprefix("pass@")) for name in figures if name.startswith("pass@") and "/" not in name), default=0)
-    cells = {"task": report.task, "prompts": str(prompts), f"avg@{samples}": _interval(figures, "", ("low", "high"))}
+    figures, own = report.figures(), f"eval/{report.task}"
+    most = max((int(k) for name in figures if (k := name.removeprefix(f"{own}/pass@")).isdecimal()), default=samples)
+    cells = {"task": visible(report.task), "prompts": str(prompts), f"avg@{samples}": _interval(figures, own)}
     if samples > 1:
-        for name in (f"pass@{most or samples}", f"maj@{most or samples}"):
-            cells[name] = _interval(figures, name, (f"{name}/low", f"{name}/high"))
-    known = {"reward": ".3f", "length": ".1f", "truncated": ".1%"}
-    cells |= {name: format(figures[name], form) if name in figures else "–" for name, form in known.items()}
+        cells |= {name: _interval(figures, f"{own}/{name}") for name in (f"pass@{most}", f"maj@{most}")}
+    for name, form in {"reward": ".3f", "length": ".1f", "truncated": ".1%"}.items():
+        cells[name] = format(figures[f"{own}/{name}"], form) if f"{own}/{name}" in figures else "–"
     return {**cells, "failed": str(report.failed)}
 
 
-def _interval(figures: Mapping[str, float], name: str, bounds: tuple[str, str]) -> str:
-    if name not in figures:
-        return "–"
-    return f"{figures[name]:.3f} [{figures[bounds[0]]:.3f}, {figures[bounds[1]]:.3f}]"
+def _interval(figures: Mapping[str, float], name: str) -> str:
+    return f"{figures[name]:.3f} [{figures[f'{name}/low']:.3f}, {figures[f'{name}/high']:.3f}]" if name in figures else "–"
 
 
 def _failure(report: TaskReport) -> str:
     """How many have no verdict, and why the first of them has none."""
-    first = next(row for row in report.rows if row["outcome"] in ("timeout", "error", "infra"))
+    first = next(row for row in report.rows if not Outcome(row["outcome"]).judged)
     return f"no verdict on {report.failed} of {len(report.rows)} completions; the first: {first['outcome']}, {first['reason']}"

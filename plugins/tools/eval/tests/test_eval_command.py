@@ -22,6 +22,12 @@ from rlcore.api import Score
 def score(item):
     return Score(value=1.0, accuracy=float(1 / len(item.text)))
 """
+INVALID = """
+from rlcore.api import Outcome, Score
+
+def score(item):
+    return Score(value=1.0) if item.text else Score(value=0.0, outcome=Outcome.INVALID, reason="\\x1b[2J cleared")
+"""
 LOUD = """
 def score(item):
     raise ValueError("no verdict today")
@@ -133,3 +139,11 @@ def test_versions_and_counts_are_in_the_answer(tester: RunTester) -> None:
     assert found["versions"].keys() >= {"python", "rlcore"}
     assert found["tokens"] == sum(task["figures"]["eval/held/length"] * task["completions"] for task in found["tasks"].values())
     assert found["seconds"] > 0 < found["tokens_per_second"]
+
+
+def test_an_invalid_verdict_is_a_failure_whose_reason_steers_no_terminal(tester: RunTester) -> None:
+    tester.write("invalid.py", INVALID)
+    done = tester.run("eval", "model", "-b", "fake", "-rt", "./invalid.py:score", "-mnt", "1", "-d", "held.jsonl", "--eval-samples", "16")
+    assert done.exit_code == 0, done
+    assert "the first: invalid, score: \\x1b[2J cleared" in done.stdout
+    assert "\x1b" not in done.stdout

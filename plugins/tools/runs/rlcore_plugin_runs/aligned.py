@@ -7,21 +7,20 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from rlcore.api.commands import SteadyConsole
-from rlcore_plugin_runs.visible_text import visible
+from rlcore.api.commands import SteadyConsole, visible
 
 __all__ = ["say", "show_rows"]
 
 _GAP = "  "
 
 
-def say(console: SteadyConsole, text: str = "", style: str = "") -> None:
+def say(console: SteadyConsole, text: str = "") -> None:
     """A line as it is, made harmless; folded between words on a terminal that is too narrow for it."""
     lines = visible(text, lines=True).split("\n")
     if console.is_terminal:
         lines = [part for line in lines for part in _folded(line, console.width)]
     for line in lines:
-        console.print(line, style=style or None, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_rows(console: SteadyConsole, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

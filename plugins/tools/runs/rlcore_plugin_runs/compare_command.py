@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,6 @@ class CompareCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Print the comparison."""
         from rlcore_plugin_runs.comparison import compare
-        from rlcore_plugin_runs.visible_text import json_line
 
         if len(args.runs) < 2:
             raise UsageError(f"rlcore compare needs two runs or more, and got {args.runs[0]} alone; rlcore runs lists them")
@@ -55,7 +55,7 @@ class CompareCommand(Command):
             args.runs = folders
         comparison = compare(args.runs, args.metric)
         if args.json:
-            print(json_line(comparison.as_json()))
+            print(json.dumps(comparison.as_json()))
         else:
             from rlcore_plugin_runs.comparison_text import show_comparison
 

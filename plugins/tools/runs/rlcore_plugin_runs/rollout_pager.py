@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from rich.cells import chop_cells, set_cell_size
 
+from rlcore.api.commands import visible
 from rlcore_plugin_runs.rollout_reel import RolloutReel
 from rlcore_plugin_runs.rollout_text import rollout_lines
 from rlcore_plugin_runs.terminal_keys import TerminalKeys, single_keys
-from rlcore_plugin_runs.visible_text import visible
 
 __all__ = ["page"]
 

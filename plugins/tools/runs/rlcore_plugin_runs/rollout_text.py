@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rlcore.api.commands import visible
 from rlcore_plugin_runs.figures_text import figure, signed
 from rlcore_plugin_runs.rollout_rows import plain_text
-from rlcore_plugin_runs.visible_text import visible
 
 __all__ = ["rollout_lines"]
 

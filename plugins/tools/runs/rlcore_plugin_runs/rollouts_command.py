@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from itertools import islice
@@ -73,17 +74,14 @@ class RolloutsCommand(Command):
 
 def _write(source: RolloutSource, wanted: RolloutFilter, args: argparse.Namespace) -> None:
     from rlcore_plugin_runs.parquet_rows import write_parquet
-    from rlcore_plugin_runs.visible_text import json_line
 
     count = write_parquet(islice(source.matching(wanted), args.limit), args.parquet)
-    print(json_line({"parquet": str(args.parquet), "rows": count}) if args.json else f"{count} rollouts in {args.parquet}")
+    print(json.dumps({"parquet": str(args.parquet), "rows": count}) if args.json else f"{count} rollouts in {args.parquet}")
 
 
 def _print_json(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> None:
-    from rlcore_plugin_runs.visible_text import json_line
-
     for row in islice(source.matching(wanted), limit):
-        print(json_line(row))
+        print(json.dumps(row))
 
 
 def _show(source: RolloutSource, wanted: RolloutFilter, limit: int | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,6 @@ class RunsCommand(Command):
         """Print them."""
         from rlcore.api.runs import differing_settings
         from rlcore_plugin_runs.run_list import run_folders, run_row, sorted_rows
-        from rlcore_plugin_runs.visible_text import json_line
 
         if args.limit is not None and args.limit < 1:
             raise UsageError(f"rlcore runs --limit {args.limit}: type a number of runs, at least 1")
@@ -57,7 +57,7 @@ class RunsCommand(Command):
         rows = sorted_rows([run_row(folder) for folder in folders], args.sort)[: args.limit]
         differ = differing_settings([row.settings for row in rows if not row.problem])
         if args.json:
-            print(json_line({"runs": [row.as_json(differ) for row in rows], "differ": differ}))
+            print(json.dumps({"runs": [row.as_json(differ) for row in rows], "differ": differ}))
         else:
             _show(rows, differ)
         return 0

@@ -13,7 +13,6 @@ import pyarrow.parquet as parquet
 import pytest
 from rlcore_plugin_runs.rollout_reel import RolloutReel
 from rlcore_plugin_runs.rollout_rows import RolloutFilter, RolloutSource
-from rlcore_plugin_runs.visible_text import visible
 from synthetic_runs import HOSTILE, a_rollout, an_answer, write_run
 
 from rlcore.api.runs import RunRecord
@@ -132,14 +131,6 @@ def test_hostile_text_reaches_no_terminal_raw(tester: RunTester, tmp_path: Path,
         assert json.loads(text)["text"] == HOSTILE
     else:
         assert "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\x7f\\x0d\\x00\\u202eevil\\ud800\\u2028end" in text
-
-
-def test_what_is_made_visible_and_what_stays() -> None:
-    assert visible("naïve 数学 🙂 é") == "naïve 数学 🙂 é"
-    assert visible("a\tb\nc") == "a    b\\nc"
-    assert visible("a\nb", lines=True) == "a\nb"
-    every = "".join(map(chr, [*range(32), *range(127, 160), 0x200B, 0x200E, 0x2066, 0xFEFF, 0xE0001]))
-    assert all(character.isprintable() for character in visible(every))
 
 
 def test_parquet_keeps_what_is_nested(tester: RunTester, tmp_path: Path) -> None:

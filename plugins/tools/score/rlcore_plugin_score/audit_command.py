@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser, plain_console
+from rlcore.api.commands import Command, ExampleFormatter, Parser, plain_console, visible
 from rlcore_plugin_score.auditing import Material, Tried, audit_reward, fails_without_row, material_of, no_cases
 from rlcore_plugin_score.choice import choose_rewards
 from rlcore_plugin_score.score_command import add_reward_options, open_scorer
 from rlcore_plugin_score.score_progress import progress
-from rlcore_plugin_score.score_table import duration, printable
+from rlcore_plugin_score.score_table import duration
 from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["AuditCommand"]
@@ -130,7 +130,7 @@ def _show(report: dict[str, Any], everything: bool) -> None:
         _show_cases(report["findings"], console)
     console.print("\nslowest")
     for case in report["slowest"]:
-        console.print(f"  {duration(case['seconds']):>8}  {printable(case['name'])}  ({case['outcome']})", soft_wrap=True)
+        console.print(f"  {duration(case['seconds']):>8}  {visible(case['name'])}  ({case['outcome']})", soft_wrap=True)
 
 
 _EXPECTED = {True: "to accept", False: "to refuse", None: "either"}
@@ -155,7 +155,7 @@ def _show_cases(cases: Iterable[dict[str, Any]], console: Console) -> None:
     for case in cases:
         said = ": ".join(filter(None, (case["finding"], case["reason"])))[:_LONGEST_REASON]
         expected = _EXPECTED[case["expected"]]
-        table.add_row(printable(case["name"]), case["origin"], expected, _verdict(case), duration(case["seconds"]), printable(said))
+        table.add_row(visible(case["name"]), case["origin"], expected, _verdict(case), duration(case["seconds"]), visible(said, lines=True))
     console.print(table)
 
 

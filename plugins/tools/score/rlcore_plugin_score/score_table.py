@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from rlcore.api.commands import plain_console
+from rlcore.api.commands import plain_console, visible
 from rlcore_plugin_score.score_summary import ScoreSummary
 
-__all__ = ["duration", "printable", "show_choice", "show_summary"]
+__all__ = ["duration", "show_choice", "show_summary"]
 
 
 def show_summary(summary: ScoreSummary, out: Path | None) -> None:
@@ -39,7 +39,7 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
     if out is not None:
         say.append(f"results: {out}")
     for line in say:
-        console.print(printable(line), soft_wrap=True)
+        console.print(visible(line, lines=True), soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:
@@ -64,11 +64,6 @@ def duration(seconds: float | None) -> str:
     if seconds < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
-
-
-def printable(text: str) -> str:
-    """As a terminal may show it: a reason can quote what was judged, and that may hold escape sequences."""
-    return "".join(character if character.isprintable() or character == "\n" else f"\\x{ord(character):02x}" for character in text)
 
 
 def _workers(count: int) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-__all__ = ["json_line", "visible"]
+__all__ = ["visible"]
 
 _TAB = "    "
 
@@ -30,8 +27,3 @@ def _shown(character: str, lines: bool) -> str:
         return " "
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def json_line(value: Any) -> str:
-    """One line of JSON in ASCII alone, so that it may be looked at on a terminal too."""
-    return json.dumps(value, allow_nan=False)
