@@ -14,7 +14,8 @@ prints the sentence as a JSON object too. ``rlcore.testing.check_command`` check
 ``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
 there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
 the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
-``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote.
+``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``write_json_lines`` writes rows whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from rlcore.host.blame import reason
 from rlcore.host.install import EXTRAS, RELEASED, install_line
 from rlcore.host.registry import Registry
 from rlcore.host.targets import load_target
+from rlcore.runlog.folder import write_json_lines
 
 __all__ = [
     "EXTRAS",
@@ -66,4 +68,5 @@ __all__ = [
     "run_plan",
     "train_flags",
     "visible",
+    "write_json_lines",
 ]

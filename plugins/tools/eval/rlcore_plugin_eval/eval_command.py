@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rlcore.api import RunError, UsageError
 from rlcore.api.commands import Command, ExampleFormatter, add_run_options, add_train_flags, check_data
 from rlcore_plugin_eval.eval_plan import has_flag, plan_evaluation
-from rlcore_plugin_eval.eval_report import evaluated_json, plain, plan_text, planned_json
+from rlcore_plugin_eval.eval_report import evaluated_json, plan_text, planned_json
 from rlcore_plugin_eval.row_file import RowFile
 from rlcore_plugin_eval.subject import Subject, subject_of
 
@@ -71,7 +71,7 @@ class EvalCommand(Command):
             raise UsageError("; ".join(map(str, plan.missing)))
         found = _evaluated(plan, subject, as_json=args.json)
         if rows is not None:
-            rows.write({"task": report.task, **plain(row)} for report in found.reports for row in report.rows)
+            rows.write({"task": report.task, **row} for report in found.reports for row in report.rows)
         if args.json:
             print(json.dumps(evaluated_json(plan, subject, found, args.out), ensure_ascii=False, allow_nan=False))
         if not found.judged:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import platform
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from rlcore_plugin_eval.eval_plan import plugins_of
 from rlcore_plugin_eval.evaluating import Evaluated
 from rlcore_plugin_eval.subject import Subject
 
-__all__ = ["evaluated_json", "plain", "plan_text", "planned_json"]
+__all__ = ["evaluated_json", "plan_text", "planned_json"]
 
 
 def plan_text(plan: Plan, subject: Subject) -> str:
@@ -64,7 +62,7 @@ def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | N
         }
         for report in found.reports
     }
-    document = {
+    return {
         **_named(plan, subject),
         "tasks": tasks,
         "backend": plan.config.inference.name,
@@ -75,16 +73,6 @@ def evaluated_json(plan: Plan, subject: Subject, found: Evaluated, out: Path | N
         "tokens_per_second": found.tokens / max(found.seconds, 1e-9),
         "versions": _versions(plan),
     }
-    return {name: plain(value) for name, value in document.items()}
-
-
-def plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null stands for "no figure"."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _named(plan: Plan, subject: Subject) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlcore.api import UsageError
+from rlcore.api.commands import write_json_lines
 
 __all__ = ["RowFile"]
 
@@ -27,17 +26,5 @@ class RowFile:
             raise UsageError(f"--out {path}: {path.parent} cannot be written; name another folder")
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """All rows, or nothing: an older file stays until they are there. OSError, which names the file."""
-        place = Path(os.path.realpath(self.path))  # a link stays one
-        aside = place.with_name(f".{place.name}.partial")
-        try:
-            with aside.open("w", encoding="utf-8", errors="replace") as file:
-                for row in rows:
-                    file.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(place)
-        except BaseException:
-            with suppress(OSError):
-                aside.unlink(missing_ok=True)
-            raise
+        """All rows, or nothing: an older file stays until they are there. RunError, which names the file, if it cannot be written."""
+        write_json_lines(Path(os.path.realpath(self.path)), rows)  # a link stays one
