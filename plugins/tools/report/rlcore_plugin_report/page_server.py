@@ -54,9 +54,7 @@ class PageServer(ThreadingHTTPServer):
         if path not in self._parts:
             return None
         with self._one_at_a_time:  # several windows must not take the training's cores
-            data = self._parts[path]()
-        data.pop("made", None)  # the same state of a run is the same bytes
-        return packed(data, level=1), "application/json"
+            return packed(self._parts[path](), level=1), "application/json"
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: Any) -> None:
         """A browser that went away is nobody's concern; anything else is a defect, and shown."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 
 from rlcore.api import UsageError
 from rlcore.api.commands import Command, ExampleFormatter, Parser
 
-__all__ = ["ReportCommand", "add_bounds", "size_words"]
+__all__ = ["ReportCommand", "add_bounds"]
 
 _TEXT = """\
 Write one HTML file that needs no network: learning curves, evaluations, where the time went, lengths and rewards, rollouts to search and
@@ -48,7 +49,8 @@ class ReportCommand(Command):
         runs = _of_a_glob(args.runs)
         content = ReportContent(runs, Bounds(args.rollouts, args.characters))
         target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
-        figures, rollouts = content.figures(), content.rollouts()
+        figures = {**content.figures(), "made": datetime.now().astimezone().isoformat(timespec="seconds")}
+        rollouts = content.rollouts()
         data = page(figures, rollouts)
         _write(target, data)
         told = {
@@ -69,7 +71,7 @@ class ReportCommand(Command):
             print(json.dumps(told))
         else:
             held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
-            print(f"{target} ({size_words(len(data))}, {held}); open it in a browser")
+            print(f"{target} ({_size_words(len(data))}, {held}); open it in a browser")
         return 0
 
 
@@ -97,7 +99,7 @@ def add_bounds(parser: Parser, rollouts: int) -> None:
     )
 
 
-def size_words(size: int) -> str:
+def _size_words(size: int) -> str:
     """``1.4 MB``."""
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.0f} kB"
 

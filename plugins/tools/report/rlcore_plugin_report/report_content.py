@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from rlcore_plugin_report.rollout_reading import RolloutReading
 from rlcore_plugin_report.rollout_table import RolloutTable
 from rlcore_plugin_report.run_figures import run_figures
 
-__all__ = ["Bounds", "ReportContent", "run_folder"]
+__all__ = ["Bounds", "ReportContent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Bounds:
     characters: int
 
 
-def run_folder(root: Path) -> Path:
+def _run_folder(root: Path) -> Path:
     """``root`` if it is a run folder; UsageError, which says what to type, if it is none."""
     if (root / "run.toml").is_file():
         return root
@@ -41,8 +40,8 @@ class ReportContent:
     """Of run folders; each call reads anew what has changed. Threads may call it."""
 
     def __init__(self, roots: Sequence[Path], bounds: Bounds) -> None:
-        """ConfigError if one of ``roots`` is no run folder, or its ``run.toml`` cannot be read."""
-        self._roots, self._bounds = [run_folder(root) for root in roots], bounds
+        """UsageError if one of ``roots`` is no run folder, ConfigError if its ``run.toml`` cannot be read."""
+        self._roots, self._bounds = [_run_folder(root) for root in roots], bounds
         self._readings = [RolloutReading(RunRecord(root), bounds.characters) for root in self._roots]
         self._lock = threading.Lock()
 
@@ -53,7 +52,6 @@ class ReportContent:
         names = dict.fromkeys(name for run in runs for name in (*run["series"], *(key for row in run["evaluations"] for key in row)))
         return {
             "rlcore": version("rlcore"),
-            "made": datetime.now().astimezone().isoformat(timespec="seconds"),
             "runs": runs,
             "groups": groups_by_seed(configs),
             "differences": differing_settings(configs),

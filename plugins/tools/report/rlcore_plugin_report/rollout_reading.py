@@ -7,7 +7,7 @@ it is: a page that is shown live reads what is new.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from rlcore_plugin_report.rollout_table import TRAINING, RolloutTable, trimmed
 from rlcore_plugin_report.run_figures import tried
 from rlcore_plugin_report.spreads import evenly, plain_number, spread
 
-__all__ = ["MOST_STEPS", "RolloutReading"]
+__all__ = ["RolloutReading"]
 
-MOST_STEPS = 500
+_MOST_STEPS = 500
 """Logged steps that are read; there are no more columns in a figure that an eye could tell apart."""
 _MOST_EVALUATIONS = 60
 _EVALUATION_SHARE = 4
@@ -28,16 +28,16 @@ _COMPLETIONS = 8
 """Answers that are shown of one prompt in one evaluation."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _StepRead:
     """What is kept of one file: ``rows`` are at most about ``quota``."""
 
     mark: tuple[int, int]
     quota: int
     rows: list[dict[str, Any]]
-    rewards: list[float] = field(default_factory=list)
-    lengths: list[float] = field(default_factory=list)
-    total: int = 0
+    rewards: list[float]
+    lengths: list[float]
+    total: int
 
 
 class RolloutReading:
@@ -52,7 +52,7 @@ class RolloutReading:
         ``spreads``, and how many of how many are there."""
         record = self._record
         logged = record.rollout_steps()
-        steps = evenly(logged, MOST_STEPS)
+        steps = evenly(logged, _MOST_STEPS)
         seen: dict[int, _StepRead] = {}
         shown: set[int] | None = None
         quota = most // max(1, len(steps))
@@ -90,16 +90,10 @@ class RolloutReading:
         known, mark = self._kept.get(path), _mark(path)
         if known is not None and known.mark == mark and known.quota >= min(quota, known.total):
             return known
-        groups: dict[tuple[Any, Any], list[dict[str, Any]]] = {}
-        read = _StepRead(mark, quota, [])
-        for row in self._record.rollouts(step):
-            read.total += 1
-            groups.setdefault((row.get("prompt_id"), row.get("episode")), []).append(row)
-            if row.get("kind", "sampled") == "sampled":
-                read.rewards += _number(row.get("reward"))
-                read.lengths += _number(row.get("length"))
-        kept = _some(list(groups.values()), quota)
-        read.rows = [trimmed(row, self._characters) for rows in kept for row in rows]
+        rows = list(self._record.rollouts(step))
+        kept = [trimmed(row, self._characters) for group in _some(_groups(rows), quota) for row in group]
+        sampled = [row for row in rows if row.get("kind", "sampled") == "sampled"]
+        read = _StepRead(mark, quota, kept, _numbers(sampled, "reward"), _numbers(sampled, "length"), len(rows))
         self._kept[path] = read
         return read
 
@@ -162,6 +156,5 @@ def _prompts(rows: Iterable[Mapping[str, Any]], most: int) -> set[Any]:
     return set(evenly(list(counts), max(1, most // max(counts.values()))))
 
 
-def _number(value: Any) -> list[float]:
-    found = plain_number(value)
-    return [] if found is None else [found]
+def _numbers(rows: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    return [value for row in rows if (value := plain_number(row.get(name))) is not None]

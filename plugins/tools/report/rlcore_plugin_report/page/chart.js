@@ -1,7 +1,7 @@
 // One chart in a card, drawn by uPlot. What it shows is `spec()`, asked for at each drawing, so that data, theme and width may change.
 //
 // What is read out of a line is `told`, the raw values, where it has them.
-// spec: {lines: [{label, color, dash, faint, xs, ys, told, low, high}], format, xFormat, xLabel, marks, stacked, cells, range}
+// spec: {lines: [{label, color, dash, faint, xs, ys, told, low, high}], format, xLabel, marks, stacked, cells, range}
 
 import { h, fill } from "./dom.js";
 import { number } from "./format.js";
@@ -12,11 +12,11 @@ const sync = uPlot.sync("rlcore");
 const drawn = new Set();
 let seen = null;
 
-export function chartCard(title, note, spec, props) {
+export function chartCard(title, note, spec) {
   const readout = h("dl.readout", {});
   const place = h("div.plot", {});
-  const node = h("figure.card.chart", { role: "group", ...props }, h("figcaption", {}, h("h3", { title: note }, title), readout), place);
-  const chart = { node, place, readout, spec, title, note, plot: null, near: false };
+  const node = h("figure.card.chart", { role: "group" }, h("figcaption", {}, h("h3", { title: note }, title), readout), place);
+  const chart = { node, place, readout, spec, title, plot: null, near: false };
   drawn.add(chart);
   seen ??= new IntersectionObserver(notice, { rootMargin: "600px" });
   seen.observe(node);
@@ -66,7 +66,7 @@ function draw(chart) {
     padding: [8, 14, 0, 0],
     legend: { show: false },
     scales: { x: { time: false, range: xRange }, y: { range: (plot, low, high) => yRange(spec, ...held(spec, low, high)) } },
-    axes: [axis(spec.xFormat ?? number, 22, 60), axis((value) => shortened((spec.format ?? number)(value)), 50, 34)],
+    axes: [axis(number, 22, 60), axis((value) => shortened((spec.format ?? number)(value)), 50, 34)],
     cursor: { sync: { key: sync.key }, y: false, points: { size: 6 }, drag: { x: true, y: false } },
     series,
     bands,
@@ -139,11 +139,11 @@ function tableOf(spec) {
       const below = [...sums];
       values = values.map((value, place) => (sums[place] += value ?? 0));
       data.push(below);
-      series.push({ show: true, points: { show: false }, width: 0, stroke: "transparent" });
+      series.push({ points: { show: false }, width: 0, stroke: "transparent" });
       bands.push({ series: [data.length, data.length - 1], fill: line.color });
     } else if (line.low) {
       data.push(column(line, line.low), column(line, line.high));
-      for (const edge of [0, 1]) series.push({ points: { show: false }, width: 0, stroke: "transparent", spanGaps: true, label: `edge ${edge}` });
+      for (const edge of [0, 1]) series.push({ points: { show: false }, width: 0, stroke: "transparent", spanGaps: true });
       bands.push({ series: [data.length - 1, data.length - 2], fill: `${line.color}2e` });
     }
     const sparse = line.xs.length <= 15;
@@ -167,7 +167,7 @@ function readOut(chart, spec, labels) {
     const value = nearest(ys, at);
     return h("div", {}, labels.length > 1 && [h("i", { style: { background: line.color } }), h("dt", {}, line.label)], h("dd", {}, format(value)));
   });
-  const where = place !== null && plot ? h("div.where", {}, h("dt", {}, `${spec.xLabel ?? "step"} ${(spec.xFormat ?? number)(plot.data[0][place])}`)) : null;
+  const where = place !== null && plot ? h("div.where", {}, h("dt", {}, `${spec.xLabel ?? "step"} ${number(plot.data[0][place])}`)) : null;
   fill(chart.readout, where, rows.slice(0, 8), rows.length > 8 && h("div", {}, h("dt", {}, `and ${rows.length - 8} more`)));
 }
 

@@ -1,12 +1,13 @@
 // Learning curves: the ones that say how a run goes, then every other figure.
 
 import { h, fill, section, select, remember } from "./dom.js";
-import { byUnit, number, words } from "./format.js";
-import { axisOf, color, groupsOf, names, placeOf, tasks, unitOf } from "./figures.js";
+import { byUnit, words } from "./format.js";
+import { axisOf, color, cssColor, groupsOf, names, placeOf, tasks, unitOf } from "./figures.js";
 import { chartCard, forget, redrawAll } from "./chart.js";
 import { smoothed, together } from "./smooth.js";
 
-// [title, names, more]: all names in one chart; `several`: one of them alone says nothing. `band`: two figures that bound the first. `*` stands for the rest of a name.
+// [title, names, more]: all names in one chart; `*` stands for the rest of a name. `band`: two figures that bound the first. `otherwise`:
+// what is drawn if there is none of them. `several`: one of them alone says nothing.
 const charts = [
   ["Reward", ["reward/mean"]],
   ["Accuracy in training", ["reward/accuracy"]],
@@ -43,17 +44,12 @@ export function curves(state) {
   let known = "";
   function update() {
     const now = JSON.stringify([names(state.figures), tasks(state.figures), state.figures.groups, outcomes(state.figures)]);
-    if (now === known) {
-      redrawAll(made);
-      return;
-    }
+    if (now === known) return void redrawAll(made);
     known = now;
     forget(made);
-    made = [];
     const main = mainCharts(state);
-    made.push(...main);
     const rest = otherCharts(state, main);
-    made.push(...rest.flatMap(([, found]) => found));
+    made = [...main, ...rest.flatMap(([, found]) => found)];
     fill(body, state.figures.runs.every((run) => !run.steps.length) && h("p.empty.card", {}, "No update has been made yet: there are no curves."),
       h("div.charts", {}, main.map((chart) => chart.node)),
       rest.map(([name, found]) => h("details.more", {}, h("summary", {}, name, " ", h("span.quiet", {}, String(found.length))), h("div.charts", {}, found.map((chart) => chart.node)))));
@@ -120,11 +116,11 @@ function curveChart(state, title, wanted, band) {
   return chart;
 }
 
-export function xOf(state) {
-  return { xLabel: { step: "step", seconds: "minute", tokens: "token" }[state.axis], xFormat: (value) => number(value) };
+function xOf(state) {
+  return { xLabel: { step: "step", seconds: "minute", tokens: "token" }[state.axis] };
 }
 
-export function marksOf(state) {
+function marksOf(state) {
   return state.figures.runs.flatMap((run) => (run.manifest.resumes ?? []).map((resume) => placeOf(run, state.axis, resume.step)));
 }
 
@@ -190,9 +186,9 @@ function outcomeChart(state) {
     return {
       stacked: true,
       range: [0, 1],
-      lines: found.map((name, place) => ({
+      lines: found.map((name) => ({
         label: short(name),
-        color: getComputedStyle(document.documentElement).getPropertyValue(outcomeColors[short(name)] ?? "--grey").trim() || color(place),
+        color: cssColor(outcomeColors[short(name)] ?? "--grey"),
         xs: axisOf(run, state.axis),
         ys: smoothed(run.series[name], state.smoothing),
       })),

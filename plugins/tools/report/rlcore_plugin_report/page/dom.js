@@ -11,21 +11,11 @@ export function h(kind, props, ...children) {
     else if (key === "value") node.value = value;
     else node.setAttribute(key, value === true ? "" : String(value));
   }
-  node.append(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
-  return node;
+  return fill(node, ...children);
 }
 
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat(3).filter((child) => child !== null && child !== undefined && child !== false));
-  return node;
-}
-
-const svgNames = "http://www.w3.org/2000/svg";
-
-export function svg(tag, attributes, ...children) {
-  const node = document.createElementNS(svgNames, tag);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, String(value));
-  node.append(...children);
   return node;
 }
 

@@ -5,7 +5,7 @@ import { number } from "./format.js";
 export const palette = ["--blue", "--orange", "--green", "--purple", "--red", "--sky", "--brown", "--grey"];
 
 export function color(place) {
-  return getComputedStyle(document.documentElement).getPropertyValue(palette[place % palette.length]).trim();
+  return cssColor(palette[place % palette.length]);
 }
 
 export function cssColor(name) {
@@ -23,7 +23,7 @@ export function groupsOf(figures) {
   });
 }
 
-export function brief(value) {
+function brief(value) {
   if (value === undefined) return "unset";
   if (typeof value === "number") return number(value);
   const text = typeof value === "string" ? value : JSON.stringify(value);

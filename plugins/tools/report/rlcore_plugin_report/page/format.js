@@ -5,13 +5,12 @@ const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 export function number(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (value < 0) return `−${number(-value, digits)}`;
-  const size = value;
-  if (size === 0) return "0";
-  if (size >= 1e6) return `${trim((value / 1e6).toPrecision(digits))} M`;
-  if (size >= 1e4) return whole.format(value);
-  if (size < 1e-3) return value.toExponential(1).replace("e-", "e−");
+  if (value === 0) return "0";
+  if (value >= 1e6) return `${trim((value / 1e6).toPrecision(digits))} M`;
+  if (value >= 1e4) return whole.format(value);
+  if (value < 1e-3) return value.toExponential(1).replace("e-", "e−");
   if (Number.isInteger(value)) return String(value);
-  return trim(value.toPrecision(size >= 1000 ? 4 : digits));
+  return trim(value.toPrecision(value >= 1000 ? 4 : digits));
 }
 
 function trim(text) {

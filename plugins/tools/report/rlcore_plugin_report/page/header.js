@@ -17,7 +17,7 @@ export function headerOf(figures, themed) {
   document.title = `${titleOf(figures)} · rlcore`;
   const one = figures.runs.length === 1 ? figures.runs[0] : null;
   return h("header.top", {},
-    h("div.bar", {}, h("span.brand", {}, "rlcore"), live() ? h("span.live", { id: "connection", role: "status" }) : h("span.quiet", {}, `report of ${when(figures.made)}`), themeButton(themed)),
+    h("div.bar", {}, h("span.brand", {}, "rlcore"), live ? h("span.live", { id: "connection", role: "status" }) : h("span.quiet", {}, `report of ${when(figures.made)}`), themeButton(themed)),
     h("div.title", {}, h("h1", {}, titleOf(figures)), one && statePill(one)),
     one ? h("p.facts", {}, factsOf(one).map(([name, value]) => h("span", {}, h("span.key", {}, name), " ", h("bdi", {}, value)))) : null,
     figures.runs.flatMap((run) => banners(run, figures.runs.length > 1)),
@@ -81,7 +81,7 @@ function endOf(run) {
 
 // --- headline figures ---------------------------------------------------------------------------------------------------
 
-export function accuracyOf(run, task) {
+function accuracyOf(run, task) {
   const name = `eval/${task}`;
   const rows = run.evaluations.filter((row) => row[name] !== null && row[name] !== undefined);
   if (!rows.length) return null;

@@ -1,10 +1,6 @@
 // The data: out of the page, or from the server of `rlcore watch`, again and again.
 
-const isLive = document.documentElement.dataset.live === "yes";
-
-export function live() {
-  return isLive;
-}
+export const live = document.documentElement.dataset.live === "yes";
 
 export async function embedded(name) {
   const block = document.getElementById(`data-${name}`);

@@ -36,7 +36,7 @@ function markLinks(links, sections) {
 
 function header() {
   fill(shown.top, headerOf(state.figures, () => redrawAll()));
-  tell(connection);
+  tell(...connection);
 }
 
 function takeFigures(data) {
@@ -54,7 +54,7 @@ function takeRollouts(data) {
 
 let connection = [true, ""];
 
-function tell([yes, sentence]) {
+function tell(yes, sentence) {
   connection = [yes, sentence];
   const node = document.getElementById("connection");
   if (!node) return;
@@ -72,8 +72,8 @@ function painted(mark) {
 async function start() {
   applyTheme();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redrawAll());
-  if (live()) {
-    await follow("figures", 2, takeFigures, (yes, sentence) => tell([yes, sentence]));
+  if (live) {
+    await follow("figures", 2, takeFigures, tell);
     await follow("rollouts", 4, (data) => (shown ? takeRollouts(data) : false), (yes) => yes);
   } else {
     takeFigures(await embedded("figures"));

@@ -19,7 +19,7 @@ export function rolloutDetail(rollouts, row, state, go) {
     h("div.text.answer", { dir: "auto", tabindex: "0" }, answerNodes(rollouts, row)),
     verdict(rollouts, row, prompt),
     groupOf(rollouts, row, go),
-    overTraining(rollouts, row, state, go),
+    overTraining(rollouts, row, state),
   ];
 }
 
@@ -81,9 +81,9 @@ function signed(value) {
 
 // --- the others ---------------------------------------------------------------------------------------------------------
 
-function chip(rollouts, other, row, text, press, go) {
+function chip(rollouts, other, row, text, pressed, go) {
   const outcome = rollouts.columns.outcome[other];
-  return h("button.chip", { type: "button", "aria-pressed": press ? "true" : "false", "aria-current": other === row ? "true" : null, onclick: () => go(other) },
+  return h("button.chip", { type: "button", "aria-pressed": pressed ? "true" : "false", "aria-current": other === row ? "true" : null, onclick: () => go(other) },
     h("i.swatch", { style: { background: `var(${outcomeColors[outcome] ?? "--grey"})` } }), text);
 }
 

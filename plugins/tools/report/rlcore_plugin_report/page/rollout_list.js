@@ -4,7 +4,7 @@ import { h, fill, visible } from "./dom.js";
 import { number } from "./format.js";
 import { outcomeColors } from "./curves.js";
 
-export const rowHeight = 64;
+const rowHeight = 64;
 const beyond = 6;
 
 export function rolloutList(choose) {

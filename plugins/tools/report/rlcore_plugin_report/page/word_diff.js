@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 const mostWords = 3000; // words of each that are compared; the table has their product as cells
 
 // [["same" | "gone" | "new", text], …]: the first text is made of what is not new, the second of what is not gone.
-export function wordDiff(before, after) {
+function wordDiff(before, after) {
   const one = wordsOf(before);
   const other = wordsOf(after);
   let start = 0;
