@@ -14,8 +14,8 @@ prints the sentence as a JSON object too. ``rlcore.testing.check_command`` check
 ``args.registry`` is the ``Registry`` of what is installed. ``peek`` finds the ``Part`` behind each name that files and flags choose, before
 there is a plan; ``load_target`` imports what a spec names; ``reason`` says in half a sentence what a plugin's code raised. ``Spec`` has
 the fields that all kinds share; ``check_recipe`` refuses a recipe that names what does not exist; ``plan_json`` is a plan as plain data.
-``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``write_json_lines`` writes rows whole or
-not at all.
+``visible`` writes out what a terminal would obey in a text that a model or a stranger wrote; ``runs_among`` finds the
+run folders of a glob; ``write_json_lines`` writes rows whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rlcore.cli.consoles import SteadyConsole, plain_console
 from rlcore.cli.flags import add_train_flags, train_flags
 from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.plan_view import plan_json
+from rlcore.cli.run_folders import runs_among
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
 from rlcore.cli.visible_text import visible
 from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
@@ -66,6 +67,7 @@ __all__ = [
     "plan_run",
     "reason",
     "run_plan",
+    "runs_among",
     "train_flags",
     "visible",
     "write_json_lines",

@@ -16,8 +16,8 @@ PAGES = {
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan Registry RunConfig
         RELEASED Spec SteadyConsole Typed add_run_options add_train_flags
-        check_data check_recipe install_line load_target peek plain_console plan_json plan_of plan_run reason run_plan train_flags visible
-        write_json_lines
+        check_data check_recipe install_line load_target peek plain_console plan_json plan_of plan_run reason run_plan runs_among
+        train_flags visible write_json_lines
     """,
     "schedule": "Coordinator Delivery LeaseQueue ScheduleSettings TrainOrder",
     "settings": """

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from datetime import datetime
 from pathlib import Path
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser
+from rlcore.api.commands import Command, ExampleFormatter, Parser, runs_among
 
 __all__ = ["ReportCommand", "add_bounds"]
 
@@ -46,7 +45,7 @@ class ReportCommand(Command):
         from rlcore_plugin_report.page_text import page
         from rlcore_plugin_report.report_content import Bounds, ReportContent
 
-        runs = _of_a_glob(args.runs)
+        runs = runs_among(args.runs)
         content = ReportContent(runs, Bounds(args.rollouts, args.characters))
         target = args.output or (runs[0] / "report.html" if len(runs) == 1 else Path("report.html"))
         figures = {**content.figures(), "made": datetime.now().astimezone().isoformat(timespec="seconds")}
@@ -73,16 +72,6 @@ class ReportCommand(Command):
             held = f"{rollouts['count']} rollouts and answers" if rollouts["count"] else "no rollouts"
             print(f"{target} ({_size_words(len(data))}, {held}); open it in a browser")
         return 0
-
-
-def _of_a_glob(paths: list[Path]) -> list[Path]:
-    """The run folders among several paths, as ``runs/sweep/*`` has other files too; all of them if none is one."""
-    runs = [path for path in paths if (path / "run.toml").is_file()]
-    if not runs or len(runs) == len(paths):
-        return paths
-    others = ", ".join(str(path) for path in paths if path not in runs)
-    print(f"left out, for they are no run folders: {others}", file=sys.stderr)
-    return runs
 
 
 def add_bounds(parser: Parser, rollouts: int) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.api import UsageError
-from rlcore.api.commands import Command, ExampleFormatter
+from rlcore.api.commands import Command, ExampleFormatter, runs_among
 
 if TYPE_CHECKING:
     from rlcore.api.commands import Parser
@@ -46,14 +45,7 @@ class CompareCommand(Command):
 
         if len(args.runs) < 2:
             raise UsageError(f"rlcore compare needs two runs or more, and got {args.runs[0]} alone; rlcore runs lists them")
-        folders = [path for path in args.runs if (path / "run.toml").is_file()]
-        if 2 <= len(folders) < len(args.runs):  # of a glob, which finds other files too
-            print(
-                f"left out, for they are no run folders: {', '.join(str(path) for path in args.runs if path not in folders)}",
-                file=sys.stderr,
-            )
-            args.runs = folders
-        comparison = compare(args.runs, args.metric)
+        comparison = compare(runs_among(args.runs, least=2), args.metric)
         if args.json:
             print(json.dumps(comparison.as_json()))
         else:

@@ -34,6 +34,9 @@ def test_other_files_of_a_glob_are_left_out_with_a_note(two: RunTester) -> None:
     assert "left out, for they are no run folders: report.html" in done.stderr
     assert done.json == two.run("compare", "a", "b", "--json").assert_ok().json
     two.run("compare", "a", "report.html").assert_refused("report.html")
+    write_run(two.folder / "project" / "20260131-120000-aaaaaa")
+    groups = compared(two, "a", "b", "project", "report.html")["groups"]  # of a project its newest run
+    assert [Path(run["run"]).name for group in groups for run in group["runs"]] == ["a", "b", "20260131-120000-aaaaaa"]
 
 
 def row_of(rows: list[dict[str, Any]], metric: str, at: str = "") -> dict[str, Any]:
