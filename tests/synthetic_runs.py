@@ -5,16 +5,16 @@ They look like a run that learns, so that a page made of them can be judged by t
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomli_w
+
+from tests.written_runs import a_rollout, an_answer, write_document, write_lines
 
 __all__ = ["SyntheticRun"]
 
@@ -57,31 +57,31 @@ class SyntheticRun:
         root.mkdir(parents=True)
         (root / "run.toml").write_text(tomli_w.dumps(self.config()), encoding="utf-8")
         for step in self.checkpoints:
-            _document(root / "checkpoints" / f"step-{step}" / "checkpoint.json", {})
-        _document(root / "manifest.json", self.manifest())
+            write_document(root / "checkpoints" / f"step-{step}" / "checkpoint.json", {})
+        write_document(root / "manifest.json", self.manifest())
         lines: list[dict[str, Any]] = []
         for step in range(self.steps + 1):
             if step:
                 lines.append(self.update(step))
             if step % self.eval_every == 0 or (step == self.steps and self.ends == "finished"):
                 lines.append(self.evaluation(step))
-                _lines(root / "eval" / self.task / f"step-{step}.jsonl", self.evaluation_rows(step))
+                write_lines(root / "eval" / self.task / f"step-{step}.jsonl", self.evaluation_rows(step))
             if step and step % self.logged_every == 0:
-                _lines(root / "rollouts" / f"step-{step}.jsonl.gz", self.rollout_rows(step))
-        _lines(root / "metrics.jsonl", lines)
+                write_lines(root / "rollouts" / f"step-{step}.jsonl.gz", self.rollout_rows(step))
+        write_lines(root / "metrics.jsonl", lines)
         times: list[dict[str, Any]] = [{"step": step, "workers": self.workers(step)} for step in range(1, self.steps + 1)]
         if self.ends != "killed":
-            _document(root / "summary.json", self.summary())
+            write_document(root / "summary.json", self.summary())
             times.append({"total": True, "workers": _summed([row["workers"] for row in times])})
         else:
             with (root / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write('{"step": 99999, "reward/me')  # what a kill leaves
-        _lines(root / "times.jsonl", times)
+        write_lines(root / "times.jsonl", times)
         failed = [
             {"step": 7 * number, "prompt_id": f"train:{number}", "error": "the reward did not answer in 10 s"}
             for number in range(1, self.failures + 1)
         ]
-        _lines(root / "failures.jsonl", failed)
+        write_lines(root / "failures.jsonl", failed)
         return root
 
     # --- documents -------------------------------------------------------------------------------------------------------
@@ -250,30 +250,26 @@ class SyntheticRun:
         answer = _gold(number) if right else str(self.draw.randint(1, 400))
         brevity = round(-0.3 * self.draw.random(), 3)
         text, length = self._text(number, step, answer)
-        return {
-            "step": step,
-            "prompt_id": f"train:{number}",
-            "prompt_index": number,
-            "episode": (step - 1) // 12,
-            "prompt": [{"role": "user", "content": _question(number)}],
-            "gold": _gold(number),
-            "index": index,
-            "kind": "sampled",
-            "temperature": 1.0,
-            "text": text,
-            "finish": "stop",
-            "length": length,
-            "version": max(0, step - 2),
-            "reward": float(right) + 0.1 * brevity,
-            "accuracy": float(right),
-            "format_ok": True,
-            "parsed": answer,
-            "parts": {"boxed": float(right), "brevity": brevity},
-            "outcome": "ok" if right else "wrong",
-            "reason": "" if right else f"{answer} is not {_gold(number)}",
-            "advantage": round((float(right) - mean) / (math.sqrt(mean * (1 - mean)) + 1e-4), 4),
-            "masked": mean in (0.0, 1.0),
-        }
+        return a_rollout(
+            index,
+            step=step,
+            prompt_id=f"train:{number}",
+            prompt_index=number,
+            episode=(step - 1) // 12,
+            prompt=[{"role": "user", "content": _question(number)}],
+            gold=_gold(number),
+            text=text,
+            length=length,
+            version=max(0, step - 2),
+            reward=float(right) + 0.1 * brevity,
+            accuracy=float(right),
+            parsed=answer,
+            parts={"boxed": float(right), "brevity": brevity},
+            outcome="ok" if right else "wrong",
+            reason="" if right else f"{answer} is not {_gold(number)}",
+            advantage=round((float(right) - mean) / (math.sqrt(mean * (1 - mean)) + 1e-4), 4),
+            masked=mean in (0.0, 1.0),
+        )
 
     def evaluation_rows(self, step: int) -> list[dict[str, Any]]:
         """Of one evaluation."""
@@ -283,23 +279,12 @@ class SyntheticRun:
                 right = self.draw.random() < self.skill(step) + 0.02
                 answer = _gold(number) if right else str(self.draw.randint(1, 400))
                 text, length = self._text(number, step, answer)
-                rows.append(
-                    {
-                        "prompt_id": f"{self.task}:{number}",
-                        "prompt": [{"role": "user", "content": _question(number)}],
-                        "index": index,
-                        "prediction": text,
-                        "gold": _gold(number),
-                        "parsed": answer,
-                        "format_valid": True,
-                        "ans_valid": float(right),
-                        "response_length": length,
-                        "reward": float(right),
-                        "outcome": "ok" if right else "wrong",
-                        "reason": "",
-                        "finish": "stop",
-                    }
-                )
+                about = {
+                    "prompt_id": f"{self.task}:{number}",
+                    "prompt": [{"role": "user", "content": _question(number)}],
+                    "gold": _gold(number),
+                }
+                rows.append(an_answer(number, float(right), index, **about, prediction=text, parsed=answer, response_length=length))
         return rows
 
     def _text(self, number: int, step: int, answer: str) -> tuple[str, int]:
@@ -326,14 +311,3 @@ def _summed(rows: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, floa
         if rows
         else {}
     )
-
-
-def _document(path: Path, value: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value), encoding="utf-8")
-
-
-def _lines(path: Path, rows: list[dict[str, Any]]) -> None:
-    data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_runs.intervals import difference_of_means, mean_interval
-from synthetic_runs import HOSTILE, an_answer, an_update, write_run
 
 from rlcore.testing import RunTester
+from tests.written_runs import HOSTILE, an_answer, an_update, write_run
 
 PLUGIN = {"kind": "reward", "name": "boxed", "distribution": "rlcore-plugin-math", "version": "0.1.0", "spec_sha256": "s" * 64}
 

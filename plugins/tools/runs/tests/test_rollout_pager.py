@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from synthetic_runs import HOSTILE, a_rollout, write_run
 
 from rlcore.testing.run_tester import PROGRAM
+from tests.written_runs import HOSTILE, a_rollout, write_run
 
 TEXTS = ["first one", "second\n" + "\n".join(f"line {number}" for number in range(40)), f"third {HOSTILE}", "fourth, 数学"]
 OWN = re.compile(r"\x1b\[(?:\?1049[hl]|\?25[hl]|H|2J|\d+;1H|2K|7m|0m)")

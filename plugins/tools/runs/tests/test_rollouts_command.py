@@ -13,10 +13,10 @@ import pyarrow.parquet as parquet
 import pytest
 from rlcore_plugin_runs.rollout_reel import RolloutReel
 from rlcore_plugin_runs.rollout_rows import RolloutFilter, RolloutSource
-from synthetic_runs import HOSTILE, a_rollout, an_answer, write_run
 
 from rlcore.api.runs import RunRecord
 from rlcore.testing import RunTester
+from tests.written_runs import HOSTILE, a_rollout, an_answer, write_run
 
 RAW = set("\x1b\x07\x9b\x7f\r\x00\u202e\ud800\u2028")
 ROWS = {

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from rlcore_plugin_runs.run_settings import short_names
-from synthetic_runs import HOSTILE, an_update, write_run
 
 from rlcore.testing import RunTester
+from tests.written_runs import HOSTILE, an_update, write_run
 
 NAMES = {"old": "20260101-120000-aaaaaa", "mid": "20260102-120000-bbbbbb", "new": "20260103-120000-cccccc"}
 EVAL = {"eval_dataset": {"aime": "a.jsonl", "gsm": "g.jsonl"}}

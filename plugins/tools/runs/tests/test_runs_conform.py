@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from rlcore_plugin_runs import rlcore_register_commands
-from synthetic_runs import a_rollout, an_update, write_run
 
 from rlcore.testing import RunTester, check_command
+from tests.written_runs import a_rollout, an_update, write_run
 
 WORDS = {"runs": (), "compare": ("runs/p/a", "runs/p/b"), "rollouts": ("runs/p/a",)}
 

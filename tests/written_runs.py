@@ -1,4 +1,4 @@
-"""Run folders as a run writes them, without running one."""
+"""Run folders as a run writes them, without running one: of the rows that a test names. ``synthetic_runs`` makes whole ones that learn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-__all__ = ["HOSTILE", "a_rollout", "an_answer", "an_update", "write_run"]
+__all__ = ["HOSTILE", "a_rollout", "an_answer", "an_update", "write_document", "write_lines", "write_run"]
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r\x00\u202eevil\ud800\u2028end"
 """A title, a cleared screen, a C1 sequence, DEL, a carriage return, NUL, a mark of direction, half a surrogate pair, a line separator."""
@@ -81,25 +81,32 @@ def write_run(
     finished: bool = True,
 ) -> Path:
     """Write it and return its folder; a run of two planned updates with seed 0 unless the settings say otherwise."""
-    folder.mkdir(parents=True)
     config: dict[str, dict[str, Any]] = {"run": {"project": folder.parent.name, "seed": 0, "max_steps": 2}}
     for section, values in (settings or {}).items():
         config[section] = {**config.get(section, {}), **values}
+    folder.mkdir(parents=True)
     (folder / "run.toml").write_text(tomli_w.dumps(config))
     told = {"rlcore": "0.1.0", "data": {"train": "aaaa"}, "plugins": [], "origins": {}, "packages": {"numpy": "2.0"}, "python": "3.11"}
-    (folder / "manifest.json").write_text(json.dumps({**told, **(manifest or {})}))
-    _write_lines(folder / "metrics.jsonl", metrics)
+    write_document(folder / "manifest.json", {**told, **(manifest or {})})
+    write_lines(folder / "metrics.jsonl", metrics)
     for step, rows in (rollouts or {}).items():
-        _write_lines(folder / "rollouts" / f"step-{step}.jsonl.gz", rows)
+        write_lines(folder / "rollouts" / f"step-{step}.jsonl.gz", rows)
     for task, of_task in (answers or {}).items():
         for step, rows in of_task.items():
-            _write_lines(folder / "eval" / task / f"step-{step}.jsonl", rows)
+            write_lines(folder / "eval" / task / f"step-{step}.jsonl", rows)
     if finished:
-        (folder / "summary.json").write_text(json.dumps({"interrupted": False, "steps": 2}))
+        write_document(folder / "summary.json", {"interrupted": False, "steps": 2})
     return folder
 
 
-def _write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    path.parent.mkdir(exist_ok=True, parents=True)
+def write_document(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON document."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """A file of JSON lines, compressed if it is called so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)

@@ -1,6 +1,0 @@
-"""Makes the module of synthetic runs that these tests share importable by name."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
