@@ -35,7 +35,7 @@ from rlcore.api.runtime import (
 )
 from rlcore_plugin_eval.eval_plan import plugins_of
 
-__all__ = ["Generation", "Here", "InProcesses", "ProducerProcess", "Unjudged", "generation_of"]
+__all__ = ["Generation", "generation_of"]
 
 _STEP_SECONDS = 0.5
 """How long one call of an engine may last, so that an interruption and the verdicts are not kept waiting."""
@@ -73,11 +73,11 @@ def generation_of(plan: Plan, texts: Texts, closing: ExitStack) -> Generation:
     """With one producer and no environment in this process, else in processes; what must be ended is pushed on ``closing``."""
     inference = plan.config.inference
     if inference.environment is None and inference.num_inferencer == 1:
-        return Here(plan, texts, closing)
-    return InProcesses(plan, fingerprints({}, texts.tokenizer), closing)
+        return GenerationHere(plan, texts, closing)
+    return GenerationInProcesses(plan, fingerprints({}, texts.tokenizer), closing)
 
 
-class Here(Generation):
+class GenerationHere(Generation):
     """One engine in this process."""
 
     def __init__(self, plan: Plan, texts: Texts, closing: ExitStack, number: int = 0) -> None:
@@ -108,7 +108,7 @@ class ProducerProcess:
                 "the producers' environment reads the tokenizer otherwise than this one (other versions of its packages); make the "
                 "environment anew, or evaluate without --inference-environment"
             )
-        self._here = Here(plan, texts, self._closing, self._number)
+        self._here = GenerationHere(plan, texts, self._closing, self._number)
 
     def accept(self, jobs: Sequence[GroupJob]) -> None:
         """See Generation."""
@@ -123,7 +123,7 @@ class ProducerProcess:
         self._closing.close()
 
 
-class InProcesses(Generation):
+class GenerationInProcesses(Generation):
     """Engines in processes of this machine, which end with this one, whatever becomes of it.
 
     RunError if one does not answer for ``producer_deadline`` seconds (``producer_load_deadline`` while it loads its model)."""

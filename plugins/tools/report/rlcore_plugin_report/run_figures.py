@@ -17,19 +17,8 @@ _Read = TypeVar("_Read")
 
 _Rows = list[dict[str, Any]]
 _MOST_FAILURES = 200
-_OF_SUMMARY = (
-    "steps",
-    "train_seconds",
-    "tokens_per_second",
-    "remarks",
-    "filter",
-    "dropped",
-    "ledger",
-    "samples",
-    "peak_memory",
-    "interrupted",
-)
-_OF_MANIFEST = ("rlcore", "python", "platform", "git", "seed", "command", "data", "packages", "plugins", "resumes")
+_OF_SUMMARY = ("train_seconds", "tokens_per_second", "remarks")
+_OF_MANIFEST = ("rlcore", "python", "platform", "seed", "command", "data", "packages", "plugins", "resumes")
 
 
 def tried(problems: list[str], read: Callable[[], _Read], otherwise: _Read) -> _Read:

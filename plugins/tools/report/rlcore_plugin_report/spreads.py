@@ -9,16 +9,15 @@ from typing import Any
 
 __all__ = ["evenly", "percentile", "plain_number", "spread"]
 
-_PERCENTILES = (10, 25, 50, 75, 90)
+_PERCENTILES = (10, 50, 90)
 _BINS = 24
 _FEW = 8
 """So many different values are levels, like 0 and 1, and not a scale: they get wider bins."""
 
 
 def spread(values: Mapping[int, Sequence[float]]) -> dict[str, Any] | None:
-    """Of the values of each step: ``steps``, ``p10`` … ``p90``, ``mean`` and ``counts`` (a list of bins a step), ``low`` and ``high`` of
-    all bins.
-    None if there is no value."""
+    """Of the values of each step: ``steps``, ``p10``, ``p50``, ``p90``, ``mean`` and ``counts`` (a list of bins a step), ``low`` and
+    ``high`` of all bins. None if there is no value."""
     there = {step: sorted(of_step) for step, of_step in sorted(values.items()) if of_step}
     if not there:
         return None

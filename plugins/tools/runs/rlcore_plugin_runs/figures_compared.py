@@ -7,7 +7,7 @@ over prompts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -166,13 +166,16 @@ def _differences(figures: Sequence[FigureOfGroup]) -> tuple[Interval | None, ...
 
 
 def _final(name: str, run: ComparedRun) -> float | None:
-    values = [value for row in run.updates[-_LAST_UPDATES:] if (value := figure_at(row, name)) is not None]
-    return math.fsum(values) / len(values) if values else None
+    return _mean(run.updates[-_LAST_UPDATES:], name)
 
 
 def _pace(run: ComparedRun) -> float | None:
-    seconds = [value for row in run.updates if (value := figure_at(row, "seconds")) is not None]
-    return math.fsum(seconds) / len(seconds) if seconds else None
+    return _mean(run.updates, "seconds")
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [value for row in rows if (value := figure_at(row, name)) is not None]
+    return math.fsum(values) / len(values) if values else None
 
 
 def _throughput(run: ComparedRun) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,9 @@ def _different(columns: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return [Difference(name, tuple(column.get(name) for column in columns)) for name in differing_settings(columns)]
 
 
-def _of_all(group: SeedGroup, read: Any) -> dict[str, Any]:
+def _of_all(group: SeedGroup, read: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> dict[str, Any]:
     """Of each run of a group; what is not the same in all of them is a list of what there is, which no other group equals by chance."""
-    found: list[Mapping[str, Any]] = [read(run.manifest) for run in group.runs if run.manifest]
+    found = [read(run.manifest) for run in group.runs if run.manifest]
     names = dict.fromkeys(name for of_run in found for name in of_run)
     merged = {}
     for name in names:

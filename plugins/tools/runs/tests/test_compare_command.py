@@ -28,17 +28,6 @@ def compared(tester: RunTester, *words: str) -> dict[str, Any]:
     return tester.run("compare", *words, "--json").assert_ok().json
 
 
-def test_other_files_of_a_glob_are_left_out_with_a_note(two: RunTester) -> None:
-    two.write("report.html", "a report of them")
-    done = two.run("compare", "a", "b", "report.html", "--json").assert_ok()
-    assert "left out, for they are no run folders: report.html" in done.stderr
-    assert done.json == two.run("compare", "a", "b", "--json").assert_ok().json
-    two.run("compare", "a", "report.html").assert_refused("report.html")
-    write_run(two.folder / "project" / "20260131-120000-aaaaaa")
-    groups = compared(two, "a", "b", "project", "report.html")["groups"]  # of a project its newest run
-    assert [Path(run["run"]).name for group in groups for run in group["runs"]] == ["a", "b", "20260131-120000-aaaaaa"]
-
-
 def row_of(rows: list[dict[str, Any]], metric: str, at: str = "") -> dict[str, Any]:
     (found,) = [row for row in rows if row["metric"] == metric and row["at"].startswith(at)]
     return found
@@ -76,6 +65,17 @@ def two(tester: RunTester, tmp_path: Path) -> RunTester:
         finished=False,
     )
     return tester
+
+
+def test_other_files_of_a_glob_are_left_out_with_a_note(two: RunTester) -> None:
+    two.write("report.html", "a report of them")
+    done = two.run("compare", "a", "b", "report.html", "--json").assert_ok()
+    assert "left out, for they are no run folders: report.html" in done.stderr
+    assert done.json == two.run("compare", "a", "b", "--json").assert_ok().json
+    two.run("compare", "a", "report.html").assert_refused("report.html")
+    write_run(two.folder / "project" / "20260131-120000-aaaaaa")
+    groups = compared(two, "a", "b", "project", "report.html")["groups"]  # of a project its newest run
+    assert [Path(run["run"]).name for group in groups for run in group["runs"]] == ["a", "b", "20260131-120000-aaaaaa"]
 
 
 def test_what_they_were_made_of(two: RunTester) -> None:

@@ -71,10 +71,9 @@ def test_they_are_listed(tester: RunTester) -> None:
 
 def test_how_many_updates_a_run_plans_is_known_without_a_limit(tester: RunTester, tmp_path: Path) -> None:
     other = RunTester(tmp_path, in_process=True).with_fakes()
-    config = other.fake_run(run={"num_episodes": 2}).replace("\n", "")
-    text = Path(config).read_text().replace("max_steps = 3\n", "")
-    Path(config).write_text(text)
-    other.run("train", config).assert_ok()  # six letters, three a batch, twice
+    config = Path(other.fake_run(run={"num_episodes": 2}))
+    config.write_text(config.read_text().replace("max_steps = 3\n", ""))
+    other.run("train", str(config)).assert_ok()  # six letters, three a batch, twice
     (row,) = other.run("runs", "--json").assert_ok().json["runs"]
     assert (row["step"], row["planned"]) == (4, 4)
 

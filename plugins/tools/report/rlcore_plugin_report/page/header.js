@@ -86,7 +86,7 @@ function accuracyOf(run, task) {
   const rows = run.evaluations.filter((row) => row[name] !== null && row[name] !== undefined);
   if (!rows.length) return null;
   const told = (row) => ({ step: row.step, value: row[name], low: row[`${name}/low`] ?? null, high: row[`${name}/high`] ?? null });
-  const best = rows.reduce((one, other) => (other[name] > one[name] ? other : one));
+  const best = rows.reduce((one, other) => (other[name] >= one[name] ? other : one));
   return { before: told(rows[0]), after: told(rows[rows.length - 1]), best: told(best), count: rows.length };
 }
 

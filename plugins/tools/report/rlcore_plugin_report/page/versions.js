@@ -14,7 +14,7 @@ export function versions(state) {
 function versionsOf(run, several) {
   const { manifest } = run;
   if (!Object.keys(manifest).length) return h("p.empty.card", {}, `${several ? `${run.name}: ` : ""}the run ended before it wrote its manifest.`);
-  const plain = [["Folder", run.folder], ["Command", (manifest.command ?? []).join(" ")], ["rlcore", manifest.rlcore], ["Python", manifest.python], ["Platform", manifest.platform], ["Seed", manifest.seed], ["Git", gitOf(manifest.git)]];
+  const plain = [["Folder", run.folder], ["Command", (manifest.command ?? []).join(" ")], ["rlcore", manifest.rlcore], ["Python", manifest.python], ["Platform", manifest.platform], ["Seed", manifest.seed]];
   const resumes = manifest.resumes ?? [];
   const about = [
     h("dl.facts-grid.wide", {}, plain.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd.mono", {}, h("bdi", {}, visible(String(value))))))),
@@ -24,10 +24,6 @@ function versionsOf(run, several) {
     more("Data", Object.entries(manifest.data ?? {}), ["Data set", "SHA-256"], ([name, hash]) => [name, String(hash).slice(0, 24)]),
   ];
   return several ? h("details.more", {}, h("summary", {}, h("bdi", {}, run.name)), h("div.card", {}, about)) : h("div.card", {}, about);
-}
-
-function gitOf(git) {
-  return git && typeof git === "object" ? Object.entries(git).map(([name, value]) => `${name} ${value}`).join(", ") : git;
 }
 
 function changesOf(resume) {
