@@ -164,6 +164,7 @@ PEAK = Path(__file__).with_name("peak_memory.py")
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak of a process is reset through /proc")
+@pytest.mark.serial
 def test_peak_memory_is_at_most_a_quarter_of_naive() -> None:
     """Vocabulary 65 536, 512 tokens, forward and backward: resident memory above what was there before, each in a process of its own.
 
