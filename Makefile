@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-peers bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -109,6 +109,17 @@ architectures: env  ## which architectures the transformers backend serves, and 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
+bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns; forty minutes, five with ARGS='--shape quickstart'
+	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python $(ARGS)
+
+.peers/.installed: benchmarks/peers/requirements.txt constraints.txt
+	$(PYTHON) -m venv .peers
+	.peers/bin/pip install --quiet --constraint constraints.txt --requirement benchmarks/peers/requirements.txt torch transformers
+	@touch $@
+
+bench-generation: env  ## tokens a second of the transformers backend beside `generate`; five minutes
+	$(BIN)/python -W ignore -m benchmarks.generation $(ARGS)
+
 bench-evaluation: env  ## what evaluating while it trains costs the trainer of the quickstart on Ray; six minutes
 	$(BIN)/python -m benchmarks.evaluation $(ARGS)
 
@@ -173,4 +184,4 @@ gpu-engines:  ## the backend vllm on CUDA GPUs, in an environment that it makes:
 	$(PYTHON) -m benchmarks.gpu_engines $(ARGS)
 
 clean:  ## remove the environment and everything built
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .peers build dist .pytest_cache .mypy_cache .ruff_cache

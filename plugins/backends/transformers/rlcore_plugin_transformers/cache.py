@@ -37,8 +37,13 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         """Make room for ``rows`` x ``columns``, keeping the first ``used`` rows; never more columns than ``bound``."""
         if rows <= self._rows and columns <= self._columns:
             return
+        used = min(used, self._rows)
         rows = self._rows if rows <= self._rows else max(rows, 2 * self._rows)
-        columns = self._columns if columns <= self._columns else min(max(columns, 2 * self._columns), max(bound, columns))
+        columns = (
+            self._columns
+            if columns <= self._columns
+            else min(max(columns, self._columns + max(8, self._columns // 8)), max(bound, columns))
+        )
         for tensors in (self._keys, self._values):
             for layer, old in enumerate(tensors):
                 # Zeros, not empty: a masked column still enters the weighted sum, with weight 0, and 0 x nan is nan.
@@ -47,14 +52,25 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
                 tensors[layer] = new
         self._rows, self._columns = rows, columns
 
-    def begin_prompts(self, lengths: np.ndarray, owner: np.ndarray, first_row: int, device: torch.device) -> None:
-        """The next pass computes left-padded prompts int64[g] long; row ``first_row + i`` gets those of prompt ``owner[i]``."""
+    def begin_prompts(
+        self,
+        lengths: np.ndarray,
+        owner: np.ndarray,
+        rows: np.ndarray,
+        device: torch.device,
+        part: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        """The next pass computes left-padded contexts int64[g] long; row ``rows[i]`` gets those of context ``owner[i]``, from column 0 on.
+
+        ``part``: of each context the first token that is kept and how many are, int64[g] both; None: all of it.
+        """
         width = int(lengths.max())
-        copied = lengths[owner]
+        start, kept = (np.zeros_like(lengths), lengths) if part is None else part
+        copied = kept[owner]
         column = np.arange(int(copied.sum())) - np.repeat(np.cumsum(copied) - copied, copied)
-        row = np.repeat(np.arange(len(owner)), copied)
-        source = owner[row] * width + (width - copied[row]) + column
-        places = torch.from_numpy(np.stack([source, first_row + row, column])).to(device)
+        prompt = np.repeat(owner, copied)
+        source = prompt * width + (width - lengths[prompt]) + start[prompt] + column
+        places = torch.from_numpy(np.stack([source, np.repeat(rows, copied), column])).to(device)
         self._source = places[0]
         self._write_to(places[1], places[2])
 
@@ -74,8 +90,22 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         values = self._write(self._values[layer_idx], value_states)
         return (key_states, value_states) if self._source is not None else (keys, values)
 
+    def append(self, layer: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """What ``update`` does in a decode step, of float[n, heads, head size]: what to attend to, [n, heads, columns, head size]."""
+        if layer == len(self._keys):
+            self._keys.append(self._blank(keys))
+            self._values.append(self._blank(values))
+        return self._put(self._keys[layer], keys), self._put(self._values[layer], values)
+
+    def held(self, layer: int, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of the first rows and columns, [rows, heads, columns, head size]."""
+        return self._keys[layer][:rows, :, :columns], self._values[layer][:rows, :, :columns]
+
     def move(self, source: np.ndarray, target: np.ndarray, length: int) -> None:
-        """Copy the first ``length`` columns of rows ``source`` over rows ``target``; the two sets are disjoint."""
+        """Copy the first ``length`` columns of rows ``source`` over rows ``target``; the two sets are disjoint. A row for which no room was
+        reserved holds nothing."""
+        inside = source < self._rows
+        source, target = source[inside], target[inside]
         for tensor in (*self._keys, *self._values):
             places = torch.from_numpy(np.stack([source, target])).to(tensor.device)
             tensor[places[1], :, :length] = tensor[places[0], :, :length]
@@ -97,12 +127,14 @@ class RowCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         self._places.clear()
 
     def _blank(self, states: torch.Tensor) -> torch.Tensor:
-        return states.new_zeros(self._rows, states.shape[1], self._columns, states.shape[3])
+        return states.new_zeros(self._rows, states.shape[1], self._columns, states.shape[-1])
 
     def _write(self, store: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
+        flat = states.transpose(1, 2).reshape(-1, store.shape[1], store.shape[3])
+        return self._put(store, flat if self._source is None else flat.index_select(0, self._source))
+
+    def _put(self, store: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
         heads, size = store.shape[1], store.shape[3]
-        flat = states.transpose(1, 2).reshape(-1, heads, size)
-        flat = flat if self._source is None else flat.index_select(0, self._source)
         if heads not in self._places:
             rows, columns = self._target
             head = torch.arange(heads, device=rows.device)

@@ -24,11 +24,13 @@ from rlcore.api import (
     WeightsManifest,
 )
 from rlcore_plugin_transformers import CAPABILITIES
-from rlcore_plugin_transformers.cache import RowCache
 from rlcore_plugin_transformers.checks import check_decoding, check_request
+from rlcore_plugin_transformers.decode_path import DecodePath
+from rlcore_plugin_transformers.fused_decoder import FusedDecoder
+from rlcore_plugin_transformers.fused_path import FusedPath
 from rlcore_plugin_transformers.loading import load_model, pick_device
 from rlcore_plugin_transformers.options import TransformersOptions
-from rlcore_plugin_transformers.prompts import Waiting, left_padded
+from rlcore_plugin_transformers.prompts import Waiting
 from rlcore_plugin_transformers.residence import Residence
 from rlcore_plugin_transformers.rows import Rows
 from rlcore_plugin_transformers.sampling import RowSettings, draw
@@ -60,14 +62,15 @@ class TransformersBackend(InferenceBackend):
         self._residence = Residence(self._model, self._device)
         windows = LayerWindows.of(self._model.config.get_text_config(decoder=True), context.max_tokens)
         assert isinstance(windows, LayerWindows)  # load_model refuses other models
-        self._windows = windows
-        self._additive_mask = options.attention == "eager" or self._device.type == "cpu"
+        bool_masks = options.attention == "sdpa" and self._device.type != "cpu"
+        plain = DecodePath(self._model, windows, self._device, bool_masks=bool_masks)
+        fuses = options.fused and options.attention == "sdpa" and FusedDecoder.serves(self._model)
+        self._path = FusedPath(self._model, windows, self._device, max_tokens=context.max_tokens) if fuses else plain
         self._vocabulary = int(self._model.get_output_embeddings().weight.shape[0])
         self._stops = np.zeros(self._vocabulary, np.bool_)
         self._matchers: dict[tuple[str, ...], int] = {}
         self._matcher_list: list[StopMatcher] = []
         self._version = self._coming = 0
-        self._cache = RowCache()
         self._rows = Rows()
         self._settings: RowSettings | None = None
         self._waiting = Waiting()
@@ -75,8 +78,8 @@ class TransformersBackend(InferenceBackend):
         self._running: Counter[int] = Counter()
         self._next_group = 0
         self._done: list[Completion] = []
-        check_decoding(self, context, self._vocabulary, type(self._model).__name__, self._windows.sliding)
-        self._cache.clear()
+        check_decoding(self, context, self._vocabulary, type(self._model).__name__, windows.sliding)
+        self._path.clear()
         self._stops[[token for token in context.tokenizer.stop_ids if 0 <= token < self._vocabulary]] = True
 
     # --- the interface -------------------------------------------------------------------------------------------------
@@ -136,9 +139,9 @@ class TransformersBackend(InferenceBackend):
         """Serve the new weights; WeightsError, naming the tensor, if one did not come."""
         self._residence.finish()
         if self._rows.count:
-            self._compute_again()
+            self._path.compute_again(self._rows, self._context.prompts_per_forward)
         else:
-            self._cache.clear()
+            self._path.clear()
         self._version = self._coming
         return self._version
 
@@ -155,16 +158,17 @@ class TransformersBackend(InferenceBackend):
         """Free the weights, the keys and the values, at either level; RunError if a request is in flight, or answered and not polled."""
         if self._open:
             raise RunError(f"the engine cannot sleep with {len(self._open)} requests in flight; poll until every one is answered")
-        self._cache.clear()
+        self._path.release()
         self._residence.leave()
 
     def wake(self) -> None:
         """Allocate the weights again, unfilled: an update follows, and nothing is served before it."""
         self._residence.come_back()
+        self._path.bind()
 
     def close(self) -> None:
         """Forget every request and free keys and values; the model goes with this object."""
-        self._cache.clear()
+        self._path.clear()
         self._rows, self._waiting, self._open, self._done = Rows(), Waiting(), set(), []
         self._running.clear()
 
@@ -175,7 +179,7 @@ class TransformersBackend(InferenceBackend):
         if groups:
             self._start(groups)
         else:
-            self._decode()
+            self._draw(0, self._path.decode(self._rows))
 
     def _admissible(self) -> list[list[Request]]:
         """Groups to start now. Prompts are computed several at a time, so it waits until an eighth of the places is free."""
@@ -204,54 +208,8 @@ class TransformersBackend(InferenceBackend):
             self._next_group += 1
         self._settings = None
         contexts = [requests[0].token_ids for requests in groups]
-        lengths = np.array([len(context) for context in contexts])
         owner = np.repeat(np.arange(len(groups)), [len(requests) for requests in groups])
-        self._reserve(int(lengths.max()), used=first)
-        self._cache.begin_prompts(lengths, owner, first, self._device)
-        tokens, positions, visible = left_padded(contexts, lengths, self._device)
-        logits = self._forward(tokens, positions, visible, positions)
-        self._draw(first, logits[torch.from_numpy(owner).to(self._device)])
-
-    def _decode(self) -> None:
-        inputs = torch.from_numpy(self._rows.newest()).to(self._device)
-        length = int((self._rows.context + self._rows.generated)[: self._rows.count].max())
-        self._reserve(length, used=self._rows.count)
-        tokens, positions = inputs[0], inputs[1]
-        self._cache.begin_decode(positions, length)
-        columns = torch.arange(length, device=self._device)
-        visible = columns <= positions[:, None]
-        self._draw(0, self._forward(tokens[:, None], positions[:, None], visible[:, None, None, :], columns[None]))
-
-    def _compute_again(self) -> None:
-        """Keys and values of every row under the weights of now, as many rows in a pass as prompts."""
-        for first in range(0, self._rows.count, self._context.prompts_per_forward):
-            contexts = self._rows.cached(first, self._context.prompts_per_forward)
-            lengths = np.array([len(context) for context in contexts])
-            self._cache.begin_prompts(lengths, np.arange(len(contexts)), first, self._device)
-            tokens, positions, visible = left_padded(contexts, lengths, self._device)
-            self._forward(tokens, positions, visible, positions)
-
-    def _forward(self, tokens: torch.Tensor, positions: torch.Tensor, visible: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-        """int64[b, t] tokens and positions, bool[b, 1, t, columns] visible, int64[b or 1, columns] positions of the columns -> float32[b,
-        V] logits of the last place."""
-        masks = {kind: self._mask(mask) for kind, mask in self._windows.masks(visible, positions, columns).items()}
-        output = self._model(
-            input_ids=tokens,
-            position_ids=positions,
-            attention_mask=masks if self._windows.mixed else next(iter(masks.values())),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        logits: torch.Tensor = output.logits[:, -1].float()
-        return logits
-
-    def _mask(self, visible: torch.Tensor) -> torch.Tensor:
-        """What a layer takes: bool for the fused kernels of CUDA, else what is added to the scores."""
-        if not self._additive_mask:
-            return visible
-        dtype = self._model.dtype
-        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(~visible, torch.finfo(dtype).min)
+        self._draw(first, self._path.start(contexts, owner, self._rows, first))
 
     def _draw(self, first: int, logits: torch.Tensor) -> None:
         """Draw the next token of each row from ``first`` on, record it, end the rows that it ends."""
@@ -276,8 +234,8 @@ class TransformersBackend(InferenceBackend):
     def _end_finished(self, first: int, tokens: np.ndarray) -> None:
         rows = self._rows
         stopped = self._stops[tokens]
-        for number in np.unique(rows.matcher[first : rows.count]).tolist():
-            if number >= 0:
+        if self._matcher_list:
+            for number in np.unique(rows.matcher[first : rows.count][rows.matcher[first : rows.count] >= 0]).tolist():
                 stopped |= self._completed(self._matcher_list[number], rows.matcher[first : rows.count] == number, first, tokens)
         ended = stopped | (rows.generated[first : rows.count] >= rows.limit[first : rows.count])
         if ended.any():
@@ -299,17 +257,10 @@ class TransformersBackend(InferenceBackend):
             self._done.append(self._rows.completion(row, finish))
             self._running[int(self._rows.group[row])] -= 1
         self._running = +self._running
-        length = int((self._rows.context + self._rows.generated)[: self._rows.count].max())
-        source, target = self._rows.remove(ended)
-        if len(source):
-            self._cache.move(source, target, length)
+        self._path.moved(self._rows, *self._rows.remove(ended))
         self._settings = None
 
     # --- small parts ---------------------------------------------------------------------------------------------------
-
-    def _reserve(self, columns: int, *, used: int) -> None:
-        bound = int((self._rows.context + self._rows.limit)[: self._rows.count].max())
-        self._cache.reserve(self._rows.count, columns, used=used, bound=bound)
 
     def _matcher(self, sampling: Sampling) -> int:
         if not sampling.stop:

@@ -19,3 +19,4 @@ class TransformersOptions(BaseModel):
         default="sdpa", description="attention of the model; eager for models that cap attention logits"
     )
     max_rows: int | None = Field(default=None, ge=1, description="completions decoded side by side at most; None: only -imbs bounds them")
+    fused: bool = Field(default=True, description="decode step in few operations if the model is of a kind it serves; false: the plain one")

@@ -17,6 +17,7 @@ import pytest
 import torch
 from rlcore_plugin_transformers import rlcore_register_inference_backends
 from rlcore_plugin_transformers.engine import TransformersBackend
+from rlcore_plugin_transformers.options import TransformersOptions
 from transformers import LlamaConfig, PretrainedConfig, Qwen2Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
 
@@ -54,6 +55,7 @@ def folder_of(name: str) -> Path:
 class TestTied(InferenceBackendSuite):
     spec = rlcore_register_inference_backends()[0]
     name = "qwen2"
+    fused = True
     stop_ids = TOKENIZER.stop_ids
     vocabulary = len(TOKENIZER)
     dtype = DTYPE
@@ -70,7 +72,7 @@ class TestTied(InferenceBackendSuite):
             dtype=self.dtype,
             device=DEVICE,
         )
-        return TransformersBackend(context)
+        return TransformersBackend(context, TransformersOptions(fused=self.fused))
 
     def snapshot(self, version: int) -> Snapshot:
         named = model_of(self.name, version).named_parameters()
@@ -93,6 +95,10 @@ class TestTied(InferenceBackendSuite):
 
 class TestOwnHead(TestTied):
     name = "llama"
+
+
+class TestPlainPath(TestTied):
+    fused = False
 
 
 @pytest.mark.full

@@ -48,11 +48,28 @@ def test_another_noise_gives_another_answer(qwen2, backend, prompts, requests_of
     assert len({completion.token_ids.tobytes() for completion in finished.values()}) == 6
 
 
-def test_a_prompt_is_computed_once_for_its_group(qwen2, backend, prompts, requests_of, drain, monkeypatch):
-    engine = backend(qwen2)
+def passes_of(engine, monkeypatch) -> list[tuple[int, int]]:
+    """Sequences and tokens of each pass from here on."""
     seen = []
-    forward = engine._forward
-    monkeypatch.setattr(engine, "_forward", lambda tokens, *rest: (seen.append(tuple(tokens.shape)), forward(tokens, *rest))[1])
+    start, decode = engine._path.start, engine._path.decode
+
+    def starts(contexts, *rest):
+        seen.append((len(contexts), max(map(len, contexts))))
+        return start(contexts, *rest)
+
+    def decodes(rows):
+        seen.append((rows.count, 1))
+        return decode(rows)
+
+    monkeypatch.setattr(engine._path, "start", starts)
+    monkeypatch.setattr(engine._path, "decode", decodes)
+    return seen
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_prompt_is_computed_once_for_its_group(qwen2, backend, prompts, requests_of, drain, monkeypatch, fused):
+    engine = backend(qwen2, fused=fused)
+    seen = passes_of(engine, monkeypatch)
     engine.submit(requests_of(prompts([6, 9]), [8, 4], Sampling(max_new_tokens=3, temperature=0.7)))
     drain(engine)
     assert seen == [(2, 9), (12, 1), (12, 1)]
@@ -60,9 +77,7 @@ def test_a_prompt_is_computed_once_for_its_group(qwen2, backend, prompts, reques
 
 def test_rows_that_end_are_dropped_and_prompts_are_admitted_while_others_run(qwen2, backend, prompts, requests_of, monkeypatch):
     engine = backend(qwen2, prompts_per_forward=2)
-    rows = []
-    forward = engine._forward
-    monkeypatch.setattr(engine, "_forward", lambda tokens, *rest: (rows.append(tuple(tokens.shape)), forward(tokens, *rest))[1])
+    rows = passes_of(engine, monkeypatch)
     short, long = Sampling(max_new_tokens=2), Sampling(max_new_tokens=6)
     first, second, third = prompts([5, 5, 5])
     engine.submit([*requests_of([first], [2], short, name="a"), *requests_of([second], [1], long, name="b")])

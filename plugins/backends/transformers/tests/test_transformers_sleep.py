@@ -145,9 +145,11 @@ def test_a_sleeping_cache_holds_no_tensor_of_the_device(qwen2, backend, prompts,
     engine.submit(requests_of(prompts([40, 50]), [4, 4], Sampling(max_new_tokens=4)))
     drain(engine)
     engine.sleep()
-    held = [item for value in vars(engine._cache).values() for item in (value if isinstance(value, tuple | list) else [value])]
-    assert [item for item in held if isinstance(item, torch.Tensor) and item.numel()] == []
-    assert engine._cache._places == {}
+    for cache in (engine._path._cache, engine._path._prompts):
+        held = [item for value in vars(cache).values() for item in (value if isinstance(value, tuple | list) else [value])]
+        assert [item for item in held if isinstance(item, torch.Tensor) and item.numel()] == []
+        assert cache._places == {}
+    assert engine._path._decoder is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -1,0 +1,1 @@
+"""`make bench-peers`: rlcore and TRL on the same work, side by side."""

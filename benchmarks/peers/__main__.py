@@ -1,0 +1,123 @@
+"""`make bench-peers`: rlcore and TRL's ``GRPOTrainer`` on the same work, in turns.
+
+Both sides start from the same folder: model, rows, hyperparameters; ``kl_coeff`` (``beta``) is 0, generation is transformers' own on TRL's
+side and the backend ``transformers`` on rlcore's, and a step's rollouts go through as many forwards on both. Every run is a process of its
+own; the sides alternate over ``--rounds``, so what else the machine does hits all of them. A run's figure is the median of its steps after
+the warm-up, and the table shows the medians of the runs: seconds and CPU seconds of a step, and the largest memory of the process.
+
+Ways of rlcore: in turns in one process (the one that CPU seconds and memory are compared of), and overlapping, producer and trainer as
+processes, with one thread each. ``best``: TRL's fastest way against rlcore's fastest, with one and with two threads.
+
+verl and OpenRLHF are not in it: both train on CUDA devices alone (their workers ask torch for one when they start). The last line is one
+JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rlcore_plugin_quickstart.assets import prepare
+
+from benchmarks.peers.shapes import SHAPES, make_folder
+
+_SIDE = Path(__file__).parent / "trl_side.py"
+WAYS: Mapping[str, Sequence[str]] = {
+    "TRL": ("trl", "1"),
+    "rlcore": ("rlcore", "1", "0"),
+    "TRL, 2 threads": ("trl", "2"),
+    "rlcore, 2 threads": ("rlcore", "2", "0"),
+    "rlcore, overlapping": ("rlcore", "1", "1"),
+}
+"""Name -> side, threads, and of rlcore the staleness."""
+LONG_WAYS = ("TRL", "rlcore")
+"""Those of the large shapes, unless ``--all-ways`` is typed: a step of TRL takes half a minute there."""
+
+
+def main() -> None:
+    """Run every way of every shape in turns, then print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, required=True, help="the Python of the environment that TRL is in")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each way (3)")
+    parser.add_argument("--steps", type=int, help="steps of a run that count (the shape's)")
+    parser.add_argument("--shape", choices=SHAPES, action="append", help="one shape alone; again for more")
+    parser.add_argument("--all-ways", action="store_true", help="threads and overlapping at the large shapes too")
+    arguments = parser.parse_args()
+    console = Console(stderr=True)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="rlcore-bench-") as name:
+        base = prepare(Path(name) / "assets", 0, lambda line: console.print(line)).folder
+        for shape in arguments.shape or SHAPES:
+            folder = make_folder(Path(name) / shape, SHAPES[shape], base, arguments.steps)
+            ways = list(WAYS) if arguments.all_ways or shape == "quickstart" else list(LONG_WAYS)
+            found[shape] = compared(measured(folder, ways, arguments.rounds, arguments.peer, console))
+            console.print(table(shape, found[shape]["ways"]))
+    print(json.dumps({"rounds": arguments.rounds, "cores": os.cpu_count(), "shapes": found}))
+
+
+def measured(folder: Path, ways: Sequence[str], rounds: int, peer: Path, console: Console) -> dict[str, list[dict[str, Any]]]:
+    """The figures of every run, by way."""
+    seen: dict[str, list[dict[str, Any]]] = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in ways:
+            seen[way].append(one_run(folder, WAYS[way], peer))
+            figures = seen[way][-1]
+            console.print(
+                f"{folder.name}, round {number + 1}, {way}: {figures['seconds']:.3f} s a step, {figures['cpu_seconds']:.3f} CPU s, "
+                f"{figures['peak_bytes'] / 1e9:.2f} GB, reward {figures['reward']:.2f}, length {figures['mean_length']:.1f}"
+            )
+    return seen
+
+
+def one_run(folder: Path, way: Sequence[str], peer: Path) -> dict[str, Any]:
+    """Run it in a process of its own; its figures."""
+    side, *rest = way
+    command = [str(peer), str(_SIDE)] if side == "trl" else [sys.executable, "-m", "benchmarks.peers.rlcore_side"]
+    environment = {**os.environ, "OMP_NUM_THREADS": rest[0], "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
+    done = subprocess.run([*command, str(folder), *rest], env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def compared(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Medians by way, and the ratios TRL / rlcore; of memory rlcore / TRL."""
+    keys = ("seconds", "cpu_seconds", "peak_bytes", "reward", "mean_length")
+    ways = {way: {key: round(statistics.median(run[key] for run in runs), 4) for key in keys} for way, runs in seen.items()}
+    for way, runs in seen.items():
+        if "split" in runs[0]:
+            ways[way]["split"] = {
+                name: round(statistics.median(run["split"].get(name, 0.0) for run in runs), 4) for name in runs[0]["split"]
+            }
+    fastest = {side: min(of["seconds"] for way, of in ways.items() if way.startswith(side)) for side in ("TRL", "rlcore")}
+    one, other = ways["TRL"], ways["rlcore"]
+    return {
+        "speedup": round(one["seconds"] / other["seconds"], 2),
+        "cpu_speedup": round(one["cpu_seconds"] / other["cpu_seconds"], 2),
+        "best_speedup": round(fastest["TRL"] / fastest["rlcore"], 2),
+        "memory_ratio": round(other["peak_bytes"] / one["peak_bytes"], 2),
+        "ways": ways,
+    }
+
+
+def table(shape: str, ways: Mapping[str, Mapping[str, float]]) -> Table:
+    """A row a way."""
+    made = Table(shape, "s/step", "CPU s/step", "GB")
+    for way, of in ways.items():
+        made.add_row(way, f"{of['seconds']:.3f}", f"{of['cpu_seconds']:.3f}", f"{of['peak_bytes'] / 1e9:.2f}")
+    return made
+
+
+if __name__ == "__main__":
+    main()
