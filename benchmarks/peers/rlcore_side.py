@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.plugin import FOLDER
+from benchmarks.peers.cut_engine import FOLDER
 from benchmarks.peers.work import Work, spent
 from rlcore.entry import make_plan
 from rlcore.runtime import Progress, Summary, run

@@ -17,7 +17,16 @@ from benchmarks.processes import LARGE
 
 __all__ = ["SHAPES", "make_folder"]
 
-_LONG = {"prompts": 8, "group": 8, "prompt_tokens": 200, "reward": "parity", "forward_rollouts": 64, "steps": 2, "warmup": 1}
+_LONG = {
+    "prompts": 8,
+    "group": 8,
+    "prompt_tokens": 200,
+    "reward": "parity",
+    "forward_rollouts": 64,
+    "steps": 2,
+    "warmup": 1,
+    "learning_rate": 1e-6,
+}
 SHAPES = {
     work.name: work
     for work in (
@@ -33,11 +42,11 @@ SHAPES = {
             warmup=5,
         ),
         Work(name="12.6M", new_tokens=64, **_LONG),  # type: ignore[arg-type]  # the keywords are those of Work
-        Work(name="heavy-tailed", new_tokens=512, sigma=1.0, **(_LONG | {"prompt_tokens": 64})),  # type: ignore[arg-type]
+        Work(name="heavy-tailed", new_tokens=256, sigma=1.0, **(_LONG | {"prompt_tokens": 64})),  # type: ignore[arg-type]
     )
 }
 _ROWS = 256
-_NEVER = 1.0
+_NEVER = 2.0
 """What the embedding of every token holds in its first entry, and that of the end with the other sign: a model that never ends."""
 
 
@@ -51,7 +60,7 @@ def make_folder(folder: Path, work: Work, base: Path, rounds_steps: int | None =
         shutil.copy(base / "train.jsonl", folder / "train.jsonl")
         return folder
     endless(base / "base", folder / "model")
-    rows = [{"messages": {"role": "user", "content": text}, "gt_answer": ""} for text in texts(folder / "model", work)]
+    rows = [{"messages": {"role": "user", "content": text}, "gt_answer": "0"} for text in texts(folder / "model", work)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return folder
 
