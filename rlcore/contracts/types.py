@@ -7,8 +7,9 @@ Nothing here knows torch, a tokenizer, or how a record travels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
@@ -279,6 +280,29 @@ class Segment(_Rebuilt):
         if self.details is not None:
             self.details.check(len(self.token_ids), "a segment")
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Its arrays as one buffer, which may travel beside the pickle, and is not copied on arrival."""
+        packed = b"".join(getattr(self, name).tobytes() for name in _SEGMENT_DTYPES)
+        buffer = PickleBuffer(packed) if protocol >= 5 else packed
+        return _unpacked_segment, (len(self.context_ids), len(self.token_ids), buffer, self.details)
+
+
+def _unpacked_segment(context: int, tokens: int, buffer: Any, details: TokenDetails | None) -> Segment:
+    """What ``Segment.__reduce_ex__`` packed; ValueError if the buffer is of another size."""
+    # Bytes that were read from a socket are this record's own; to hold a view into a shared store would fill the store.
+    lent = isinstance(buffer, memoryview) and not isinstance(buffer.obj, bytes | bytearray)
+    data = bytes(buffer) if lent else buffer
+    if (due := 4 * context + 13 * tokens) != len(data):
+        raise ValueError(f"a segment of {context} and {tokens} tokens came with {len(data)} bytes; {due} are due")
+    segment, start = object.__new__(Segment), 0
+    for name, dtype in _SEGMENT_DTYPES.items():
+        array: np.ndarray = np.frombuffer(data, dtype, context if name == "context_ids" else tokens, start)
+        array.flags.writeable = False
+        object.__setattr__(segment, name, array)
+        start += array.nbytes
+    object.__setattr__(segment, "details", details)
+    return segment
+
 
 _SEGMENT_DTYPES = {
     "context_ids": np.int32,
@@ -289,8 +313,11 @@ _SEGMENT_DTYPES = {
 }
 
 
+_NO_TOKENS = Segment(context_ids=[], token_ids=[], logprobs=[], versions=[], policy_mask=[])  # type: ignore[arg-type]  # made arrays
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class Rollout(_Rebuilt):
     """One completion of a prompt, with everything that training needs to know of how it came about. ``text`` is what the policy said last;
     ``turns``, ``turn_rewards`` and ``extra`` are the messages and what else the conversation told for the reward: see ``RewardInput``."""
 
@@ -319,6 +346,10 @@ class Rollout:
     def token_ids(self) -> np.ndarray:
         """int32[T]: the tokens that the policy sampled."""
         return np.concatenate([segment.token_ids[segment.policy_mask] for segment in self.segments])
+
+    def without_tokens(self) -> Rollout:
+        """For whoever reads what was said alone: the same, with a segment of no tokens in place of its own."""
+        return replace(self, segments=(_NO_TOKENS,))
 
     @property
     def version(self) -> int | None:

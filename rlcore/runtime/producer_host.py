@@ -57,7 +57,7 @@ class ProducerHost:
         """Meet the schedule and the services of the node, and the end of the weights that publishes."""
         plan, texts = self._plan, self._texts
         self._receiver = make_receiver(plan, self._closing, name=self._name, address=address, on_news=self._mail.nudge, engine=self._engine)
-        judge = JudgeClient(links.judge, self._mail)
+        judge = JudgeClient(links.judge, self._mail, reads_tokens=any(spec.reads_tokens for spec in plan.reward_specs()))
         self._loop = ProducerLoop(
             Producer(
                 self._name,

@@ -64,11 +64,13 @@ class JudgeClient:
     """What a producer holds in place of a Judge: ``judge`` is the worker of an ``AsyncJudge``. ``submit`` and ``poll`` are for the
     producer's thread.
 
-    ``poll`` ends early when any mail arrives: new leases must not wait for verdicts.
+    ``poll`` ends early when any mail arrives: new leases must not wait for verdicts. Tokens are sent only if some reward of the run
+    ``reads_tokens``.
     """
 
-    def __init__(self, judge: Worker, mail: Mailbox) -> None:
+    def __init__(self, judge: Worker, mail: Mailbox, *, reads_tokens: bool) -> None:
         self._judge = judge
+        self._reads_tokens = reads_tokens
         self._mail = mail
         self._lock = threading.Lock()
         self._scored: list[tuple[int, tuple[Score, ...]]] = []
@@ -85,7 +87,8 @@ class JudgeClient:
                     self._scored.append((key, scores))
             self._mail.nudge()
 
-        answer(self._judge.call("score", prompt, rollouts, counted), answered)
+        told = rollouts if self._reads_tokens else [rollout.without_tokens() for rollout in rollouts]
+        answer(self._judge.call("score", prompt, told, counted), answered)
 
     def poll(self, timeout: float) -> list[tuple[int, tuple[Score, ...]]]:
         """The groups that are scored; [] after ``timeout`` seconds, or where other mail came first."""

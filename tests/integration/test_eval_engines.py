@@ -30,7 +30,11 @@ def rows_of(path: Path) -> list[dict[str, object]]:
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "drawn", [("--eval-temperature", "0.6", "--eval-samples", "4"), ("--eval-temperature", "0")], ids=["sampled", "greedy"]
+    "drawn",
+    [
+        pytest.param(("--eval-temperature", "0.6", "--eval-samples", "4"), id="sampled"),
+        pytest.param(("--eval-temperature", "0"), id="greedy", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_real_run_and_its_checkpoint_have_the_same_numbers(drawn: tuple[str, ...], assets: Assets) -> None:
     tester = RunTester(assets.folder)

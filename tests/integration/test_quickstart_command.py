@@ -102,7 +102,7 @@ def test_it_learns(tmp_path: Path, seed: str) -> None:
     assert outcome["steps"] == 100
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.timeout(PATIENCE + 60)
 def test_with_a_random_reward_it_does_not_learn(tmp_path: Path) -> None:
     (tmp_path / "coin.py").write_text(COIN, encoding="utf-8")

@@ -26,10 +26,44 @@ def test_arrays_are_copied_typed_and_read_only() -> None:
         made.token_ids[0] = 1
 
 
-def test_a_segment_survives_pickling_checked_and_read_only() -> None:
-    copy = pickle.loads(pickle.dumps(segment()))
-    assert copy.logprobs.tolist() == segment().logprobs.tolist()
-    assert not copy.token_ids.flags.writeable
+@pytest.mark.parametrize(("protocol", "apart"), [(2, False), (4, False), (5, False), (5, True)])
+@pytest.mark.parametrize(
+    "made",
+    [segment(), segment(context_ids=[]), segment(context_ids=range(3), token_ids=[], logprobs=[], versions=[], policy_mask=[])],
+    ids=["tokens", "no context", "no tokens"],
+)
+def test_a_segment_arrives_as_it_was_and_read_only(made: Segment, protocol: int, apart: bool) -> None:
+    beside: list[pickle.PickleBuffer] = []
+    sent = pickle.dumps(made, protocol, buffer_callback=beside.append if apart else None)
+    memory = [bytearray(buffer) for buffer in beside]
+    arrived = pickle.loads(sent, buffers=memory)
+    assert len(beside) == apart
+    for name in ("context_ids", "token_ids", "logprobs", "versions", "policy_mask"):
+        before, after = getattr(made, name), getattr(arrived, name)
+        assert (after.dtype, after.tolist(), after.flags.writeable) == (before.dtype, before.tolist(), False)
+    if apart and len(made.token_ids):
+        assert np.shares_memory(arrived.token_ids, np.frombuffer(memory[0], np.uint8)), "it is copied"
+
+
+def test_a_segment_whose_buffer_was_cut_is_refused() -> None:
+    rebuild, (context, tokens, buffer, details) = segment().__reduce_ex__(4)
+    with pytest.raises(ValueError, match=r"a segment of 2 and 2 tokens came with 33 bytes; 34 are due"):
+        rebuild(context, tokens, buffer[:-1], details)
+
+
+def test_a_segment_holds_no_memory_that_is_only_lent() -> None:
+    lent = np.frombuffer(segment().__reduce_ex__(4)[1][2], np.uint8).copy()
+    arrived = pickle.loads(pickle.dumps(segment(), 5, buffer_callback=[].append), buffers=[lent])
+    lent[:] = 0
+    assert arrived.token_ids.tolist() == [5, 6]
+
+
+def test_what_was_said_goes_without_tokens() -> None:
+    rollout = Rollout(prompt_id="p", index=3, segments=(segment(),), text="so", finish=Finish.LENGTH, temperature=0.7)
+    bare = rollout.without_tokens()
+    assert dataclasses.replace(bare, segments=rollout.segments) == rollout
+    assert (bare.length, len(bare.segments)) == (0, 1)
+    assert len(pickle.dumps([bare] * 8)) < len(pickle.dumps([rollout] * 8))
 
 
 def test_per_token_arrays_must_have_one_length() -> None:

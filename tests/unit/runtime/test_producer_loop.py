@@ -27,7 +27,7 @@ from rlcore.runtime.producer_loop import JudgeClient, Mailbox, ProducerLoop
 from rlcore.runtime.schedule_service import Arrival
 from rlcore.runtime.workers import Worker
 from rlcore.schedule import TimeAccount
-from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, write_fake_model
+from rlcore.testing import FakeInference, FakeInferenceOptions, FakePolicy, FakeTokenizer, make_rollout, write_fake_model
 
 PROMPTS = tuple(Prompt(prompt_id=f"q{index}", index=index, messages=(Message(role="user", content=f"say {index}"),)) for index in range(8))
 SECONDS = 20.0
@@ -136,7 +136,7 @@ class Stage:
             model=str(write_fake_model(folder / "model")), tokenizer=FakeTokenizer(), prompts_per_forward=8, max_tokens=64
         )
         engine = FakeInference(context, FakeInferenceOptions(in_flight=InFlight.RESUME, steps_per_poll=1))
-        client = JudgeClient(Told(score=judge or self._score), self.mail)
+        client = JudgeClient(Told(score=judge or self._score), self.mail, reads_tokens=False)
         sampling = AnnealedSampling(sampling=Sampling(max_new_tokens=6), end=None, updates=10)
         self.producer = Producer("p", engine, FakeTokenizer(), client, account, SingleTurn())
         jobs = JobMaker(PROMPTS, sampling, 0, "accuracy")
@@ -464,3 +464,17 @@ def test_a_whole_version_ends_the_wait_after_a_group_that_broke(tmp_path: Path, 
     with pytest.raises(TimeoutError):
         stage.ended.exception(0.6)
     stage.stop()
+
+
+@pytest.mark.parametrize("reads_tokens", [True, False])
+def test_a_judge_gets_tokens_only_if_a_reward_reads_them(reads_tokens: bool) -> None:
+    told: list[int] = []
+
+    def score(prompt: Prompt, rollouts: Sequence[Rollout], counted: bool, then: Any) -> None:
+        told.extend(len(rollout.token_ids) for rollout in rollouts)
+        then((Score(value=1.0),), None)
+
+    client = JudgeClient(Told(score=score), Mailbox(), reads_tokens=reads_tokens)
+    client.submit(0, PROMPTS[0], [make_rollout([4], [1, 2, 3])])
+    assert client.poll(0.0) == [(0, (Score(value=1.0),))]
+    assert told == ([3] if reads_tokens else [0])
