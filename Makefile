@@ -112,9 +112,9 @@ bench-processes: env  ## the quickstart's task in turns in one process, and over
 bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns; forty minutes, five with ARGS='--shape quickstart'
 	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python $(ARGS)
 
-.peers/.installed: benchmarks/peers/requirements.txt constraints.txt
+.peers/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .peers
-	.peers/bin/pip install --quiet --constraint constraints.txt --requirement benchmarks/peers/requirements.txt torch transformers
+	.peers/bin/pip install --quiet --constraint constraints.txt trl torch transformers
 	@touch $@
 
 bench-generation: env  ## tokens a second of the transformers backend beside `generate`; five minutes

