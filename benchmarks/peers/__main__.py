@@ -5,6 +5,8 @@ side and the backend ``transformers`` on rlcore's, and a step's rollouts go thro
 own; the sides alternate over ``--rounds``, so what else the machine does hits all of them. A run's figure is the median of its steps after
 the warm-up, and the table shows the medians of the runs: seconds and CPU seconds of a step, and the largest memory of the process.
 
+``arithmetic``: of rlcore's step in turns, the share that its products would take at the speed of large ones on the same thread.
+
 Ways of rlcore: in turns in one process (the one that CPU seconds and memory are compared of), and overlapping, producer and trainer as
 processes, with one thread each. ``best``: TRL's fastest way against rlcore's fastest, with one and with two threads.
 
@@ -31,6 +33,9 @@ from rlcore_plugin_quickstart.assets import prepare
 
 from benchmarks.peers.shapes import SHAPES, make_folder
 
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "speed.md"
+BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
 _SIDE = Path(__file__).parent / "trl_side.py"
 WAYS: Mapping[str, Sequence[str]] = {
     "TRL": ("trl", "1"),
@@ -51,6 +56,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each way (3)")
     parser.add_argument("--steps", type=int, help="steps of a run that count (the shape's)")
     parser.add_argument("--shape", choices=SHAPES, action="append", help="one shape alone; again for more")
+    parser.add_argument("--flames", type=Path, help="only draw a flame graph of rlcore's way in turns, speed-SHAPE.svg, into this folder")
+    parser.add_argument("--write", action="store_true", help=f"put the tables into {PAGE.relative_to(ROOT)}, between its markers")
     parser.add_argument("--all-ways", action="store_true", help="threads and overlapping at the large shapes too")
     arguments = parser.parse_args()
     console = Console(stderr=True)
@@ -59,9 +66,14 @@ def main() -> None:
         base = prepare(Path(name) / "assets", 0, lambda line: console.print(line)).folder
         for shape in arguments.shape or SHAPES:
             folder = make_folder(Path(name) / shape, SHAPES[shape], base, arguments.steps)
+            if arguments.flames:
+                draw(folder, arguments.flames, arguments.peer)
+                continue
             ways = list(WAYS) if arguments.all_ways or shape == "quickstart" else list(LONG_WAYS)
             found[shape] = compared(measured(folder, ways, arguments.rounds, arguments.peer, console))
             console.print(table(shape, found[shape]["ways"]))
+    if arguments.write and found:
+        write_page(PAGE, page(found, arguments.rounds))
     print(json.dumps({"rounds": arguments.rounds, "cores": os.cpu_count(), "shapes": found}))
 
 
@@ -91,11 +103,23 @@ def one_run(folder: Path, way: Sequence[str], peer: Path) -> dict[str, Any]:
     return figures
 
 
+def draw(folder: Path, where: Path, peer: Path) -> None:
+    """A flame graph of one run, its beginning included, by py-spy."""
+    image = where / f"speed-{folder.name}.svg"
+    spy = [str(peer.parent / "py-spy"), "record", "--function", "--rate", "100", "--format", "flamegraph", "--output", str(image), "--"]
+    run = [sys.executable, "-m", "benchmarks.peers.rlcore_side", str(folder), *WAYS["rlcore"][1:]]
+    subprocess.run([*spy, *run], env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, check=True, stdout=subprocess.DEVNULL)
+
+
 def compared(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Medians by way, and the ratios TRL / rlcore; of memory rlcore / TRL."""
     keys = ("seconds", "cpu_seconds", "peak_bytes", "reward", "mean_length")
     ways = {way: {key: round(statistics.median(run[key] for run in runs), 4) for key in keys} for way, runs in seen.items()}
     for way, runs in seen.items():
+        if "arithmetic" in runs[0]:
+            ways[way]["arithmetic"] = {
+                name: round(statistics.median(run["arithmetic"][name] for run in runs), 3) for name in ("share", "gflops")
+            }
         if "split" in runs[0]:
             ways[way]["split"] = {
                 name: round(statistics.median(run["split"].get(name, 0.0) for run in runs), 4) for name in runs[0]["split"]
@@ -109,6 +133,31 @@ def compared(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
         "memory_ratio": round(other["peak_bytes"] / one["peak_bytes"], 2),
         "ways": ways,
     }
+
+
+def page(found: Mapping[str, Any], rounds: int) -> str:
+    """The tables as markdown."""
+    ratios = ["| shape | seconds, in turns | CPU seconds | seconds, fastest ways | peak memory |", "|---|---|---|---|---|"]
+    ways = ["| shape | way | s/step | CPU s/step | peak memory |", "|---|---|---|---|---|"]
+    for shape, of in found.items():
+        ratios.append(f"| {shape} | {of['speedup']}x | {of['cpu_speedup']}x | {of['best_speedup']}x | {of['memory_ratio']} |")
+        for way, one in of["ways"].items():
+            alone = (f"{one['cpu_seconds']:.3f}", f"{one['peak_bytes'] / 1e9:.2f} GB")
+            whole = ("-", "-") if "overlapping" in way else alone  # what is measured there is the driver's alone
+            ways.append(f"| {shape} | {way} | {one['seconds']:.3f} | {' | '.join(whole)} |")
+    shares = ", ".join(f"{shape} {of['ways']['rlcore']['arithmetic']['share']:.0%}" for shape, of in found.items())
+    said = f"Made by `make bench-peers ARGS=--write`: medians of {rounds} rounds, {os.cpu_count()} cores."
+    products = f"Of rlcore's step in turns, what its products take at the speed of large ones: {shares}."
+    return "\n".join([said, "", "TRL's figure over rlcore's (of memory rlcore's over TRL's):", "", *ratios, "", *ways, "", products])
+
+
+def write_page(path: Path, text: str) -> None:
+    """Put it between the markers of the page."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{path}: the tables go between the lines {BEGIN} and {END}; add them where they should stand")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def table(shape: str, ways: Mapping[str, Mapping[str, float]]) -> Table:

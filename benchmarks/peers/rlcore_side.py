@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.arithmetic import arithmetic
 from benchmarks.peers.cut_engine import FOLDER
 from benchmarks.peers.work import Work, spent
 from rlcore.entry import make_plan
@@ -47,7 +48,10 @@ def main(folder: Path, threads: int, staleness: int) -> None:
             os.environ.update(plugins.environment)
             summary = run(make_plan(settings(work, folder, Path(name), threads, staleness)), marks)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({**spent(marks.seen, work), "peak_bytes": peak, **outcome(summary, marks, work)}))
+    figures = {**spent(marks.seen, work), "peak_bytes": peak, **outcome(summary, marks, work)}
+    if (threads, staleness) == (1, 0):
+        figures["arithmetic"] = arithmetic(folder, work, figures["mean_length"], figures["seconds"])
+    print(json.dumps(figures))
 
 
 def outcome(summary: Summary, marks: Marks, work: Work) -> dict[str, Any]:
