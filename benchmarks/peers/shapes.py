@@ -23,7 +23,7 @@ _LONG = {
     "prompt_tokens": 200,
     "reward": "parity",
     "forward_rollouts": 64,
-    "steps": 2,
+    "steps": 1,
     "warmup": 1,
     "learning_rate": 1e-6,
 }
