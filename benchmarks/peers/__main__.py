@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -109,6 +110,8 @@ def draw(folder: Path, where: Path, peer: Path) -> None:
     spy = [str(peer.parent / "py-spy"), "record", "--function", "--rate", "100", "--format", "flamegraph", "--output", str(image), "--"]
     run = [sys.executable, "-m", "benchmarks.peers.rlcore_side", str(folder), *WAYS["rlcore"][1:]]
     subprocess.run([*spy, *run], env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}, check=True, stdout=subprocess.DEVNULL)
+    named = re.sub(r'(<text id="title"[^>]*>)[^<]*', rf"\1rlcore, {folder.name}, in turns", image.read_text(encoding="utf-8"))
+    image.write_text(named, encoding="utf-8")  # py-spy's own title is the command, with the folders of this machine
 
 
 def compared(seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
