@@ -26,7 +26,6 @@ from rlcore.cli.parser import CollectWords, ExampleFormatter, Parser
 from rlcore.cli.plan_view import plan_json
 from rlcore.cli.run_folders import runs_among
 from rlcore.cli.train import add_run_options, check_data, plan_of, run_plan
-from rlcore.cli.visible_text import visible
 from rlcore.config import Missing, Plan, RunConfig, Typed, plan_run
 from rlcore.config.chosen import Part
 from rlcore.config.plan import peek
@@ -37,6 +36,7 @@ from rlcore.host.blame import reason
 from rlcore.host.install import EXTRAS, RELEASED, install_line
 from rlcore.host.registry import Registry
 from rlcore.host.targets import load_target
+from rlcore.host.visible_text import visible
 from rlcore.runlog.folder import write_json_lines
 
 __all__ = [

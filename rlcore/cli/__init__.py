@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from rlcore.cli.visible_text import visible
+from rlcore.host.visible_text import visible
 
 if TYPE_CHECKING:
     from rlcore.contracts.errors import RlcoreError

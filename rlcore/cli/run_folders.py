@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rlcore.cli.visible_text import visible
+from rlcore.host.visible_text import visible
 from rlcore.runlog.points import past_runs
 
 __all__ = ["runs_among"]

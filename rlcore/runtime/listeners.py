@@ -14,6 +14,7 @@ from rlcore.contracts.interfaces import RunInfo, Tracker
 from rlcore.contracts.specs import PluginKind
 from rlcore.contracts.types import Group
 from rlcore.host.blame import reason, set_aside
+from rlcore.host.visible_text import visible
 from rlcore.runtime.parts import first_version
 
 __all__ = ["Listeners"]
@@ -99,13 +100,13 @@ class Listeners:
             self._drop(observer, f"rlcore_note_step returned {found}, it must return a list of sentences")
             return
         for sentence in (sentence for answer in answers for sentence in answer):
-            self.warnings.append(f"after update {step}: {_visible(sentence)}")
+            self.warnings.append(f"after update {step}: {visible(sentence)}")
             self._tell(f"warning: {self.warnings[-1]}")
 
     def _drop(self, observer: _Observer, problem: str) -> None:
         self._observers.remove(observer)
         owner = observer[0]
-        self.switched_off[owner] = problem = _visible(problem)
+        self.switched_off[owner] = problem = visible(problem)
         self._tell(f"warning: observer {owner} is switched off for the rest of the run: {problem}")
 
     def _each(self, call: Callable[[Tracker], None]) -> None:
@@ -117,10 +118,5 @@ class Listeners:
                 self._switch_off(name, error)
 
     def _switch_off(self, name: str, error: BaseException) -> None:
-        self.switched_off[name] = _visible(" ".join(f"{type(error).__name__}: {error}".split()))
+        self.switched_off[name] = visible(" ".join(f"{type(error).__name__}: {error}".split()))
         self._tell(f"warning: tracker {name} is switched off for the rest of the run: {self.switched_off[name]}")
-
-
-def _visible(text: str) -> str:
-    """What a plugin says, on its way to a terminal: without what steers one, and without halves of surrogate pairs."""
-    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)

@@ -47,6 +47,7 @@ HOST = (
     "threads",
     "devices",
     "environments",
+    "visible_text",
 )
 # Within floors 0, 1 and 2 a module may import those written before it; on the floors above, neighbours never import each other.
 FLOORS: list[tuple[str, ...]] = [

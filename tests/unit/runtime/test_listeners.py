@@ -96,7 +96,7 @@ def test_what_a_plugin_says_steers_no_terminal(folder: PluginFolder) -> None:
     said: list[str] = []
     with listeners(folder, said) as told:
         told.step_finished(1, {})
-    assert told.warnings == ["after update 1: \N{REPLACEMENT CHARACTER}[2Ja\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}b"]
+    assert told.warnings == ["after update 1: \\x1b[2Ja\\ud800\\u202eb"]
     assert said == [f"warning: {told.warnings[0]}"]
 
 

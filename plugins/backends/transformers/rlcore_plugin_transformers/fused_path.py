@@ -35,7 +35,7 @@ class FusedPath(DecodePath):
         self._sharing: Sharing | None = None
 
     def start(self, contexts: Sequence[np.ndarray], owner: np.ndarray, rows: Rows, first: int) -> torch.Tensor:
-        """As of every path; the rows' groups are new ones, in the order of ``contexts``."""
+        """See DecodePath; the rows' groups are new ones, in the order of ``contexts``."""
         lengths = np.array([len(context) for context in contexts])
         taken = self._slots.count
         groups = rows.group[first + np.unique(owner, return_index=True)[1]]
@@ -46,7 +46,7 @@ class FusedPath(DecodePath):
         return self._over_contexts(contexts, lengths, self._prompts)[torch.from_numpy(owner).to(self._device)]
 
     def decode(self, rows: Rows) -> torch.Tensor:
-        """As of every path."""
+        """See DecodePath."""
         sharing, length = self._shared(rows), int(rows.generated[: rows.count].max())
         tokens, positions = torch.from_numpy(rows.newest()).to(self._device)
         newest = positions - sharing.lengths
@@ -64,7 +64,7 @@ class FusedPath(DecodePath):
         return self._decoder(tokens, positions, masks, self._cache, self._prompts, sharing)
 
     def compute_again(self, rows: Rows, at_once: int) -> None:
-        """As of every path: a row's prompt goes to its slot, what it generated to the row."""
+        """See DecodePath: a row's prompt goes to its slot, what it generated to the row."""
         for first in range(0, rows.count, at_once):
             contexts = rows.cached(first, at_once)
             chosen = first + np.arange(len(contexts))
@@ -75,7 +75,7 @@ class FusedPath(DecodePath):
             self._over_contexts(contexts, lengths, _Both(self._prompts, self._cache))
 
     def moved(self, rows: Rows, source: np.ndarray, target: np.ndarray) -> None:
-        """As of every path."""
+        """See DecodePath."""
         self._sharing = None
         if len(source):
             self._cache.move(source, target, int(rows.generated[: rows.count].max()))
