@@ -1,9 +1,10 @@
-"""Attention over a packed buffer: which tokens see each other, and two ways to compute it.
+"""Attention over a packed buffer: which tokens see each other, and three ways to compute it.
 
-A ``Pieces`` lists the documents. On a CPU, and wherever else nothing better serves, pieces of like shape are gathered into tiles
+A ``Pieces`` lists the documents. Wherever nothing better serves, pieces of like shape are gathered into tiles
 [b, heads, tq, d] x [b, heads, tk, d] for scaled_dot_product_attention, and the outputs go back to their places; the work is that of the
-documents, never of the buffer squared. On CUDA in half precision one call of variable-length flash attention does the same. transformers
-calls ``packed_attention`` in every layer; the plan comes as the keyword ``attention_plan``, made once a micro-batch.
+documents, never of the buffer squared. On CUDA in half precision one call of variable-length flash attention does the same, and on a CPU in
+float32 ``shared_attention``, which reads a prompt once. transformers calls ``packed_attention`` in every layer; the plan comes as the
+keyword ``attention_plan``, made once a micro-batch.
 
 Axes: ``T`` tokens of the buffer, ``p`` pieces, ``S`` slots of all tiles of a plan (padding included).
 """
@@ -20,6 +21,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from rlcore_plugin_torch.shared_attention import SharedTiles, has_shared, shared_attention
 from rlcore_plugin_torch.slots import Slots
 from rlcore_plugin_torch.varlen import Varlen, has_varlen, varlen_attention
 
@@ -165,6 +167,23 @@ class AttentionPlan:
         places, real = self.pieces.key_places(int(self.pieces.keys.max()))
         return Varlen.of(self.pieces.queries, self.pieces.keys, Slots.of([(places[real], real[real])], self.device), self.device)
 
+    @cached_property
+    def shared(self) -> SharedTiles:
+        """What attention that reads a prompt once for all its branches needs."""
+        pieces = self.pieces
+        return SharedTiles.of(pieces.prefix_start, pieces.prefix, pieces.start, pieces.own)
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
+    ) -> torch.Tensor:
+        """[T, h, d] queries, keys and values [T, k, d] of the buffer -> [T, h, d]; by the best way that serves here."""
+        self.windows.add(window)
+        if has_varlen(query, key, value):
+            return varlen_attention(query, key, value, self.varlen, scale, window)
+        if has_shared(query, key, value) and (window is None or window >= self.shared.longest):
+            return shared_attention(query, key, value, self.shared, query.shape[-1] ** -0.5 if scale is None else scale)
+        return _tiled(query, key, value, self, scale, window)
+
     def queries_of(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """[T, heads, d] of the buffer -> [b, heads, wide_q, d] of each tile."""
         return self._tensors(tensor, self.queries, [tile.wide_q for tile in self.tiles])
@@ -212,12 +231,8 @@ def packed_attention(
     extra += ["both directions"] if kwargs.get("is_causal") is False or kwargs.get("dropout") else []
     if extra:
         raise NotPackableError(f"{type(module).__name__} attends with {extra[0]}")
-    window = kwargs.get("sliding_window")
-    attention_plan.windows.add(window)
     flat = _cast(*(tensor[0].transpose(0, 1) for tensor in (query, key, value)))
-    if has_varlen(*flat):
-        return varlen_attention(*flat, attention_plan.varlen, kwargs.get("scaling"), window)[None], None
-    return _tiled(*flat, attention_plan, kwargs.get("scaling"), window)[None], None
+    return attention_plan.attend(*flat, kwargs.get("scaling"), kwargs.get("sliding_window"))[None], None
 
 
 def _cast(*tensors: torch.Tensor) -> list[torch.Tensor]:

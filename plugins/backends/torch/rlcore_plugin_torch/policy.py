@@ -18,6 +18,7 @@ from rlcore.learning import MicroBatch, collate
 from rlcore_plugin_torch.attention import PACKED, NotPackableError
 from rlcore_plugin_torch.decoder import decoder_of
 from rlcore_plugin_torch.forwards import Cost
+from rlcore_plugin_torch.fused_layers import fuse, fusible, unfuse
 from rlcore_plugin_torch.packing import PackedBatch, pack
 from rlcore_plugin_torch.projection import token_logprobs
 from rlcore_plugin_torch.sample import sample_batch
@@ -125,8 +126,11 @@ class CausalPolicy(torch.nn.Module):
         return Cost(token=6 * int(config.hidden_size), target=self._vocabulary() // (2 * int(config.num_hidden_layers)))
 
     def use_packing(self) -> None:
-        """From here on attention goes through ``packed_attention``; padded rows and probes compute as before."""
+        """From here on attention goes through ``packed_attention``, and layers that ``fused_layers`` knows are computed by it; padded rows
+        and probes compute as before."""
         self.model.set_attn_implementation(PACKED)
+        if self.compute is None and fusible(self.model):
+            fuse(self.model)
 
     @torch.no_grad()
     def try_packing(self) -> str:
@@ -144,6 +148,7 @@ class CausalPolicy(torch.nn.Module):
             found = f"{type(error).__name__}: {error}".splitlines()[0]
         if found:
             self.model.set_attn_implementation(before)
+            unfuse(self.model)
         return found
 
     def _gap_of_packing(self) -> str:
