@@ -77,9 +77,11 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="rlcore-bench-") as name:
         for shape in args.shape or [one for one in NAMES if args.engine == "transformers" or one != _TAILED]:
             folder = device_folder(Path(name) / shape, shape, args.device, tiny=args.device == "cpu")
-            found[shape] = compare(folder, shape, args.engine, args.peer, args.limit)
-            print(f"{shape}: {summary(found[shape])[1]}", file=sys.stderr, flush=True)
-    broken = [shape for shape, tried in found.items() if not summary(tried)[0]]
+            tried = compare(folder, shape, args.engine, args.peer, args.limit)
+            works, said = summary(tried)
+            print(f"{shape}: {said}", file=sys.stderr, flush=True)
+            found[shape] = {"works": works, "said": said, "ways": tried}
+    broken = [shape for shape, of in found.items() if not of["works"]]
     print(json.dumps({"device": args.device, "engine": args.engine, "failed": broken, "shapes": found}, ensure_ascii=False))
     return 1 if broken else 0
 
