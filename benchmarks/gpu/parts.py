@@ -11,7 +11,7 @@ __all__ = ["LIMIT", "PARTS", "Part", "choose"]
 
 LIMIT = 480
 """Seconds after which a part is ended."""
-TINY = 90
+TINY = 120
 """Seconds that a part with tiny models takes at most, on a CPU too."""
 
 
