@@ -109,7 +109,7 @@ architectures: env  ## which architectures the transformers backend serves, and 
 bench-processes: env  ## the quickstart's task in turns in one process, and overlapping as processes; ten minutes
 	$(BIN)/python -m benchmarks.processes $(ARGS)
 
-bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns; forty minutes, five with ARGS='--shape quickstart'
+bench-peers: env .peers/.installed  ## rlcore and TRL on the same work, in turns, on CPUs (on a card: gpu); forty minutes, five with ARGS='--shape quickstart'
 	$(BIN)/python -W ignore -m benchmarks.peers --peer .peers/bin/python $(ARGS)
 
 .peers/.installed: pyproject.toml constraints.txt
@@ -180,10 +180,10 @@ mutation: env  ## do the tests notice wrong estimators and losses? half an hour;
 gpu-wheels: env  ## the wheels that `make gpu` needs on a machine without network, into .gpu/wheels: 5 MB
 	$(BIN)/python -m benchmarks.gpu.wheels $(ARGS)
 
-gpu:  ## first light on a CUDA GPU, without network, after gpu-wheels; DEVICE=cpu tries it with tiny models
+gpu:  ## first light on a CUDA GPU, and rlcore beside TRL there, without network, after gpu-wheels; DEVICE=cpu tries it with tiny models
 	$(if $(filter cpu CPU,$(DEVICE)),$(MAKE) --no-print-directory env >&2 && exec $(BIN)/python,$(PYTHON)) -m benchmarks.gpu --device $(or $(DEVICE),cuda) $(ARGS)
 
-gpu-engines:  ## the backend vllm on CUDA GPUs, in an environment that it makes: needs a package index
+gpu-engines:  ## the backend vllm on CUDA GPUs, and beside TRL with vLLM, in environments that it makes: needs a package index
 	$(PYTHON) -m benchmarks.gpu_engines $(ARGS)
 
 clean:  ## remove the environment and everything built

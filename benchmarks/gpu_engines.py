@@ -1,7 +1,9 @@
-"""`make gpu-engines`: the backend vllm on CUDA GPUs: its suite, colocated runs, sleep, updates by CUDA IPC and by NCCL.
+"""`make gpu-engines`: the backend vllm on CUDA GPUs: its suite, colocated runs, sleep, updates by CUDA IPC and by NCCL; and rlcore beside
+TRL, both with vLLM on the device that they train on.
 
-It makes an environment of its own by pip, with the ordinary vllm (`rlcore-plugin-vllm[engine]`), so it needs a package index. The last
-line is one JSON object; exit code 1 if a part failed, 2 if nothing could be run. Standard library only.
+It makes an environment of its own by pip, with the ordinary vllm (`rlcore-plugin-vllm[engine]`), and one for TRL with a vllm that TRL names
+(`trl[vllm]`), so it needs a package index. The last line is one JSON object; exit code 1 if a part failed, 2 if nothing could be run.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 from benchmarks.gpu.refused import Refused
 from benchmarks.gpu.setting import REPOSITORY
+from benchmarks.gpu.wheels import LIST, pinned
 
 ENGINE = "plugins/backends/vllm"
 TESTS = f"{ENGINE}/tests"
@@ -40,11 +43,13 @@ LIMIT = 1800
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnginePart:
-    """``tests``: what pytest is given; or ``flags`` of `rlcore train` on the quickstart's task, and the accuracy that it must reach."""
+    """``tests``: what pytest is given; or ``beside``: the words of ``benchmarks.peers.on_device``; or ``flags`` of `rlcore train` on the
+    quickstart's task, and the accuracy that it must reach."""
 
     name: str
     what: str
     tests: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     devices: int = 1
     least: float = 0.0
@@ -64,6 +69,11 @@ PARTS: tuple[EnginePart, ...] = (
         what="ten updates on two devices, weights by NCCL",
         flags=("--placement", "split", "--max-staleness", "1", *_FEW, "--transport", "vllm_nccl"),
         devices=2,
+    ),
+    EnginePart(
+        name="peers",
+        what="rlcore beside TRL, each with vLLM on the device that it trains on; Qwen3 shapes",
+        beside=("--device", "cuda", "--engine", "vllm", "--limit", "270"),
     ),
 )
 
@@ -101,7 +111,8 @@ def _run(args: argparse.Namespace) -> int:
     if not devices:
         raise Refused("this machine has no NVIDIA GPU (nvidia-smi names none), so nothing was run")
     folder = args.folder.resolve()
-    python = _environment(folder)
+    checkout = [word for path in (".", *CHECKOUT) for word in ("-e", path)]
+    python = _environment(folder, "venv", [*checkout, "-e", f"{ENGINE}[engine]", *RUNNERS])
     lines: dict[str, dict[str, Any]] = {}
     for part in PARTS:
         if args.only and part.name not in args.only:
@@ -135,23 +146,43 @@ def _devices() -> list[str]:
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 
-def _environment(folder: Path) -> Path:
-    """The Python of an environment with vllm and this checkout, made once."""
-    made, python = folder / "installed", folder / "venv" / "bin" / "python"
+def _environment(folder: Path, name: str, packages: Sequence[str]) -> Path:
+    """The Python of an environment with these packages, made once."""
+    made, python = folder / f"{name}-installed", folder / name / "bin" / "python"
     if made.exists():
         return python
     folder.mkdir(parents=True, exist_ok=True)
-    print(f"{folder / 'venv'}: installing vllm and this checkout, some GB …", file=sys.stderr, flush=True)
-    venv.create(folder / "venv", clear=True, with_pip=True)
-    packages = [word for path in (".", *CHECKOUT) for word in ("-e", path)]
-    words = [str(python), "-m", "pip", "install", *packages, "-e", f"{ENGINE}[engine]", *RUNNERS]
-    log = folder / "install.log"
+    print(
+        f"{folder / name}: installing vllm and {'this checkout' if '-e' in packages else packages[0]}, some GB …",
+        file=sys.stderr,
+        flush=True,
+    )
+    venv.create(folder / name, clear=True, with_pip=True)
+    log = folder / f"{name}-install.log"
     with log.open("w", encoding="utf-8") as sink:
-        code = subprocess.run(words, cwd=REPOSITORY, stdout=sink, stderr=sink, check=False).returncode
+        code = subprocess.run(
+            [str(python), "-m", "pip", "install", *packages], cwd=REPOSITORY, stdout=sink, stderr=sink, check=False
+        ).returncode
     if code:
         raise Refused(f"pip could not install vllm, so nothing was run: it needs a package index; {log} ends: {_last(log)}")
     made.touch()
     return python
+
+
+def _beside(part: EnginePart, python: Path, folder: Path) -> tuple[str, str, dict[str, Any]]:
+    """Both sides, TRL's by an environment of its own."""
+    log = folder / f"{part.name}.log"
+    try:
+        peer = _environment(folder, "trl", [f"trl[vllm]=={pinned(LIST.read_text(encoding='utf-8'))['trl']}"])
+    except Refused as refusal:
+        return "not run", str(refusal), {}
+    code = _wait([str(python), "-W", "ignore", "-m", "benchmarks.peers.on_device", "--peer", str(peer), *part.beside], log)
+    try:
+        found = json.loads(log.read_text(encoding="utf-8", errors="replace").splitlines()[-1])
+        said = "; ".join(f"{shape}: {of['said']}" for shape, of in found["shapes"].items())
+    except (IndexError, ValueError):
+        return "failed", f"{log} ends: {_last(log)}", {}
+    return ("failed" if code else "done"), said, found["shapes"]
 
 
 def _outcome(part: EnginePart, python: Path, folder: Path) -> tuple[str, str, dict[str, Any]]:
@@ -160,6 +191,8 @@ def _outcome(part: EnginePart, python: Path, folder: Path) -> tuple[str, str, di
         words = [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "-q", *part.tests]
         code = _wait(words, log)
         return ("failed" if code else "done"), _last(log), {}
+    if part.beside:
+        return _beside(part, python, folder)
     project = folder / "project"
     share = folder / "share.toml"
     share.write_text(SHARE, encoding="utf-8")

@@ -11,7 +11,7 @@ __all__ = ["LIMIT", "PARTS", "Part", "choose"]
 
 LIMIT = 480
 """Seconds after which a part is ended."""
-TINY = 90
+TINY = 120
 """Seconds that a part with tiny models takes at most, on a CPU too."""
 
 
@@ -33,7 +33,7 @@ class Part:
 
 _CONTRACTS = "benchmarks.gpu.contracts:conformance"
 _THROUGHPUT = "benchmarks.gpu.throughput:measure"
-_TRL = "benchmarks.gpu.trl_trainer:measure"
+_PEERS = "benchmarks.gpu.peers:side_by_side"
 
 PARTS: tuple[Part, ...] = (
     Part(name="contracts-fp32", what="contract suites of both backends, float32", target=_CONTRACTS, arguments=("float32",)),
@@ -44,8 +44,15 @@ PARTS: tuple[Part, ...] = (
     Part(name="throughput-0.6b", what="Qwen3-0.6B shape: generation and update", target=_THROUGHPUT, arguments=("0.6b",), expected=180),
     Part(name="throughput-1.7b", what="Qwen3-1.7B shape: generation and update", target=_THROUGHPUT, arguments=("1.7b",), expected=240),
     Part(name="trace", what="heaviest operations by torch's profiler", target="benchmarks.gpu.trace:profile"),
-    Part(name="trl-0.6b", what="TRL's GRPOTrainer, Qwen3-0.6B shape", target=_TRL, arguments=("0.6b",), expected=400),
-    Part(name="trl-1.7b", what="TRL's GRPOTrainer, Qwen3-1.7B shape", target=_TRL, arguments=("1.7b",), expected=470),
+    Part(name="peers-0.6b", what="rlcore beside TRL, Qwen3-0.6B shape", target=_PEERS, arguments=("0.6b",), expected=420),
+    Part(name="peers-1.7b", what="rlcore beside TRL, Qwen3-1.7B shape", target=_PEERS, arguments=("1.7b",), expected=470),
+    Part(
+        name="peers-heavy-tailed",
+        what="rlcore beside TRL, lengths log-normal, Qwen3-0.6B shape",
+        target=_PEERS,
+        arguments=("heavy-tailed",),
+        expected=400,
+    ),
 )
 
 

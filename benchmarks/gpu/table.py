@@ -23,19 +23,31 @@ _THROUGHPUT = {
     "update MFU": "update_mfu",
     "peak GB, generation": "generation_peak_gb",
     "peak GB, update": "update_peak_gb",
-    "peak GB, both together": "step_peak_gb",
+}
+_PEERS = {
+    "shape": "shape",
+    "who": "who",
+    "step s": "step_seconds",
+    "of it generation": "generation_seconds",
+    "generation tokens/s": "generated_tokens_per_second",
+    "step MFU": "step_mfu",
+    "peak GB": "step_peak_gb",
+    "rollouts a forward": "rows_per_forward",
+    "tokens a completion": "mean_length",
 }
 _TRACE = {"phase": "phase", "operation": "operation", "ms": "ms", "share": "share", "calls": "calls"}
 
 
 def markdown(lines: Mapping[str, Mapping[str, Any]]) -> str:
-    """A table of parts, one of throughput, one of operations; each part by its own date and card. ``NOT_YET`` for no lines."""
+    """A table of parts, one of throughput, one of whole steps beside TRL's, one of operations; each part by its own date and card.
+    ``NOT_YET`` for no lines."""
     if not lines:
         return NOT_YET
     ordered = [lines[part.name] for part in PARTS if part.name in lines]
     parts = [[line["part"], line["status"], line["said"], line["seconds"], line["date"], line["commit"] or "–"] for line in ordered]
     text = [_machines(ordered), _table(["part", "", "result", "s", "date", "commit"], parts)]
-    for head, columns, prefix in (("Throughput", _THROUGHPUT, ("throughput", "trl")), ("Heaviest operations", _TRACE, ("trace",))):
+    tables = (("Throughput", _THROUGHPUT, "throughput"), ("Whole steps", _PEERS, "peers"), ("Heaviest operations", _TRACE, "trace"))
+    for head, columns, prefix in tables:
         rows = [row for line in ordered if line["part"].startswith(prefix) for row in line["rows"]]
         if rows:
             text.append(f"### {head}\n\n" + _table(list(columns), [[row.get(key) for key in columns.values()] for row in rows]))

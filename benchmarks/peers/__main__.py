@@ -32,12 +32,12 @@ from rich.console import Console
 from rich.table import Table
 from rlcore_plugin_quickstart.assets import prepare
 
+from benchmarks.peers.runs import one_run
 from benchmarks.peers.shapes import SHAPES, make_folder
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "speed.md"
 BEGIN, END = "<!-- bench-peers: begin -->", "<!-- bench-peers: end -->"
-_SIDE = Path(__file__).parent / "trl_side.py"
 WAYS: Mapping[str, Sequence[str]] = {
     "TRL": ("trl", "1"),
     "rlcore": ("rlcore", "1", "0"),
@@ -90,18 +90,6 @@ def measured(folder: Path, ways: Sequence[str], rounds: int, peer: Path, console
                 f"{figures['peak_bytes'] / 1e9:.2f} GB, reward {figures['reward']:.2f}, length {figures['mean_length']:.1f}"
             )
     return seen
-
-
-def one_run(folder: Path, way: Sequence[str], peer: Path) -> dict[str, Any]:
-    """Run it in a process of its own; its figures."""
-    side, *rest = way
-    command = [str(peer), str(_SIDE)] if side == "trl" else [sys.executable, "-m", "benchmarks.peers.rlcore_side"]
-    environment = {**os.environ, "OMP_NUM_THREADS": rest[0], "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}
-    done = subprocess.run([*command, str(folder), *rest], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return figures
 
 
 def draw(folder: Path, where: Path, peer: Path) -> None:

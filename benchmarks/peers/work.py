@@ -6,14 +6,17 @@ This module and ``trl_side`` run in TRL's environment too, so they import nothin
 from __future__ import annotations
 
 import json
+import resource
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-__all__ = ["Work", "row_lengths", "spent"]
+__all__ = ["Work", "clocks", "peak_bytes", "row_lengths", "spent"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +45,10 @@ class Work:
     betas: tuple[float, float] = (0.9, 0.95)
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
+    device: str = "cpu"
+    """Of both roles: "cpu" or "cuda", one card."""
+    dtype: str = "float32"
+    """What both sides compute in, over weights and moments in float32: "float32" or "bfloat16"."""
 
     def write(self, folder: Path) -> None:
         """As ``work.json``."""
@@ -61,6 +68,18 @@ def row_lengths(work: Work, step: int) -> np.ndarray:
     normal = np.random.default_rng(0).standard_normal(rows)
     lengths = np.clip(np.round(work.new_tokens / 8 * np.exp(work.sigma * normal)), 1, work.new_tokens).astype(np.int64)
     return np.random.default_rng(1 + step).permutation(lengths)
+
+
+def clocks(device: str) -> tuple[float, float]:
+    """(wall clock, CPU seconds of this process), once the device has done what it was asked for."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter(), time.process_time()
+
+
+def peak_bytes(device: str) -> int:
+    """The most memory that this process has taken: of tensors on the card, or resident on a CPU."""
+    return torch.cuda.max_memory_allocated() if device == "cuda" else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def spent(marks: Sequence[tuple[float, float]], work: Work) -> dict[str, Any]:

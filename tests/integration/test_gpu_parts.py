@@ -29,7 +29,7 @@ if "--scratch" in sys.argv:
     time.sleep(3600)
 """
 """A torch that never finishes loading in a part's process, after the part has written something."""
-DAILY = ("quickstart", "sleep", "throughput-0.6b", "trace", "trl-0.6b")
+DAILY = ("quickstart", "sleep", "throughput-0.6b", "trace", "peers-0.6b")
 ONE_OF_EACH = ("contracts-bf16", *DAILY)
 
 
@@ -47,8 +47,8 @@ def test_the_parts_run_on_a_cpu_and_are_not_run_twice(tmp_path: Path, parts: tup
     only = [word for name in parts for word in ("--only", name)]
     last, said = gpu(tmp_path, *only)
     assert set(last["parts"]) == set(parts)
-    trl = last["parts"].pop("trl-0.6b")
-    assert trl["status"] in ("done", "not run"), trl
+    peers = last["parts"].pop("peers-0.6b")
+    assert peers["status"] in ("done", "not run"), peers
     assert {name: part["status"] for name, part in last["parts"].items()} == dict.fromkeys(last["parts"], "done")
     if "contracts-bf16" in parts:
         assert last["parts"]["contracts-bf16"]["figures"]["passed"] >= 2

@@ -23,7 +23,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     python.chmod(0o755)
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "run.toml").touch()
-    (tmp_path / "installed").touch()
+    for name in ("venv", "trl"):
+        (tmp_path / f"{name}-installed").touch()
     return tmp_path
 
 
@@ -41,26 +42,30 @@ def test_without_a_gpu_it_says_so_in_one_sentence(
 def test_without_an_index_it_says_so_and_the_environment_does_not_count_as_made(
     machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (machine / "installed").unlink()
+    (machine / "venv-installed").unlink()
     (machine / "does").write_text("echo no index; exit 1\n")
     monkeypatch.setattr(gpu_engines.venv, "create", lambda *_, **__: None)
     assert command(["--folder", str(machine)]) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("make gpu-engines: pip could not install vllm, so nothing was run: it needs a package index; ")
-    assert said.endswith("install.log ends: no index")
-    assert not (machine / "installed").exists()
+    assert said.endswith("venv-install.log ends: no index")
+    assert not (machine / "venv-installed").exists()
     assert f"-e {ENGINE}[engine]" in (machine / "asked").read_text()
 
 
 def test_every_part_runs_and_the_last_line_is_one_json_object(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (machine / "does").write_text("""echo '{"steps": 3, "accuracy_after": 0.95}'\n""")
+    shapes = {"0.6b": {"works": True, "said": "a step 1.00 s with rlcore", "ways": {}}}
+    (machine / "does").write_text(f"""echo '{json.dumps({"steps": 3, "accuracy_after": 0.95, "shapes": shapes})}'\n""")
     assert command(["--folder", str(machine)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["failed"], found["not_run"], found["devices"]) == ([], ["nccl"], ["Acme 1"])
     assert list(found["parts"]) == [part.name for part in PARTS]
     assert found["parts"]["colocated"]["said"] == "3 updates, accuracy 0.95"
     assert found["parts"]["nccl"]["said"] == "it takes 2 devices, and this machine has 1"
+    assert found["parts"]["peers"] == {**found["parts"]["peers"], "status": "done", "said": "0.6b: a step 1.00 s with rlcore"}
+    assert found["parts"]["peers"]["figures"] == shapes
     asked = (machine / "asked").read_text()
+    assert f"benchmarks.peers.on_device --peer {machine}/trl/bin/python --device cuda --engine vllm" in asked
     assert "--placement colocated --max-staleness 0 --max-steps 10 -ei 0 --transport vllm_ipc" in asked
 
 
@@ -70,6 +75,36 @@ def test_a_part_that_fails_or_learns_nothing_is_named(machine: Path, capsys: pyt
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == ["suite", "colocated"]
     assert found["parts"]["colocated"]["said"] == "accuracy 0.5 after 3 updates, 0.9 is expected"
+
+
+def test_trl_gets_the_vllm_that_it_names_and_what_cannot_be_installed_is_not_run(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine / "trl-installed").unlink()
+    (machine / "trl" / "bin").mkdir(parents=True)
+    (machine / "trl" / "bin" / "python").write_text(f'#!/bin/sh\necho "$@" >> {machine}/asked\necho no index; exit 1\n')
+    (machine / "trl" / "bin" / "python").chmod(0o755)
+    monkeypatch.setattr(gpu_engines.venv, "create", lambda *_, **__: None)
+    assert command(["--folder", str(machine), "--only", "peers"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["failed"], found["not_run"]) == ([], ["peers"])
+    assert found["parts"]["peers"]["said"].startswith("pip could not install vllm, so nothing was run: it needs a package index; ")
+    assert (machine / "asked").read_text().split("-m pip install ")[1].startswith("trl[vllm]==")
+
+
+@pytest.mark.parametrize(
+    ("does", "said"),
+    [
+        ("""echo '{"shapes": {"0.6b": {"works": false, "said": "TRL does not work: no"}}}'; exit 1""", "0.6b: TRL does not work: no"),
+        ("echo Killed; exit 137", "peers.log ends: Killed"),
+    ],
+)
+def test_a_side_that_does_not_work_fails_the_part(machine: Path, capsys: pytest.CaptureFixture[str], does: str, said: str) -> None:
+    (machine / "does").write_text(f"{does}\n")
+    assert command(["--folder", str(machine), "--only", "peers"]) == 1
+    part = json.loads(capsys.readouterr().out)["parts"]["peers"]
+    assert part["status"] == "failed"
+    assert part["said"].endswith(said)
 
 
 def test_what_it_runs_is_there() -> None:

@@ -1,9 +1,7 @@
-"""The figures of `make gpu`: operations, shares of a peak, memory, heaviest operations, what pytest and TRL said."""
+"""The figures of `make gpu`: operations, shares of a peak, memory, heaviest operations, what pytest said."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +11,10 @@ import torch
 from torch.autograd import DeviceType
 from transformers import AutoModelForCausalLM
 
-from benchmarks.gpu import trl_trainer
 from benchmarks.gpu.contracts import counted
 from benchmarks.gpu.device import smaller_until_it_fits
 from benchmarks.gpu.flops import generation_flops, mfu, peak_of, update_flops
 from benchmarks.gpu.models import SHAPES, TINY, config_of, write_model
-from benchmarks.gpu.setting import Outcome, Setting
 from benchmarks.gpu.sleep import memory_problems
 from benchmarks.gpu.trace import MOST, heaviest
 
@@ -120,61 +116,3 @@ def test_a_size_that_does_not_fit_is_halved_until_it_does() -> None:
     assert tried == [32, 16, 8]
     with pytest.raises(torch.cuda.OutOfMemoryError):
         smaller_until_it_fits("cpu", 1, lambda size: attempt(size + 8))
-
-
-def test_rows_of_trl_are_not_run_where_it_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trl_trainer, "find_spec", lambda name: None if name == "trl" else object())
-    outcome = trl_trainer.measure(Setting(device="cpu", tiny=True, scratch=tmp_path, keep=tmp_path), "0.6b")
-    assert (outcome.status, outcome.said, outcome.rows) == ("not run", "not run: trl not installed", [])
-
-
-def test_a_setting_of_trl_that_fails_or_takes_too_long_is_a_row_with_its_reason() -> None:
-    waiting, until = threading.Event(), time.monotonic() + 1000
-    assert trl_trainer._attempt(lambda: {"late": waiting.wait(60)}, 1, until) == {"error": "TimeoutError: took longer than 1 s"}
-
-    def broken() -> dict[str, float]:
-        raise RuntimeError("no such kernel\nand more")
-
-    assert trl_trainer._attempt(broken, 100, until) == {"error": "RuntimeError: no such kernel"}
-    assert trl_trainer._attempt(lambda: {"step_seconds": 1.0}, 100, until) == {"step_seconds": 1.0}
-
-
-def test_a_setting_of_trl_begins_only_if_it_ends_well_before_the_part_is_ended() -> None:
-    longest = trl_trainer.LONGEST
-    for left, begun in ((longest + trl_trainer.SPARE - 1, False), (longest + trl_trainer.SPARE + 60, True)):
-        row = trl_trainer._attempt(lambda: {"step_seconds": 1.0}, longest, time.monotonic() + left)
-        assert row == ({"step_seconds": 1.0} if begun else {"error": "not begun: out of time"})
-
-
-def test_the_fastest_setting_of_trl_is_shown_beside_its_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fast = list(trl_trainer.CANDIDATES)[1]
-    reports: list[Outcome] = []
-
-    def trained(setting: Setting, shape: object, load: object, model: Path, changes: dict[str, object]) -> dict[str, float]:
-        if "use_transformers_continuous_batching" in changes:
-            raise RuntimeError("not here")
-        return {"step_seconds": 1.0 if changes == trl_trainer.CANDIDATES[fast] else 2.0}
-
-    monkeypatch.setattr(trl_trainer, "find_spec", lambda name: object())
-    monkeypatch.setattr(trl_trainer, "_trained", trained)
-    outcome = trl_trainer.measure(Setting(device="cpu", tiny=True, scratch=tmp_path, keep=tmp_path, report=reports.append), "0.6b")
-    assert outcome.status == "done"
-    assert [row["who"] for row in outcome.rows] == ["TRL, its defaults", f"TRL, {fast}"]
-    assert sum("error" in row for row in outcome.figures.values()) == 1
-    assert [len(report.figures) for report in reports] == [1, 2, 3, 4]
-    assert [row["who"] for row in reports[0].rows] == ["TRL, its defaults"]
-    late = trl_trainer.measure(Setting(device="cpu", tiny=True, scratch=tmp_path / "2", keep=tmp_path, until=time.monotonic()), "0.6b")
-    assert (late.status, late.said) == ("failed", "no setting works: not begun: out of time")
-
-
-def test_a_step_of_trl_that_generates_twice_counts_the_tokens_of_both_calls() -> None:
-    watch = trl_trainer.Stopwatch("cpu")
-    answers = iter([[[1, 2]], [[1, 2, 3], [4]], [[1]]])
-    generate = watch.watch(lambda prompts: (next(answers), None))
-    watch.begin()
-    generate([[0] * 5])
-    generate([[0] * 7, [0] * 9])
-    assert (watch.tokens, watch.lengths) == (6, [7, 10, 10])
-    watch.begin()
-    generate([[0] * 5])
-    assert (watch.tokens, watch.lengths) == (1, [6])

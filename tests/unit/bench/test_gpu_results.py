@@ -109,21 +109,21 @@ def test_files_copied_into_another_repository_have_no_commit(
 
 
 def test_what_is_done_does_not_run_again_and_what_failed_does(tmp_path: Path, ran: dict[str, Any]) -> None:
-    chosen, said = choose(["sleep", "trace", "trl-0.6b"]), []
-    ran.update({"trace": "failed", "trl-0.6b": "not run"})
+    chosen, said = choose(["sleep", "trace", "peers-0.6b"]), []
+    ran.update({"trace": "failed", "peers-0.6b": "not run"})
     runner(tmp_path).run(chosen)
-    assert ran["calls"] == ["sleep", "trace", "trl-0.6b"]
+    assert ran["calls"] == ["sleep", "trace", "peers-0.6b"]
     runner(tmp_path, said).run(chosen)
-    assert ran["calls"][3:] == ["trace", "trl-0.6b"]
+    assert ran["calls"][3:] == ["trace", "peers-0.6b"]
     assert said[0] == "sleep: done before; --again runs it once more"
     runner(tmp_path).run(chosen, again=True)
-    assert ran["calls"][5:] == ["sleep", "trace", "trl-0.6b"]
+    assert ran["calls"][5:] == ["sleep", "trace", "peers-0.6b"]
     lines = Results(tmp_path / "results.jsonl").lines()
-    assert {name: entry["said"] for name, entry in lines.items()} == {"sleep": "run 2", "trace": "run 3", "trl-0.6b": "run 3"}
+    assert {name: entry["said"] for name, entry in lines.items()} == {"sleep": "run 2", "trace": "run 3", "peers-0.6b": "run 3"}
 
 
 def test_a_part_that_may_not_end_in_time_is_left_for_the_next_call(tmp_path: Path, ran: dict[str, Any]) -> None:
-    long, short = choose(["sleep", "trl-1.7b"])[::-1]
+    long, short = choose(["sleep", "peers-1.7b"])[::-1]
     assert short.expected < long.expected
     until = time.monotonic() + (short.expected + long.expected) / 2
     assert runner(tmp_path, until=until, tiny=False).run([long, short]) == [long]
@@ -147,8 +147,8 @@ def test_what_a_part_reported_before_it_was_ended_counts(tmp_path: Path, monkeyp
         Path(command[command.index("--answer") + 1]).write_text(json.dumps(found))
 
     monkeypatch.setattr(Runner, "_wait", too_long)
-    runner(tmp_path).run(choose(["trl-0.6b"]))
-    line = Results(tmp_path / "results.jsonl").lines()["trl-0.6b"]
+    runner(tmp_path).run(choose(["peers-0.6b"]))
+    line = Results(tmp_path / "results.jsonl").lines()["peers-0.6b"]
     assert (line["status"], line["rows"], line["machine"]) == ("failed", found["rows"], MACHINE)
     assert line["said"].startswith("ran longer than 480 s; ")
 
@@ -201,13 +201,13 @@ def test_an_unknown_part_is_refused_by_name() -> None:
 def test_the_tables_have_a_row_for_each_part_in_the_order_of_the_parts() -> None:
     throughput = {"shape": "0.6b", "who": "rlcore", "generated_tokens_per_second": 12345.6, "update_seconds": 1.234, "update_mfu": 0.41}
     throughput |= {"generation_mfu": 0.12, "update_peak_gb": 30.5}
-    comparison = {"shape": "0.6b", "who": "TRL, its defaults", "step_peak_gb": 61.25}
+    comparison = {"shape": "0.6b", "who": "TRL, static cache", "step_peak_gb": 61.25, "rows_per_forward": 16}
     operation = {"phase": "update", "operation": "aten::mm | x", "ms": 3.5, "share": 0.6, "calls": 7}
     lines = {
         "trace": line("trace", rows=[operation]),
         "sleep": line("sleep", "failed", said="memory grows\nasleep", commit=None),
         "throughput-0.6b": line("throughput-0.6b", rows=[throughput]),
-        "trl-0.6b": line("trl-0.6b", rows=[comparison]),
+        "peers-0.6b": line("peers-0.6b", rows=[comparison]),
     }
     text = markdown(lines)
     rows = text.splitlines()
@@ -220,10 +220,14 @@ def test_the_tables_have_a_row_for_each_part_in_the_order_of_the_parts() -> None
     assert "| sleep | failed | memory grows asleep | 12.5 | 2026-11-22 | – |" in rows
     assert (
         "| shape | who | generation tokens/s | generation MFU | update s | update tokens/s | update MFU "
-        "| peak GB, generation | peak GB, update | peak GB, both together |"
+        "| peak GB, generation | peak GB, update |"
     ) in rows
-    assert "| 0.6b | rlcore | 12346 | 0.12 | 1.23 | – | 0.41 | – | 30.5 | – |" in rows
-    assert "| 0.6b | TRL, its defaults | – | – | – | – | – | – | – | 61.2 |" in rows
+    assert "| 0.6b | rlcore | 12346 | 0.12 | 1.23 | – | 0.41 | – | 30.5 |" in rows
+    assert (
+        "| shape | who | step s | of it generation | generation tokens/s | step MFU | peak GB | rollouts a forward | tokens a completion |"
+        in rows
+    )
+    assert "| 0.6b | TRL, static cache | – | – | – | – | 61.2 | 16 | – |" in rows
     assert "| update | aten::mm \\| x | 3.5 | 0.6 | 7 |" in rows
 
 
