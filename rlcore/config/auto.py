@@ -28,9 +28,8 @@ class Resolved:
 
 
 def _rollouts_per_forward(config: RunConfig) -> tuple[int, str]:
-    generations, slice_size = config.sampling.num_generations, config.training.train_minibatch_size
-    groups = min(8, int(slice_size))
-    return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}; tokens_per_forward bounds a forward too"
+    generations, groups = config.sampling.num_generations, int(config.training.train_minibatch_size)
+    return groups * generations, f"{groups} group{'s' * (groups > 1)} of {generations}, as far as tokens_per_forward lets them"
 
 
 def _buffer(config: RunConfig) -> tuple[int, str]:

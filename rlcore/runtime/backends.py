@@ -28,6 +28,7 @@ from rlcore.contracts.interfaces import (
 )
 from rlcore.contracts.specs import InferenceCapabilities, PluginKind, RewardSpec, TrainingCapabilities
 from rlcore.contracts.training_settings import LoraSettings, OptimizerSettings
+from rlcore.host.allocator import keep_freed_memory
 from rlcore.host.blame import close_part
 from rlcore.learning.assemble import BatchSettings
 from rlcore.learning.objective import PolicyObjective
@@ -53,6 +54,7 @@ def make_consumer(
 
     ``rendezvous``: the address where several ranks meet.
     """
+    keep_freed_memory()
     config, training, resume, lora = plan.config, plan.config.training, plan.resume, _lora(plan)
     algorithm = build_algorithm(plan)
     context = TrainingContext(
@@ -106,6 +108,7 @@ def make_consumer(
 
 def make_engine(plan: Plan, tokenizer: Tokenizer, closing: ExitStack, producer: int = 0) -> InferenceBackend:
     """The engine of one producer, the one with this number, closed by ``closing``. ConfigError for what it cannot do or load."""
+    keep_freed_memory()
     config, inference = plan.config, plan.config.inference
     context = InferenceContext(
         model=config.model.model,

@@ -20,11 +20,28 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from rlcore.api import ConfigError
 
-__all__ = ["Activations", "input_on_host", "keep_layer_inputs", "store_activations"]
+__all__ = ["Activations", "input_on_host", "keep_layer_inputs", "store_activations", "tokens_on_cpu"]
 
 Activations = Literal["keep", "recompute", "offload"]
 
 _log = logging.getLogger(__name__)
+
+_FORWARD_BYTES, _FEWEST = 128 << 20, 512
+"""On a CPU a forward keeps about so much for its backward pass, but of no fewer tokens: beyond either it gets no faster."""
+
+
+def tokens_on_cpu(model: PreTrainedModel) -> int:
+    """Tokens of a forward on a CPU from which on more of them are no faster, and only cost memory: from hidden and intermediate size and
+    layers.
+
+    A layer of the Llama kind keeps eight tensors of the hidden size and three of the intermediate one. Measured by `make bench-peers`.
+    """
+    config = model.config.get_text_config(decoder=True)
+    hidden = int(config.hidden_size)
+    found = getattr(config, "intermediate_size", None)
+    wide = found if isinstance(found, int) else 4 * hidden
+    token = (8 * hidden + 3 * wide) * int(config.num_hidden_layers) * 4
+    return max(_FEWEST, _FORWARD_BYTES // token)
 
 
 def store_activations(model: PreTrainedModel, how: Activations) -> None:

@@ -173,9 +173,7 @@ class AttentionPlan:
         pieces = self.pieces
         return SharedTiles.of(pieces.prefix_start, pieces.prefix, pieces.start, pieces.own)
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None
-    ) -> torch.Tensor:
+    def attend(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float | None, window: int | None) -> torch.Tensor:
         """[T, h, d] queries, keys and values [T, k, d] of the buffer -> [T, h, d]; by the best way that serves here."""
         self.windows.add(window)
         if has_varlen(query, key, value):

@@ -14,7 +14,7 @@ import torch
 
 from rlcore.api import ConfigError, Need, Objective, RunError, Saving, TrainBatch, TrainingBackend, TrainingContext, WeightsKind, Which
 from rlcore_plugin_torch import CAPABILITIES
-from rlcore_plugin_torch.activation_memory import store_activations
+from rlcore_plugin_torch.activation_memory import store_activations, tokens_on_cpu
 from rlcore_plugin_torch.host_memory import move_module, on_device
 from rlcore_plugin_torch.layout import Layout
 from rlcore_plugin_torch.loading import check_context, pick_device
@@ -105,7 +105,7 @@ class TorchBackend(TrainingBackend):
         self.policy.check_projection()
         self.cut = Cut(
             rollouts=context.rollouts_per_forward,
-            tokens=context.tokens_per_forward,
+            tokens=self._tokens_per_forward(),
             prompts=context.prompts_per_slice,
             packed=self._packs(),
             cost=self.policy.cost(),
@@ -114,6 +114,11 @@ class TorchBackend(TrainingBackend):
         self.ranks.check_equal(self.policy.model)
         self._partial = self._loader.divide(self.policy)
         self.optimizer = Optimizer(self.policy.model, context.optimizer, self.ranks, offload="optimizer" in self.options.offload)
+
+    def _tokens_per_forward(self) -> int:
+        """The bound of the context; on a CPU no more than are of use, unless layers keep their inputs alone."""
+        bound = self.context.tokens_per_forward
+        return min(bound, tokens_on_cpu(self.policy.model)) if self.device.type == "cpu" and self.options.activations == "keep" else bound
 
     def logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
         """float32[N]; RunError where the reference is asked for and no need of it was declared."""

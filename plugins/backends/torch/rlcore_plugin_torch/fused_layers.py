@@ -1,5 +1,5 @@
 """Layers of decoders of the Llama kind over a packed buffer, in few operations: RMS norms, rotary positions, a gated MLP, with biases and
-with norms of queries and keys if the model has them. For float32 on a CPU, where everything but the products waits for memory.
+with norms of queries and keys if the model has them. For a CPU, where everything but the products waits for memory.
 
 A layer's linear modules are called as modules, so that adapters on them compute as ever. Without an attention plan (padded rows, probes)
 a layer computes by its own ``forward``, which stays the reference that ``CausalPolicy.try_packing`` compares with.
@@ -21,14 +21,13 @@ __all__ = ["fuse", "fusible", "unfuse"]
 
 _SERVED = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Kinds of models whose layers compute what this computes, whatever their weights."""
-_PLAIN = "forward"
 
 
 def fusible(model: PreTrainedModel) -> bool:
-    """Whether the layers of the model are of a kind that this computes, in float32 on a CPU."""
+    """Whether the layers of the model are of a kind that this computes, in full precision on a CPU."""
     config = model.config.get_text_config(decoder=True)
     known = config.model_type in _SERVED and getattr(config, "hidden_act", None) == "silu" and not getattr(config, "attention_dropout", 0)
-    return known and model.dtype == torch.float32 and model.device.type == "cpu"
+    return known and model.dtype in (torch.float32, torch.float64) and model.device.type == "cpu"
 
 
 def fuse(model: PreTrainedModel) -> None:
@@ -38,9 +37,9 @@ def fuse(model: PreTrainedModel) -> None:
 
 
 def unfuse(model: PreTrainedModel) -> None:
-    """Undo ``fuse``; nothing for layers that compute as they came."""
+    """Undo ``fuse``."""
     for layer in decoder_layers(model):
-        layer.__dict__.pop(_PLAIN, None)
+        layer.__dict__.pop("forward", None)
 
 
 def _with_plan(layer: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,11 +63,14 @@ def _layer(layer: Any, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch
         if hasattr(attention, name):
             heads[place] = _normed(getattr(attention, name), heads[place])
         heads[place] = rotated(heads[place], cosine, sine)
-    window = getattr(attention, "sliding_window", None)
+    # Mistral's is in the configuration, for every layer; Qwen's in those layers that have one.
+    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
     hidden = hidden + attention.o_proj(plan.attend(*heads, attention.scaling, window).flatten(1))
     normed = _normed(layer.post_attention_layernorm, hidden)
     return hidden + mlp.down_proj(gated(mlp.gate_proj(normed), mlp.up_proj(normed)))
 
 
 def _normed(norm: Any, values: torch.Tensor) -> torch.Tensor:
-    return rms_normed(values, norm.weight, norm.variance_epsilon)
+    """By the module itself if it is none of transformers' own."""
+    epsilon = getattr(norm, "variance_epsilon", None)
+    return rms_normed(values, norm.weight, epsilon) if isinstance(epsilon, float) else norm(values)  # type: ignore[no-any-return]

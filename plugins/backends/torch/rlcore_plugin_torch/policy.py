@@ -129,8 +129,11 @@ class CausalPolicy(torch.nn.Module):
         """From here on attention goes through ``packed_attention``, and layers that ``fused_layers`` knows are computed by it; padded rows
         and probes compute as before."""
         self.model.set_attn_implementation(PACKED)
-        if self.compute is None and fusible(self.model):
+        if self._fuses():
             fuse(self.model)
+
+    def _fuses(self) -> bool:
+        return self.compute is None and fusible(self.model)
 
     @torch.no_grad()
     def try_packing(self) -> str:
@@ -148,7 +151,8 @@ class CausalPolicy(torch.nn.Module):
             found = f"{type(error).__name__}: {error}".splitlines()[0]
         if found:
             self.model.set_attn_implementation(before)
-            unfuse(self.model)
+            if self._fuses():
+                unfuse(self.model)
         return found
 
     def _gap_of_packing(self) -> str:

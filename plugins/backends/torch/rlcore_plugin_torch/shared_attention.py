@@ -125,10 +125,8 @@ def shared_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 
 class _SharedAttention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tiles: SharedTiles, scale: float
-    ) -> torch.Tensor:
-        out, denominators = torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
+    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tiles: SharedTiles, scale: float) -> torch.Tensor:
+        out, denominators = torch.empty_like(query), query.new_empty(query.shape[:2])
         for runs in tiles.own:
             part = _forward(runs.take(query), _heads(runs.take(key), query), _heads(runs.take(value), query), None, True, scale)
             out.index_copy_(0, runs.rows, runs.back(part[0]))
@@ -193,7 +191,7 @@ def _forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Outputs [b, h, q, d], and logs of the denominators [b, h, q]."""
     result: tuple[torch.Tensor, torch.Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, causal, attn_mask=mask, scale=scale
+        query, key, value, 0.0, causal, attn_mask=None if mask is None else mask.to(query.dtype), scale=scale
     )
     return result
 
@@ -208,7 +206,7 @@ def _backward(
     scale: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        grad, *tensors, out, denominators, 0.0, causal, attn_mask=mask, scale=scale
+        grad, *tensors, out, denominators, 0.0, causal, attn_mask=None if mask is None else mask.to(grad.dtype), scale=scale
     )
     return result
 
@@ -216,16 +214,16 @@ def _backward(
 def has_shared(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> bool:
     """Whether these [T, heads, d] can go through it."""
     alike = query.shape[-1] == key.shape[-1] == value.shape[-1] and query.shape[1] % key.shape[1] == 0
-    exact = query.dtype == key.dtype == value.dtype == torch.float32
-    return query.device.type == "cpu" and exact and alike and _tried()
+    exact = query.dtype == key.dtype == value.dtype and query.dtype in (torch.float32, torch.float64)
+    return query.device.type == "cpu" and exact and alike and _tried(query.dtype)
 
 
 @cache
-def _tried() -> bool:
+def _tried(dtype: torch.dtype) -> bool:
     """Whether this torch has the two operations (their names are its own affair), and they give what plain attention gives."""
     generator = torch.Generator().manual_seed(0)
     pieces = np.array([(0, 0, 0, 3), (0, 3, 3, 2), (0, 3, 5, 1), (6, 0, 6, 2), (6, 2, 8, 1)])
-    query, key, value = (torch.randn(9, heads, 8, generator=generator) for heads in (2, 1, 1))
+    query, key, value = (torch.randn(9, heads, 8, generator=generator, dtype=dtype) for heads in (2, 1, 1))
     sees = torch.zeros(9, 9, dtype=torch.bool)
     for prefix_start, prefix, start, own in pieces.tolist():
         sees[start : start + own, start : start + own] = torch.ones(own, own).tril().bool()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from exact_backend import make_norms_exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_plugin_torch import attention, packing
+from rlcore_plugin_torch import attention, packing, shared_attention
 from rlcore_plugin_torch.attention import Pieces, tiles
 from rlcore_plugin_torch.forwards import Cost, plan_packed
 from rlcore_plugin_torch.packing import pack, trees
@@ -65,6 +66,18 @@ def policy() -> CausalPolicy:
 def windowed() -> CausalPolicy:
     """A window in one of two layers; documents of the test are longer."""
     return make_policy("qwen2", use_sliding_window=True, **MIXED)
+
+
+@pytest.fixture(scope="module", params=["shared", "tiles"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Each way in which a CPU attends over a packed buffer. Of the module, as hypothesis asks for; so a test without it says its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        use(patch, request.param)
+        yield request.param
+
+
+def use(patch: pytest.MonkeyPatch, way: str) -> None:
+    patch.setattr(attention, "has_shared", shared_attention.has_shared if way == "shared" else lambda *_: False)
 
 
 # --- batches -------------------------------------------------------------------------------------------------------------
@@ -124,6 +137,7 @@ def difference(policy: CausalPolicy, batch: TrainBatch) -> tuple[float, float]:
 # --- equality ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("way")
 @given(SHAPES, st.integers(0, 5))
 @settings(deadline=None, max_examples=25)
 def test_packed_is_padded(policy: CausalPolicy, windowed: CausalPolicy, shape: Any, seed: int) -> None:
@@ -134,6 +148,7 @@ def test_packed_is_padded(policy: CausalPolicy, windowed: CausalPolicy, shape: A
         assert max(difference(one, batch)) < 1e-10
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("queries", [128, 7])
 def test_long_branches_and_mixed_lengths(
     policy: CausalPolicy, windowed: CausalPolicy, monkeypatch: pytest.MonkeyPatch, queries: int
@@ -141,12 +156,16 @@ def test_long_branches_and_mixed_lengths(
     """Branches longer than the queries of a tile, tiles of several shapes, a tile with padding."""
     monkeypatch.setattr(attention, "_QUERIES", queries)
     monkeypatch.setattr(attention, "_FREE", 100)
+    monkeypatch.setattr(shared_attention, "_FREE", 100)
     batch = plain_batch([5, 40], [1, 3, 150, 260, 9])
-    assert len(pack(batch, np.arange(10)).attention.tiles) > 3
+    plan = pack(batch, np.arange(10)).attention
+    assert len(plan.tiles) > 3
+    assert len(plan.shared.own) > 3
     for one in (policy, windowed):
         assert max(difference(one, batch)) < 1e-10
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("cut", [Cut(rollouts=1000, tokens=10**6, prompts=1000), Cut(rollouts=2, tokens=50, prompts=1)])
 def test_an_update_does_not_depend_on_packing(policy: CausalPolicy, cut: Cut) -> None:
     batch = make_batch(
@@ -213,18 +232,52 @@ def never_restarted(tree: Any) -> list[np.ndarray]:
     return [np.arange(tree.tokens)]
 
 
+def all_of_the_padding(begin: np.ndarray, many: np.ndarray, prompt: np.ndarray, length: np.ndarray) -> Any:
+    return _PREFIX_TILE(begin, many, prompt, length)._replace(mask=None)
+
+
+def the_last_tokens_alone(*given: Any) -> Any:
+    """The part of a branch's own tokens does not know how much its prompt weighs."""
+    grad, tensors, out, denominators, mask, causal, scale = given
+    return _BACKWARD(grad, tensors, out, denominators - 1.0 * causal, mask, causal, scale)
+
+
+_PREFIX_TILE, _BACKWARD = shared_attention._prefix_tile, shared_attention._backward
+
+
 @pytest.mark.parametrize(
     ("place", "name", "bug"),
     [
-        (attention.Tile, "mask", leak),
-        (attention.Tile, "mask", late),
         (packing, "_pieces", one_document),
         (packing, "_pieces", one_sibling_more),
         (packing, "_positions", never_restarted),
     ],
-    ids=["sees the future", "wrong causal offset", "documents leak", "branches see siblings", "positions not restarted"],
+    ids=["documents leak", "branches see siblings", "positions not restarted"],
 )
+@pytest.mark.usefixtures("way")
 def test_a_planted_bug_is_seen(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, bug: Any) -> None:
+    check_seen(monkeypatch, place, name, bug)
+
+
+@pytest.mark.parametrize("bug", [leak, late], ids=["sees the future", "wrong causal offset"])
+def test_a_planted_bug_of_tiles_is_seen(monkeypatch: pytest.MonkeyPatch, bug: Any) -> None:
+    use(monkeypatch, "tiles")
+    check_seen(monkeypatch, attention.Tile, "mask", bug)
+
+
+def test_a_planted_bug_of_shared_prompts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, "shared")
+    check_seen(monkeypatch, shared_attention, "_prefix_tile", all_of_the_padding)
+
+
+def test_a_wrong_gradient_of_shared_prompts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, "shared")
+    policy, batch = make_policy(), plain_batch([5, 3], [6, 4, 9])
+    monkeypatch.setattr(shared_attention, "_backward", the_last_tokens_alone)
+    assert difference(policy, batch)[1] > 1e-3
+
+
+def check_seen(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, bug: Any) -> None:
     policy, batch = make_policy(), plain_batch([5, 3], [6, 4, 9])
     assert max(difference(policy, batch)) < 1e-10
     monkeypatch.setattr(place, name, bug)
