@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from rlcore.api import ConfigError
@@ -88,6 +89,7 @@ class Advice:
             "-ibs": scenario.groups_per_producer,
             "--max-staleness": scenario.max_staleness,
             "-cbsl": scenario.buffer,
+            **({"--transport": transport} if (transport := workload.weights.transport) not in ("auto", "direct") else {}),
         }
         return " ".join(f"{flag} {value}" for flag, value in words.items())
 
@@ -125,6 +127,7 @@ class _Search:
             raise ConfigError(
                 f"--devices {devices}: one producer and one trainer of this workload take {least} devices; type at least {least}"
             )
+        _refuse_several_nodes(workload, devices)
         self.tried: list[SplitChoice] = []
         self._workload = workload
         self._devices = devices
@@ -235,6 +238,15 @@ class _Search:
     def _tell(self, scenario: Scenario, much: str) -> None:
         kind = "colocated" if scenario.colocated else f"staleness {scenario.max_staleness}"
         self._say(f"{scenario.producers} producers, {scenario.trainers:g} trainers, {kind}, buffer {scenario.buffer}{much}")
+
+
+def _refuse_several_nodes(workload: Workload, devices: int) -> None:
+    nodes = ceil(devices / workload.weights.devices_per_node)
+    if workload.weights.transport == "shared" and nodes > 1:
+        raise ConfigError(
+            f"--transport shared: {devices} devices are on {nodes} nodes of {workload.weights.devices_per_node}, and shared memory is that of "
+            "one node; type --transport object_store, or what --devices-per-node is"
+        )
 
 
 def _warm_up(max_staleness: int) -> int:

@@ -55,13 +55,14 @@ def _running(scenario: Scenario) -> int:
 def estimated_period(scenario: Scenario) -> float:
     """Seconds between updates, roughly: synchronous, one role after the other; overlapped, the slower of both, and the longest response
     has to be done before ``max_staleness`` updates have passed it by."""
-    overheads = scenario.workload.overheads
-    training = training_seconds(scenario) + overheads.handover_seconds + overheads.publish_seconds
-    travelling = scenario.workload.weights.seconds
+    overheads, weights = scenario.workload.overheads, scenario.weight_update
+    training = training_seconds(scenario) + overheads.handover_seconds + overheads.publish_seconds + weights.stall
+    taking = weights.pause + overheads.swap_seconds
     if scenario.max_staleness == 0:
         switching = 2 * overheads.switch_seconds if scenario.colocated else 0.0
-        return training + synchronous_generation_seconds(scenario) + travelling + switching
-    making = generation_seconds(scenario)
+        return training + synchronous_generation_seconds(scenario) + weights.sending + taking + switching
+    slower = max(training, generation_seconds(scenario) + taking)
+    # Weights that take longer than an update are older still when they are there, for the version before them was under way.
+    travelling = weights.sending + taking + max(0.0, weights.sending - slower)
     latency = _longest(scenario) * scenario.workload.generation.step(_running(scenario)) + travelling
-    slower = max(training, making)
     return max(slower, latency / scenario.max_staleness) + _TIE * slower  # where staleness binds, the balanced split is the better one
