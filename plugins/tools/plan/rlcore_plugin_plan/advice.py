@@ -241,11 +241,11 @@ class _Search:
 
 
 def _refuse_several_nodes(workload: Workload, devices: int) -> None:
-    nodes = ceil(devices / workload.weights.devices_per_node)
-    if workload.weights.transport == "shared" and nodes > 1:
+    each = workload.weights.devices_per_node
+    if workload.weights.transport == "shared" and devices > each:
         raise ConfigError(
-            f"--transport shared: {devices} devices are on {nodes} nodes of {workload.weights.devices_per_node}, and shared memory is that of "
-            "one node; type --transport object_store, or what --devices-per-node is"
+            f"--transport shared: {devices} devices are on {ceil(devices / each)} nodes of {each}, and shared memory is that of one node; "
+            "type --transport object_store, or what --devices-per-node is"
         )
 
 

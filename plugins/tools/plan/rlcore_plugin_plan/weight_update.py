@@ -154,7 +154,9 @@ class WeightUpdate:
     @property
     def _tree(self) -> float:
         sent = self.settings.weights_gb * self._sends
-        return sent / (self.settings.collective_bandwidth if self.one_node else min(self.settings.collective_bandwidth, self._between_nodes))
+        return sent / (
+            self.settings.collective_bandwidth if self.one_node else min(self.settings.collective_bandwidth, self._between_nodes)
+        )
 
     @property
     def _collect(self) -> float:
