@@ -45,6 +45,7 @@ def test_the_table_ends_with_the_flags_to_type(tester: RunTester) -> None:
     lines = done.stdout.strip().splitlines()
     assert {"zero bubble", "synchronous", "synchronous, colocated"} <= {line.split("  ")[0] for line in lines}
     assert lines[-1].startswith("rlcore train … -i ")
+    assert lines[-3].startswith("weights by shared: trainers stand still for them ")
     assert all(flag in lines[-1].split() for flag in ("-t", "-g", "-tbs", "-ibs", "--max-staleness", "-cbsl"))
     assert done.written == ()
 
