@@ -1,4 +1,5 @@
-"""`make planning` without its simulations of large clusters: the page holds the tables of what was simulated last, and a change is one change."""
+"""`make planning` without its simulations of large clusters: the page holds the tables of what was simulated last, and a row of the second
+changes one thing."""
 
 from __future__ import annotations
 
