@@ -1,7 +1,7 @@
 """Where the bubble returns on a large cluster, and what removes it: the second table of docs/planning.md, made by `make planning`.
 
-The split that was found for a cluster, simulated again with one thing changed at a time. Nothing is searched: what a row shows is that
-change alone.
+The split that was found for a cluster, simulated again with one thing changed at a time; of some splits around it the best, for what one
+role gains the other has to follow. Staleness and buffer stay.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore_plugin_plan.advice import MOST_SLICED_REQUESTS
+from rlcore_plugin_plan.bounds import enough_updates
 from rlcore_plugin_plan.simulated import Scenario, Workload, simulate
 
 __all__ = ["CHANGES", "bubble_rows", "bubble_table", "found_split"]
@@ -32,6 +33,8 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
 }
 """What is changed, by how a row names it: settings of [weights], ``max_staleness``, ``batch`` as a factor."""
 UPDATES = 20
+_ODDS = (0.6, 0.8, 1.0, 1.3, 1.7, 2.4)
+"""Producers for each trainer, as multiples of what was found."""
 
 
 def found_split(row: Mapping[str, Any], transport: str) -> Scenario:
@@ -43,14 +46,20 @@ def found_split(row: Mapping[str, Any], transport: str) -> Scenario:
         trainers=way["trainers"],
         max_staleness=way["max_staleness"],
         buffer_limit=way["buffer_limit"],
-        in_flight=way["in_flight"],
         updates=UPDATES,
     )
 
 
 def bubble_rows(found: Scenario) -> dict[str, dict[str, float]]:
-    """The figures of each change."""
-    return {name: _figures(_changed(found, change)) for name, change in CHANGES.items()}
+    """The figures of each change, on the best of the splits."""
+    return {name: _best(_changed(found, change)) for name, change in CHANGES.items()}
+
+
+def _best(scenario: Scenario) -> dict[str, float]:
+    devices, odds = scenario.producers + scenario.trainers, scenario.producers / scenario.trainers
+    trainers = sorted({round(devices / (1 + odds * factor)) for factor in _ODDS})
+    splits = [replace(scenario, producers=devices - few, trainers=few) for few in trainers]
+    return max((_figures(split) for split in splits), key=lambda figures: figures["tokens_per_second"])
 
 
 def _changed(found: Scenario, change: Mapping[str, Any]) -> Scenario:
@@ -68,25 +77,29 @@ def _changed(found: Scenario, change: Mapping[str, Any]) -> Scenario:
 
 
 def _figures(scenario: Scenario) -> dict[str, float]:
-    figures = simulate(scenario.sliced(MOST_SLICED_REQUESTS)[0])
+    small = scenario.sliced(MOST_SLICED_REQUESTS)[0]
+    figures = simulate(replace(small, updates=enough_updates(scenario, small.updates)))
     return {
+        "producers": scenario.producers,
+        "trainers": scenario.trainers,
+        "tokens_per_second": round(figures.tokens_per_second * scenario.batch / small.batch),
         "bubble": round(figures.bubble, 4),
         "publishing": round(figures.publishing, 4),
         "taking": round(figures.taking, 4),
-        "update_seconds": round(1 / figures.updates_per_second, 3),
         "staleness_mean": round(figures.staleness_mean, 2),
     }
 
 
 def bubble_table(clusters: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     """Markdown: a row a change, a cell a cluster."""
-    headings = ["", *(f"{int(devices):,} devices" for devices in clusters)]
-    lines = [headings, ["---", *["---:"] * len(clusters)]]
+    lines = [["", *(f"{int(devices):,} devices" for devices in clusters)], ["---", *["---:"] * len(clusters)]]
+    firsts = [next(iter(rows.values()))["tokens_per_second"] for rows in clusters.values()]
     for name in CHANGES:
-        lines.append([name, *(_cell(rows[name]) for rows in clusters.values())])
+        cells = zip((rows[name] for rows in clusters.values()), firsts, strict=True)
+        lines.append([name, *(_cell(row, first) for row, first in cells)])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _cell(row: Mapping[str, float]) -> str:
+def _cell(row: Mapping[str, float], first: float) -> str:
     shares = " / ".join(f"{100 * row[share]:.0f}" for share in ("bubble", "publishing", "taking"))
-    return f"{shares} %, {row['update_seconds']:.1f} s"
+    return f"{row['tokens_per_second'] / first:.2f}; {shares} %"

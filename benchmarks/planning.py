@@ -39,11 +39,12 @@ def transport(devices: int) -> str:
 def main() -> None:
     """Simulate, keep, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bubble", action="store_true", help="simulate where the bubble returns alone")
     parser.add_argument("--devices", type=int, nargs="*", choices=BATCHES, default=list(BATCHES), help="which rows to simulate (all)")
     args = parser.parse_args()
     gc.disable()  # millions of small objects and no cycles among them
     rows, bubbles = _kept(RESULTS), _kept(BUBBLE)
-    for devices in args.devices:
+    for devices in [] if args.bubble else args.devices:
         rows[str(devices)] = _row(devices)
         _keep(RESULTS, rows)
     for devices in args.devices:

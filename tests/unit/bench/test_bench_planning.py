@@ -13,7 +13,7 @@ from rlcore_plugin_plan.simulated import Scenario, Workload
 from benchmarks.bubble import CHANGES, _changed, bubble_rows, bubble_table, found_split
 from benchmarks.planning import BUBBLE, PAGE, RESULTS, planning_table, transport
 
-ROW = {"zero_bubble": {"train_batch_size": 16, "producers": 3, "trainers": 6, "max_staleness": 8, "buffer_limit": 64, "in_flight": 4}}
+ROW = {"zero_bubble": {"train_batch_size": 16, "producers": 3, "trainers": 6, "max_staleness": 8, "buffer_limit": 64}}
 
 
 @pytest.mark.parametrize(("name", "kept", "made"), [("planning", RESULTS, planning_table), ("bubble", BUBBLE, bubble_table)])
@@ -58,4 +58,6 @@ def test_the_bubble_of_a_small_cluster() -> None:
     assert rows.keys() == CHANGES.keys()
     first, planned = rows["as above: `vllm_nccl`"], rows["`direct` (planned): no copy"]
     assert planned["publishing"] < first["publishing"] <= first["bubble"]
+    assert planned["tokens_per_second"] > first["tokens_per_second"]
+    assert all(row["producers"] + row["trainers"] == 9 for row in rows.values())
     assert bubble_table({"9": rows}).splitlines()[2].startswith("| as above: `vllm_nccl` | ")

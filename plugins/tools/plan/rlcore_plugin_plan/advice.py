@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any
 
 from rlcore.api import ConfigError
-from rlcore_plugin_plan.bounds import estimated_period
+from rlcore_plugin_plan.bounds import enough_updates, estimated_period
 from rlcore_plugin_plan.measure import Figures
 from rlcore_plugin_plan.scenario import Scenario
 from rlcore_plugin_plan.simulated_run import simulate
@@ -221,7 +221,7 @@ class _Search:
         """Simulated as a slice; the choice names the whole, and its speed is the whole's."""
         small, parts = scenario.sliced(MOST_SLICED_REQUESTS)
         self._tell(scenario, f", 1/{parts} of it" if parts > 1 else "")
-        figures = simulate(small)
+        figures = simulate(replace(small, updates=enough_updates(scenario, small.updates)))
         scale = scenario.batch / small.batch
         choice = SplitChoice(scenario=scenario, figures=replace(figures, groups_per_second=figures.groups_per_second * scale))
         self.tried.append(choice)
@@ -233,7 +233,7 @@ class _Search:
         if known is not None:
             return known
         self._tell(scenario, ", all of it")
-        return SplitChoice(scenario=scenario, figures=simulate(scenario))
+        return SplitChoice(scenario=scenario, figures=simulate(replace(scenario, updates=enough_updates(scenario, scenario.updates))))
 
     def _tell(self, scenario: Scenario, much: str) -> None:
         kind = "colocated" if scenario.colocated else f"staleness {scenario.max_staleness}"

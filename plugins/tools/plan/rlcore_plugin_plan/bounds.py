@@ -6,9 +6,11 @@ from math import ceil
 
 from rlcore_plugin_plan.scenario import Scenario, longest_share
 
-__all__ = ["estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
+__all__ = ["enough_updates", "estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
 
 _TIE = 1e-3
+_VERSIONS = 4
+"""How many versions arrive, at least, while it is measured."""
 
 
 def training_seconds(scenario: Scenario) -> float:
@@ -50,6 +52,14 @@ def _running(scenario: Scenario) -> int:
     group = scenario.workload.group
     open_requests = scenario.groups_per_producer * group.num_generations / longest_share(group.responses, group.num_generations)
     return max(1, min(scenario.workload.generation.slots, ceil(open_requests)))
+
+
+def enough_updates(scenario: Scenario, updates: int) -> int:
+    """``updates``, or as many as show several versions on their way: weights that are sent for longer than updates take come once in many
+    updates, which then follow each other as fast as if nothing were waited for."""
+    sending = scenario.weight_update.sending
+    apart = ceil(sending / training_seconds(scenario)) if sending else 1
+    return max(updates, _VERSIONS * min(scenario.max_staleness + 1, apart))
 
 
 def estimated_period(scenario: Scenario) -> float:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_plugin_plan.advice import advise
+from rlcore_plugin_plan.bounds import enough_updates
 from rlcore_plugin_plan.simulated import Scenario, WeightUpdate, simulate
 from rlcore_plugin_plan.workload_model import TransferSection
 from scenarios import workload
@@ -167,6 +168,18 @@ def test_a_version_that_takes_long_to_send_is_skipped_over_and_makes_data_older(
     assert 1 / ahead.updates_per_second == pytest.approx(1.0, rel=0.02)
     assert ahead.staleness_mean > 4
     assert simulate(replace(long, max_staleness=2)).bubble > 0.3
+
+
+def test_as_many_updates_are_measured_as_show_several_versions_on_their_way() -> None:
+    """Sending takes 100 updates. Everybody waits for each version; the next one to be sent is the newest at that moment, which is one or two
+    updates newer."""
+    slow = {"weights_gb": 100.0, "transport": "shared", "device_bandwidth": 1e9, "copy_bandwidth": 1e9, "hash_bandwidth": 1.0}
+    waiting = Scenario(workload=workload(weights=slow), producers=2, trainers=1, max_staleness=2, updates=2)
+    assert enough_updates(waiting, 2) == 4 * 3
+    assert enough_updates(waiting, 50) == 50
+    assert enough_updates(replace(waiting, workload=workload()), 2) == 4  # nothing is sent: one version an update
+    figures = simulate(replace(waiting, updates=enough_updates(waiting, 2), warm_up=8))
+    assert figures.updates_per_second == pytest.approx(1.5 / 100, rel=0.02)
 
 
 def test_directly_both_sides_stand_still_at_the_same_time() -> None:
