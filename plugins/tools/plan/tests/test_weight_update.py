@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rlcore_plugin_plan.advice import advise
 from rlcore_plugin_plan.bounds import enough_updates
-from rlcore_plugin_plan.simulated import Scenario, WeightUpdate, simulate
+from rlcore_plugin_plan.simulated import Scenario, Simulation, WeightUpdate, simulate
 from rlcore_plugin_plan.workload_model import TransferSection
 from scenarios import workload
 
@@ -180,6 +181,21 @@ def test_as_many_updates_are_measured_as_show_several_versions_on_their_way() ->
     assert enough_updates(replace(waiting, workload=workload()), 2) == 4  # nothing is sent: one version an update
     figures = simulate(replace(waiting, updates=enough_updates(waiting, 2), warm_up=8))
     assert figures.updates_per_second == pytest.approx(1.5 / 100, rel=0.02)
+
+
+def test_the_sender_of_a_broadcast_is_taken_until_the_engines_have_it() -> None:
+    """Engines stand still for 1.5 s for each version. By the first update, after 1.25 s, four batches are there or on their way, so the next
+    version is there a second later: it waits, for half a second."""
+    broadcast = {"weights_gb": 1.5, "transport": "vllm_nccl", "load_bandwidth": 1.0, "copy_bandwidth": 1e9, "transfer_seconds": 0.0}
+    quick = workload(weights=broadcast, generation={"step_seconds": 0.005})
+    simulation = Simulation(Scenario(workload=quick, producers=2, trainers=1, max_staleness=12, updates=9, warm_up=0))
+    began: dict[int, float] = {}
+    while not simulation.done:
+        simulation.step()
+        began.setdefault(simulation._arrived, simulation.now)
+    moments = [moment for version, moment in began.items() if version]
+    assert moments[:2] == pytest.approx([1.25, 1.25 + 1.5], abs=0.01)
+    assert min(after - before for before, after in pairwise(moments)) >= 1.5 - 1e-9
 
 
 def test_directly_both_sides_stand_still_at_the_same_time() -> None:
