@@ -45,7 +45,7 @@ REQUEUED = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundCluster:
-    """A cluster of the planning page: devices, its row, and what an update of the weights takes by a transport."""
+    """A cluster of docs/planning.md: its devices, and its row in benchmarks/results/planning.json."""
 
     devices: int
     row: Mapping[str, Any]
