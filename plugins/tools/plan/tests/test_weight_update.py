@@ -184,8 +184,8 @@ def test_as_many_updates_are_measured_as_show_several_versions_on_their_way() ->
 
 
 def test_the_sender_of_a_broadcast_is_taken_until_the_engines_have_it() -> None:
-    """Engines stand still for 1.5 s for each version. By the first update, after 1.25 s, four batches are there or on their way, so a version
-    is there a second later: it waits, for half a second."""
+    """Engines stand still for 1.5 s for each version. By the first update, after 1.25 s, four batches are there or on their way: the next
+    version is there a second later, and waits for half a second."""
     broadcast = {"weights_gb": 1.5, "transport": "vllm_nccl", "load_bandwidth": 1.0, "copy_bandwidth": 1e9, "transfer_seconds": 0.0}
     quick = workload(weights=broadcast, generation={"step_seconds": 0.005})
     simulation = Simulation(Scenario(workload=quick, producers=2, trainers=1, max_staleness=12, updates=9, warm_up=0))
