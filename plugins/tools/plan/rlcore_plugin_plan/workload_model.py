@@ -89,7 +89,7 @@ class UpdateSection(Section):
 
 
 class TransferSection(Section):
-    """[weights]: from the trainers to the engines, one version at a time; who stands still for which part is in docs/planning.md."""
+    """[weights]: from the trainers to the engines, one version at a time; ``WeightUpdate`` says who stands still for which part."""
 
     weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of a version, GB")
     transport: Literal["auto", "shared", "object_store", "collective", "vllm_nccl", "direct"] = setting(
