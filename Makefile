@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -145,6 +145,9 @@ bench-updates: env  ## 200 updates of each engine while it generates, in each of
 
 bench-weights-paper: env  ## what an update of a large model moves, on paper; the table of docs/planning.md
 	$(BIN)/python -m benchmarks.weights_paper $(ARGS)
+
+bench-scale-paper: env  ## what a run on 1,000 devices asks of each part, on paper; the tables of docs/scale.md; ARGS=--measure: sizes and seconds of this machine first
+	$(BIN)/python -m benchmarks.scale_paper $(ARGS)
 
 bench-coordinator: env  ## groups a second through the schedule's actor, from eight processes
 	$(BIN)/python -m benchmarks.coordinator $(ARGS)

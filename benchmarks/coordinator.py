@@ -44,7 +44,7 @@ def groups_per_second(groups: int, clients: int, chunk: int) -> float:
 
     from rlcore.runtime.schedule_service import ScheduleService
     from rlcore.runtime.starvation import FilterWatch
-    from rlcore.schedule import ScheduleSettings
+    from rlcore.schedule import Coordinator, ScheduleSettings
 
     settings = ScheduleSettings(
         prompts=groups, train_batch_size=BATCH, n_sampled=8, buffer_limit=(STALENESS + 1) * BATCH, max_staleness=STALENESS
@@ -55,7 +55,7 @@ def groups_per_second(groups: int, clients: int, chunk: int) -> float:
         async def members(self) -> int:
             return len(self._workers)
 
-    schedule = ray.remote(CountedService).options(num_cpus=0, max_concurrency=1000).remote(settings, watch)
+    schedule = ray.remote(CountedService).options(num_cpus=0, max_concurrency=1000).remote(Coordinator(settings), watch)
     client = ray.remote(produce).options(num_cpus=0)
     warm = [client.remote(schedule, f"client-{number}", chunk) for number in range(clients)]
     while ray.get(schedule.members.remote()) < clients:  # nothing is leased before the first batch is asked for

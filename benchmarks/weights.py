@@ -2,9 +2,9 @@
 
 Timed end to end: from the last step of the optimizer to both engines having loaded the version, bucket by bucket, checksums of both ends
 included; buffers warm, median of the repeats. ``stall``: what ``publish`` costs the trainer, which computes for ``--step`` seconds between
-two versions. Timed in the trainer, between the transfers: one-thread memcpy into warm memory, and into fresh memory, which is what the
-trainer stood still for under the first contract. ``peak``: memory of the trainer's process at its peak, over that before the first version,
-in copies of the weights. The last line is one JSON object.
+two versions. Timed in the trainer, between the transfers, with one thread: memcpy into warm memory; into fresh memory, which is what the
+trainer stood still for under the first contract, and what an engine does that collects a version; checksums. ``peak``: memory of the
+trainer's process at its peak, over that before the first version, in copies of the weights. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import ray
+import xxhash
 from rich.console import Console
 from rich.table import Table
 
@@ -64,6 +65,13 @@ class Trainer:
         seconds = time.perf_counter() - start
         del copies
         return seconds
+
+    def hash(self) -> float:
+        """Seconds that one thread takes for the checksums of a version."""
+        start = time.perf_counter()
+        for array in self._weights.values():
+            xxhash.xxh3_64_intdigest(array.data)
+        return time.perf_counter() - start
 
     def peak(self) -> int:
         """The most bytes that this process ever had in memory."""
@@ -134,6 +142,7 @@ def measure(transport: str, megabytes: float, repeats: int, step: float) -> dict
         copies.append(ray.get(trainer.memcpy.remote()))
     peak = ray.get(trainer.peak.remote())
     fresh = [ray.get(trainer.fresh.remote()) for _ in range(repeats)]
+    hashes = [ray.get(trainer.hash.remote()) for _ in range(repeats)]
     ray.get([producer.close.remote() for producer in producers])
     ray.get(trainer.close.remote())
     for one in (*producers, trainer):
@@ -143,6 +152,7 @@ def measure(transport: str, megabytes: float, repeats: int, step: float) -> dict
         "stall": statistics.median(calls[WARM_UP:]),
         "memcpy": statistics.median(copies[WARM_UP:]),
         "fresh": statistics.median(fresh),
+        "hash": statistics.median(hashes),
         "peak": (peak - before) / size,
         "size": float(size),
     }
@@ -154,7 +164,7 @@ def summary(results: dict[str, dict[str, float]], step: float) -> dict[str, floa
     line = {f"{name}_gbs": round(one["size"] / one["end_to_end"] / 1e9, 3) for name, one in results.items()}
     line |= {f"{name}_share_of_memcpy": round(one["memcpy"] / one["end_to_end"], 3) for name, one in results.items()}
     if (one := results.get(DEFAULT)) is not None:
-        line["memcpy_gbs"] = round(one["size"] / one["memcpy"] / 1e9, 3)
+        line |= {f"{kind}_gbs": round(one["size"] / one[kind] / 1e9, 3) for kind in ("memcpy", "fresh", "hash")}
         line["stall_share_of_step"] = round(one["stall"] / (step + one["stall"]), 4)
         line["stall_share_of_step_fresh_copy"] = round(one["fresh"] / (step + one["fresh"]), 4)
         line["peak_copies"] = round(one["peak"], 2)

@@ -9,9 +9,9 @@ from benchmarks.weights import DEFAULT, TRANSPORTS, summary, table
 
 SIZE = 4e8
 RESULTS = {
-    "shared": {"end_to_end": 0.1, "stall": 0.025, "memcpy": 0.04, "fresh": 0.25, "peak": 2.0, "size": SIZE},
-    "object_store": {"end_to_end": 0.2, "stall": 0.025, "memcpy": 0.05, "fresh": 0.25, "peak": 2.5, "size": SIZE},
-    "collective": {"end_to_end": 0.4, "stall": 0.025, "memcpy": 0.04, "fresh": 0.25, "peak": 2.0, "size": SIZE},
+    "shared": {"end_to_end": 0.1, "stall": 0.025, "memcpy": 0.04, "fresh": 0.25, "hash": 0.02, "peak": 2.0, "size": SIZE},
+    "object_store": {"end_to_end": 0.2, "stall": 0.025, "memcpy": 0.05, "fresh": 0.25, "hash": 0.02, "peak": 2.5, "size": SIZE},
+    "collective": {"end_to_end": 0.4, "stall": 0.025, "memcpy": 0.04, "fresh": 0.25, "hash": 0.02, "peak": 2.0, "size": SIZE},
 }
 
 
@@ -20,7 +20,7 @@ def test_each_share_is_of_the_memcpy_between_that_transport_s_own_transfers() ->
     line = summary(RESULTS, step=1.0)
     assert [line[f"{name}_gbs"] for name in TRANSPORTS] == [4.0, 2.0, 1.0]
     assert [line[f"{name}_share_of_memcpy"] for name in TRANSPORTS] == [0.4, 0.25, 0.1]
-    assert line["memcpy_gbs"] == 10.0
+    assert (line["memcpy_gbs"], line["fresh_gbs"], line["hash_gbs"]) == (10.0, 1.6, 20.0)
 
 
 def test_the_stall_is_a_share_of_the_step_that_it_makes_longer() -> None:

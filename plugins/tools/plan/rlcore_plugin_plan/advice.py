@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from rlcore.api import ConfigError
-from rlcore_plugin_plan.bounds import estimated_period
+from rlcore_plugin_plan.bounds import enough_updates, estimated_period
 from rlcore_plugin_plan.measure import Figures
 from rlcore_plugin_plan.scenario import Scenario
 from rlcore_plugin_plan.simulated_run import simulate
@@ -88,6 +89,7 @@ class Advice:
             "-ibs": scenario.groups_per_producer,
             "--max-staleness": scenario.max_staleness,
             "-cbsl": scenario.buffer,
+            **({"--transport": transport} if (transport := workload.weights.transport) not in ("auto", "direct") else {}),
         }
         return " ".join(f"{flag} {value}" for flag, value in words.items())
 
@@ -125,6 +127,7 @@ class _Search:
             raise ConfigError(
                 f"--devices {devices}: one producer and one trainer of this workload take {least} devices; type at least {least}"
             )
+        _refuse_several_nodes(workload, devices)
         self.tried: list[SplitChoice] = []
         self._workload = workload
         self._devices = devices
@@ -218,7 +221,7 @@ class _Search:
         """Simulated as a slice; the choice names the whole, and its speed is the whole's."""
         small, parts = scenario.sliced(MOST_SLICED_REQUESTS)
         self._tell(scenario, f", 1/{parts} of it" if parts > 1 else "")
-        figures = simulate(small)
+        figures = simulate(replace(small, updates=enough_updates(scenario, small.updates)))
         scale = scenario.batch / small.batch
         choice = SplitChoice(scenario=scenario, figures=replace(figures, groups_per_second=figures.groups_per_second * scale))
         self.tried.append(choice)
@@ -230,11 +233,20 @@ class _Search:
         if known is not None:
             return known
         self._tell(scenario, ", all of it")
-        return SplitChoice(scenario=scenario, figures=simulate(scenario))
+        return SplitChoice(scenario=scenario, figures=simulate(replace(scenario, updates=enough_updates(scenario, scenario.updates))))
 
     def _tell(self, scenario: Scenario, much: str) -> None:
         kind = "colocated" if scenario.colocated else f"staleness {scenario.max_staleness}"
         self._say(f"{scenario.producers} producers, {scenario.trainers:g} trainers, {kind}, buffer {scenario.buffer}{much}")
+
+
+def _refuse_several_nodes(workload: Workload, devices: int) -> None:
+    each = workload.weights.devices_per_node
+    if workload.weights.transport == "shared" and devices > each:
+        raise ConfigError(
+            f"--transport shared: {devices} devices are on {ceil(devices / each)} nodes of {each}, and shared memory is that of one node; "
+            "type --transport object_store, or what --devices-per-node is"
+        )
 
 
 def _warm_up(max_staleness: int) -> int:

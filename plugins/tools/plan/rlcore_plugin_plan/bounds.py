@@ -6,9 +6,11 @@ from math import ceil
 
 from rlcore_plugin_plan.scenario import Scenario, longest_share
 
-__all__ = ["estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
+__all__ = ["enough_updates", "estimated_period", "generation_seconds", "synchronous_generation_seconds", "training_seconds"]
 
 _TIE = 1e-3
+_VERSIONS = 4
+"""How many versions arrive, at least, while it is measured."""
 
 
 def training_seconds(scenario: Scenario) -> float:
@@ -52,16 +54,25 @@ def _running(scenario: Scenario) -> int:
     return max(1, min(scenario.workload.generation.slots, ceil(open_requests)))
 
 
+def enough_updates(scenario: Scenario, updates: int) -> int:
+    """``updates``, or as many as show several versions on their way: weights that are sent for longer than updates take come once in many
+    updates, which then follow each other as fast as if nothing were waited for."""
+    sending = scenario.weight_update.sending
+    apart = ceil(sending / training_seconds(scenario)) if sending else 1
+    return max(updates, _VERSIONS * min(scenario.max_staleness + 1, apart))
+
+
 def estimated_period(scenario: Scenario) -> float:
     """Seconds between updates, roughly: synchronous, one role after the other; overlapped, the slower of both, and the longest response
     has to be done before ``max_staleness`` updates have passed it by."""
-    overheads = scenario.workload.overheads
-    training = training_seconds(scenario) + overheads.handover_seconds + overheads.publish_seconds
-    travelling = scenario.workload.weights.seconds
+    overheads, weights = scenario.workload.overheads, scenario.weight_update
+    training = training_seconds(scenario) + overheads.handover_seconds + overheads.publish_seconds + weights.stall
+    taking = weights.pause + overheads.swap_seconds
     if scenario.max_staleness == 0:
         switching = 2 * overheads.switch_seconds if scenario.colocated else 0.0
-        return training + synchronous_generation_seconds(scenario) + travelling + switching
-    making = generation_seconds(scenario)
+        return training + synchronous_generation_seconds(scenario) + weights.sending + taking + switching
+    slower = max(training, generation_seconds(scenario) + taking)
+    # Weights that take longer than an update are older still when they are there, for the version before them was under way.
+    travelling = weights.sending + taking + max(0.0, weights.sending - slower)
     latency = _longest(scenario) * scenario.workload.generation.step(_running(scenario)) + travelling
-    slower = max(training, making)
     return max(slower, latency / scenario.max_staleness) + _TIE * slower  # where staleness binds, the balanced split is the better one

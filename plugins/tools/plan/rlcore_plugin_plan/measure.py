@@ -18,6 +18,8 @@ class Sums:
     groups: int = 0
     response_tokens: float = 0.0
     trainer_busy: float = 0.0
+    publishing: float = 0.0
+    taking: float = 0.0
     producers_busy: float = 0.0
     producers_down: float = 0.0
     slot_seconds: float = 0.0
@@ -33,7 +35,8 @@ class Figures:
 
     ``tokens_per_second`` counts response tokens that were trained, ``decoded_per_second`` all that were generated. ``producers_busy``:
     share of time with at least one request running; ``slot_use``: share of slots. ``bubble``: the trainers' time without
-    training; ``devices_idle``: time in which nothing ran on the devices that the roles have; a device of neither role does
+    training, of which they stand still for ``publishing`` weights; ``taking``: share of the producers' time in which they stand still for
+    new ones; ``devices_idle``: time in which nothing ran on the devices that the roles have; a device of neither role does
     not count.
     ``staleness``: share of groups by updates between their weights and their training. ``lost``: share of decoded tokens that died with
     their producer.
@@ -50,6 +53,8 @@ class Figures:
     producers_down: float
     slot_use: float
     bubble: float
+    publishing: float
+    taking: float
     devices_idle: float
     staleness_mean: float
     staleness_max: int
@@ -88,6 +93,8 @@ def figures(
         producers_down=(after.producers_down - before.producers_down) / of_producers,
         slot_use=(after.slot_seconds - before.slot_seconds) / (of_producers * slots),
         bubble=1 - trainer,
+        publishing=(after.publishing - before.publishing) / seconds,
+        taking=(after.taking - before.taking) / of_producers,
         devices_idle=1 - device_shares[0] * busy - device_shares[1] * trainer,
         staleness_mean=sum(age * count for age, count in ages.items()) / groups,
         staleness_max=max(ages, default=0),

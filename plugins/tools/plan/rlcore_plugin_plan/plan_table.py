@@ -68,10 +68,15 @@ def show_advice(advice: Advice) -> None:
         f"staleness {figures.staleness_mean:.1f} on average, {figures.staleness_max} at most; at most {figures.peak_buffer} groups waited"
     )
     lost = f"; {figures.failures} producers failed, {figures.lost:.2%} of the tokens were lost" if figures.failures else ""
+    update = best.scenario.weight_update
+    weights = (
+        f"weights by {update.transport}: trainers stand still for them {figures.publishing:.0%} of the time, producers "
+        f"{figures.taking:.0%}; {update.whole:.3g} s from an update to engines that serve it"
+    )
     faster = max(synchronous.speed, colocated.speed) > best.speed
     turns = "--placement colocated --max-staleness 0" if colocated.speed >= synchronous.speed else "--max-staleness 0"
     hint = (f"synchronous is faster for this workload: {turns}",) if faster else ()
-    for line in ("", f"zero bubble: {gains}", f"{ages}{lost}", *hint, "", f"rlcore train … {advice.flags}"):
+    for line in ("", f"zero bubble: {gains}", f"{ages}{lost}", weights, *hint, "", f"rlcore train … {advice.flags}"):
         console.print(line, soft_wrap=True)
 
 

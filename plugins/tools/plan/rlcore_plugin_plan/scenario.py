@@ -8,6 +8,7 @@ from math import ceil
 
 from rlcore.api.schedule import ScheduleSettings
 from rlcore.testing import Lengths
+from rlcore_plugin_plan.weight_update import WeightUpdate
 from rlcore_plugin_plan.workload_model import Workload
 
 __all__ = ["Scenario", "longest_share"]
@@ -23,7 +24,8 @@ class Scenario:
 
     ``trainers`` may be fractional in a slice of a cluster. ``buffer_limit``: groups in flight or waiting (``-cbsl``); None: no bound but
     staleness. ``colocated``: both roles take turns on the same devices, which needs ``max_staleness = 0``. ``max_steps`` bounds the run
-    itself, not the measurement: producers see the end coming. Raises ValueError for numbers that no cluster has.
+    itself, not the measurement: producers see the end coming. ``cluster``: producers and trainers of the whole, of which this is a slice;
+    weights go to all of them. Raises ValueError for numbers that no cluster has.
     """
 
     workload: Workload
@@ -38,6 +40,7 @@ class Scenario:
     warm_up: int = 4
     max_steps: int | None = None
     seed: int = 0
+    cluster: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
         least = {"producers": 1, "max_staleness": 0, "updates": 1, "warm_up": 0, "seed": 0, "in_flight": 1, "train_batch_size": 1}
@@ -76,6 +79,18 @@ class Scenario:
         w = self.workload
         parts = (self.producers * w.generation.producer_devices, self.trainers * w.update.trainer_devices)
         return max(parts) if self.colocated else sum(parts)
+
+    @property
+    def weight_update(self) -> WeightUpdate:
+        """What an update of the weights takes."""
+        w, (producers, trainers) = self.workload, self.cluster or (self.producers, self.trainers)
+        return WeightUpdate(
+            settings=w.weights,
+            engines=producers,
+            engine_devices=w.generation.producer_devices,
+            trainer_devices=ceil(trainers * w.update.trainer_devices),
+            colocated=self.colocated,
+        )
 
     def update_seconds(self, tokens: float) -> float:
         """Seconds of an update on so many tokens. A response is never split, so trainers beyond the batch's responses add nothing."""
@@ -117,6 +132,7 @@ class Scenario:
             train_batch_size=batch,
             buffer_limit=None if self.buffer_limit is None else round(self.buffer_limit * batch / self.batch),
             in_flight=self.groups_per_producer,
+            cluster=(self.producers, self.trainers),
         )
         return small, parts
 

@@ -4,6 +4,7 @@ from rlcore_plugin_plan.draws import Draws
 from rlcore_plugin_plan.measure import Figures
 from rlcore_plugin_plan.scenario import Scenario
 from rlcore_plugin_plan.simulated_run import Simulation, simulate
+from rlcore_plugin_plan.weight_update import WeightUpdate
 from rlcore_plugin_plan.workload_model import Workload
 
-__all__ = ["Draws", "Figures", "Scenario", "Simulation", "Workload", "simulate"]
+__all__ = ["Draws", "Figures", "Scenario", "Simulation", "WeightUpdate", "Workload", "simulate"]

@@ -41,6 +41,10 @@ class Simulation:
         self.sums = Sums()
         self.peak_buffer = 0
         self._draws = draws or Draws(scenario)
+        update = scenario.weight_update
+        self._stall = update.stall + scenario.workload.overheads.publish_seconds
+        self._pause = update.pause + scenario.workload.overheads.swap_seconds
+        self._sending, self._holding, self._together = update.sending, update.holding, update.together
         self._producers = [SimulatedProducer(place, scenario) for place in range(scenario.producers)]
         self._events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
@@ -189,35 +193,46 @@ class Simulation:
         sums.trainer_busy += seconds
         sums.staleness.update(order.version - age for age in order.versions)
         self._measure()
+        sums.publishing += self._stall
         switch = 2 * overheads.switch_seconds if self.scenario.colocated else 0.0
-        self._in(overheads.publish_seconds + switch, self._publish, version)
+        self._in(self._stall + switch, self._publish, version)
+        if self._together:
+            self._offer(version)
         self._deal()
 
     def _publish(self, version: int) -> None:
-        self._published = version
         self._training = False
-        self._transfer()
+        if not self._together:
+            self._offer(version)
         self._train()
+
+    def _offer(self, version: int) -> None:
+        self._published = version
+        self._transfer()
 
     def _transfer(self) -> None:
         """One transfer at a time; the newest version that was published meanwhile goes next."""
         if not self._transferring and self._published > self._arrived:
             self._transferring = True
-            self._in(self.scenario.workload.weights.seconds, self._arrive, self._published)
+            self._in(self._sending, self._arrive, self._published)
 
     def _arrive(self, version: int) -> None:
-        self._transferring = False
         self._arrived = version
         for producer in self._producers:
             if producer.alive:
                 producer.offered = version
                 self._queued(producer)
         self._deal()
+        self._in(self._holding, self._sent)
+
+    def _sent(self) -> None:
+        self._transferring = False
         self._transfer()
 
     def _swap(self, producer: SimulatedProducer) -> None:
         producer.engine.serving = producer.offered
-        producer.engine.pause(self.now, self.scenario.workload.overheads.swap_seconds)
+        producer.engine.pause(self.now, self._pause)
+        self.sums.taking += self._pause
         if producer.engine.running:
             self._plan_end(producer)
 
@@ -272,6 +287,8 @@ class Simulation:
             groups=sums.groups,
             response_tokens=sums.response_tokens,
             trainer_busy=sums.trainer_busy,
+            publishing=sums.publishing,
+            taking=sums.taking,
             producers_busy=sum(engine.busy for engine in engines),
             producers_down=sums.producers_down + down,
             slot_seconds=sum(engine.slot_seconds for engine in engines),

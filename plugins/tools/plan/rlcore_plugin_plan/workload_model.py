@@ -89,19 +89,30 @@ class UpdateSection(Section):
 
 
 class TransferSection(Section):
-    """[weights]: from the trainers to the producers."""
+    """[weights]: from the trainers to the engines, one version at a time; ``WeightUpdate`` says who stands still for which part."""
 
-    weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of the weights, GB")
-    bandwidth: Milli = setting(25.0, help="GB/s at which a producer receives them")
-    transfer_seconds: NonNegative = setting(1.0, help="seconds of a transfer that do not depend on the size")
+    weights_gb: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = setting(15.2, help="size of a version, GB")
+    transport: Literal["auto", "shared", "object_store", "collective", "vllm_nccl", "direct"] = setting(
+        "auto",
+        help="as rlcore train takes it; auto: shared on one node, object_store on several; direct: planned, from the trainers' devices",
+    )
+    devices_per_node: Several = setting(8, help="devices of a node")
+    device_bandwidth: Milli = setting(400.0, help="GB/s from device to device inside a node")
+    copy_bandwidth: Milli = setting(6.0, help="GB/s from the trainer's device into the buffer of its host; the trainers stand still")
+    hash_bandwidth: Milli = setting(12.0, help="GB/s of checksums, by one thread at each end")
+    network_bandwidth: Milli = setting(25.0, help="GB/s of a node's network adapter")
+    store_bandwidth: Milli = setting(3.2, help="object_store: GB/s that leave the trainer's node")
+    collective_bandwidth: Milli = setting(2.0, help="collective: GB/s that leave one process (gloo)")
+    collect_bandwidth: Milli = setting(3.0, help="GB/s at which an engine copies what arrived into host memory of its own")
+    load_bandwidth: Milli = setting(50.0, help="GB/s between host memory and one device; the engine stands still")
+    engine_process: Literal["auto", "inside", "own"] = setting(
+        "auto",
+        help="inside: the engine stands still while it copies; own: it does not; auto: own with several devices a producer",
+    )
+    transfer_seconds: NonNegative = setting(0.05, help="seconds of a transfer that do not depend on the size")
     weights_taken: Literal["live", "between"] = setting(
         "live", help="live: between decode steps; between: when a producer has finished what it generates"
     )
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of one transfer."""
-        return self.transfer_seconds + self.weights_gb / self.bandwidth
 
 
 class RewardSection(Section):
@@ -137,8 +148,8 @@ class OverheadSection(Section):
     lease_seconds: NonNegative = setting(0.002, help="from asking for prompts to generating them")
     deliver_seconds: NonNegative = setting(0.002, help="from a judged group to the coordinator")
     handover_seconds: NonNegative = setting(0.005, help="from a full batch to the start of its update; the trainers wait")
-    publish_seconds: NonNegative = setting(0.0, help="sealing new weights; the trainers wait")
-    swap_seconds: NonNegative = setting(0.01, help="a producer's pause while it swaps weights")
+    publish_seconds: NonNegative = setting(0.0, help="publishing, beyond gathering and copying; the trainers wait")
+    swap_seconds: NonNegative = setting(0.01, help="a producer's pause for new weights beyond copying and loading: probe, caches")
     switch_seconds: NonNegative = setting(
         5.0, help="colocated only: each of the two switches of an update: one role sleeps, the other wakes"
     )

@@ -51,6 +51,9 @@ def scenarios(draw: st.DrawFn, *, faults: bool = True, plain_engine: bool = Fals
         },
         "update": {"update_seconds": draw(number(0, 2)), "token_seconds": draw(number(0, 1e-3))},
         "weights": {
+            "weights_gb": draw(st.sampled_from([0.0, 1.0, 20.0])),
+            "transport": draw(st.sampled_from(["auto", "collective", "vllm_nccl", "direct"])),
+            "engine_process": draw(st.sampled_from(["inside", "own"])),
             "transfer_seconds": draw(number(0, 1)),
             "weights_taken": "live" if plain_engine else draw(st.sampled_from(["live", "between"])),
         },

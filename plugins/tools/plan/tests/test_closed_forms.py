@@ -15,7 +15,7 @@ def test_synchronous_updates_take_the_sum_of_everything() -> None:
     parts = workload(
         group={"prompt_tokens": 100.0},
         generation={"prefill_tokens_per_second": 8000.0, "request_seconds": 0.001},
-        weights={"weights_gb": 10.0, "bandwidth": 20.0, "transfer_seconds": 0.25},
+        weights={"transfer_seconds": 0.75},
         rewards={"reward_seconds": 0.3, "reward_workers": 8},
         overheads={
             "lease_seconds": 0.01,
@@ -26,7 +26,7 @@ def test_synchronous_updates_take_the_sum_of_everything() -> None:
         },
     )
     prefill, decode = 8 * 100 / 8000, 50 * (0.02 + 8 * 0.001)
-    period = 0.01 + prefill + decode + 0.3 + 0.02 + 0.03 + 1.0 + 0.04 + (10 / 20 + 0.25)
+    period = 0.01 + prefill + decode + 0.3 + 0.02 + 0.03 + 1.0 + 0.04 + 0.75  # weights are taken while the leases are on their way
     figures = simulate(Scenario(workload=parts, producers=2, trainers=1))
     assert 1 / figures.updates_per_second == pytest.approx(period)
     assert figures.trainer_busy == pytest.approx(1.0 / period)

@@ -45,6 +45,7 @@ def test_the_table_ends_with_the_flags_to_type(tester: RunTester) -> None:
     lines = done.stdout.strip().splitlines()
     assert {"zero bubble", "synchronous", "synchronous, colocated"} <= {line.split("  ")[0] for line in lines}
     assert lines[-1].startswith("rlcore train … -i ")
+    assert lines[-3].startswith("weights by shared: trainers stand still for them ")
     assert all(flag in lines[-1].split() for flag in ("-t", "-g", "-tbs", "-ibs", "--max-staleness", "-cbsl"))
     assert done.written == ()
 
@@ -131,7 +132,9 @@ def test_every_flag_reaches_its_setting(tester: RunTester, path: str) -> None:
         (["--devices", "4", "--update-seconds", "1e308"], "must be a finite number from 0 to 1000000000"),
         (["--devices", "4", "--prefill-tokens-per-second", "1e-308"], "must be a finite number from 1e-06 to 1000000000"),
         (["--devices", "4", "--length-cut", "1e308", "--response-sigma", "10"], "group.length_cut must be a finite number"),
-        (["--devices", "4", "--bandwidth", "1e308"], "weights.bandwidth must be a finite number from 0.001 to"),
+        (["--devices", "4", "--network-bandwidth", "1e308"], "weights.network_bandwidth must be a finite number from 0.001 to"),
+        (["--devices", "16", "--transport", "shared"], "--transport shared: 16 devices are on 2 nodes"),
+        (["--devices", "4", "--transport", "memory"], "must be auto, shared"),
         (["--devices", "4", "--response-tokens", "1e-308"], "group.response_tokens must be a finite number from 1e-09 to"),
         (["-i", "2", "-t", "2", "--producer-devices", "1" + "0" * 400], "producer_devices must be a whole number from 1 to 65536"),
         (["-i", "2", "-t", "2", "--reward-workers", "1000000000000"], "reward_workers must be a whole number from 1 to 4096"),

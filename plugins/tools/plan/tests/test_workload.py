@@ -13,6 +13,7 @@ from rlcore.api import ConfigError
 
 PAGE = Path(__file__).parents[4] / "docs/planning.md"
 HUGE, TINY = 1e9, 1e-6
+BANDWIDTHS = [name for name in Workload().weights.model_dump() if name.endswith("_bandwidth")]
 
 
 @pytest.mark.parametrize("path", workload_settings())
@@ -30,7 +31,7 @@ def test_the_ends_of_every_range_can_be_simulated(seconds: float, speed: float, 
             "group": {"response_tokens": 10_000_000, "response_sigma": 10, "length_cut": 1_000_000, "train_batch_size": 4},
             "generation": {"step_seconds": seconds, "request_seconds": overheads, "prefill_tokens_per_second": speed},
             "update": {"update_seconds": overheads, "token_seconds": overheads},
-            "weights": {"weights_gb": 100_000, "bandwidth": 0.001, "transfer_seconds": overheads},
+            "weights": {"weights_gb": 100_000, **dict.fromkeys(BANDWIDTHS, 0.001), "transfer_seconds": overheads},
             "rewards": {"reward_seconds": overheads, "reward_sigma": 10},
             "overheads": dict.fromkeys(Workload().overheads.model_dump(), overheads),
         }
