@@ -1,8 +1,12 @@
 """`make bench-processes`: the quickstart's task with producer and trainer in one process, in turns, and as processes that overlap.
 
 Two shapes: the quickstart's own model, and one of 12.6 million weights. The two ways of a shape alternate inside one run of this program,
-so a machine that slows down does so for both. ``idle``: the share of the trainer's time in which it waits for data. The last line is one
-JSON object.
+so a machine that slows down does so for both. ``idle``: the share of the trainer's time in which it waits for data.
+
+In turns nothing else runs beside generation (g seconds a step, verdicts included) or training (t): so each is measured alone, with the
+one core that it has when they overlap. Overlapping can gain (g + t) / max(g, t) at the most; ``overlap`` is the share of that which is
+gained. ``beside``: what two bare processes, which share nothing, keep of the speed that each has alone on this machine: with no more cores
+than processes, ``overlap`` cannot be much above it. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -11,6 +15,8 @@ import argparse
 import json
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -33,6 +39,18 @@ LARGE = {
     "num_key_value_heads": 8,
     "head_dim": 64,
 }
+_BARE = """
+import time, torch
+torch.set_num_threads(1)
+left, right, wide = torch.randn(512, 512), torch.randn(512, 512), torch.randn(1_000_000)
+done, end = 0, time.perf_counter() + 4.0
+while time.perf_counter() < end:
+    left @ right
+    wide.mul(1.5).add_(wide)
+    done += 1
+print(done)
+"""
+"""Products, and element-wise operations on more than a cache holds, for four seconds; prints how many."""
 
 
 def main() -> None:
@@ -49,7 +67,9 @@ def main() -> None:
         enlarge(shapes["quickstart"], shapes["12.6 M"])
         found = {shape: rounds_of(assets.run_toml, model, folder, arguments, console) for shape, model in shapes.items()}
     console.print(table(found))
-    print(json.dumps({"steps": arguments.steps, "rounds": arguments.rounds, "shapes": found}))
+    beside = statistics.median(bare_pair() for _ in range(arguments.rounds))
+    console.print(f"two bare processes beside each other: {beside:.0%} of the speed of each alone")
+    print(json.dumps({"steps": arguments.steps, "rounds": arguments.rounds, "beside": beside, "shapes": found}))
 
 
 def enlarge(base: Path, large: Path) -> None:
@@ -63,7 +83,8 @@ def enlarge(base: Path, large: Path) -> None:
 
 
 def rounds_of(toml: Path, model: Path, folder: Path, arguments: argparse.Namespace, console: Console) -> dict[str, dict[str, float]]:
-    """Seconds a step and idle shares, medians over the rounds, by way; ``ratio``: of overlapping to in turns."""
+    """Medians over the rounds, by way: seconds a step, of which the trainer waits for data, and that as a share (``idle``). ``ratio``: of
+    overlapping to in turns, and ``overlap``."""
     seen: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     for number in range(arguments.rounds):
         for way, staleness in WAYS.items():
@@ -74,23 +95,37 @@ def rounds_of(toml: Path, model: Path, folder: Path, arguments: argparse.Namespa
                 "eval": {"eval_dataset": {}, "eval_interval": 0},
             }
             summary = run(plan_run([toml], {}, Registry.discover(), overrides=values))
-            idle = summary.time.get("trainer/waiting for data", 0.0) / summary.train_seconds
-            seen[way].append((summary.train_seconds / summary.steps, idle))
-            console.print(f"{model.name}, round {number + 1}, {way}: {seen[way][-1][0]:.3f} s a step, trainer idle {idle:.0%}")
-    medians = {
-        way: {"seconds_per_step": statistics.median(one[0] for one in of_way), "idle": statistics.median(one[1] for one in of_way)}
-        for way, of_way in seen.items()
-    }
-    turns, overlapping = (medians[way]["seconds_per_step"] for way in WAYS)
-    return {**medians, "ratio": {"seconds_per_step": overlapping / turns}}
+            waiting = summary.time.get("trainer/waiting for data", 0.0) / summary.steps
+            seen[way].append((summary.train_seconds / summary.steps, waiting))
+            console.print(f"{model.name}, round {number + 1}, {way}: {seen[way][-1][0]:.3f} s a step, {waiting:.3f} of them without data")
+    medians = {}
+    for way, of_way in seen.items():
+        seconds, waiting = (statistics.median(column) for column in zip(*of_way, strict=True))
+        medians[way] = {"seconds_per_step": seconds, "waiting": waiting, "idle": waiting / seconds}
+    turns, overlapping = (medians[way] for way in WAYS)
+    longer = max(turns["waiting"], turns["seconds_per_step"] - turns["waiting"])
+    ratio = overlapping["seconds_per_step"] / turns["seconds_per_step"]
+    return {**medians, "ratio": {"seconds_per_step": ratio, "overlap": longer / overlapping["seconds_per_step"]}}
+
+
+def bare_pair() -> float:
+    """What each of two processes does beside the other, over what one does alone."""
+    alone, *together = (int(count) for pair in (1, 2) for count in _counts(pair))
+    return statistics.mean(together) / alone
+
+
+def _counts(processes: int) -> list[str]:
+    started = [subprocess.Popen([sys.executable, "-c", _BARE], stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    return [process.communicate()[0] for process in started]
 
 
 def table(found: dict[str, dict[str, dict[str, float]]]) -> Table:
     """A row a shape and way."""
-    made = Table("model", "way", "s/step", "trainer idle")
+    made = Table("model", "way", "s/step", "trainer idle", "overlap")
     for shape, ways in found.items():
-        for way in WAYS:
-            made.add_row(shape, way, f"{ways[way]['seconds_per_step']:.3f}", f"{ways[way]['idle']:.0%}")
+        for way, staleness in WAYS.items():
+            overlap = f"{ways['ratio']['overlap']:.0%}" if staleness else ""
+            made.add_row(shape, way, f"{ways[way]['seconds_per_step']:.3f}", f"{ways[way]['idle']:.0%}", overlap)
     return made
 
 
