@@ -18,7 +18,7 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.dealing import LeaseQueue
 
-__all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
+__all__ = ["Arrival", "Order", "Outcome", "Parcel", "ScheduleService", "Tokens"]
 
 _MOST_IN_VAIN = 10
 """Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
@@ -34,6 +34,19 @@ class Arrival:
     tokens: int
     reason: str = ""
     cut_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """Groups that a producer delivers at a time, which a store holds."""
+
+    store: str
+    worker: str
+    arrivals: tuple[Arrival, ...]
+
+
+Outcome = list[Verdict] | ValueError
+"""Of a parcel: one verdict for each group, or what is wrong with it; then none of it is recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,16 +154,33 @@ class ScheduleService:
             self._pump()
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest."""
-        verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
-        if (state := self._workers.get(worker)) is not None:
-            state.groups += len(arrivals)
+        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raises ValueError, and records nothing,
+        for a version that the group cannot have (``Coordinator.deliver``)."""
+        outcome = self._receive(Parcel(store=store, worker=worker, arrivals=tuple(arrivals)))
+        if isinstance(outcome, ValueError):
+            raise outcome
+        self._pump()
+        return outcome
+
+    async def deliver_parcels(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        """As many calls of ``deliver`` in one: what is wrong with one parcel is no business of the others. Batches are cut and leases are
+        dealt when all of them have been taken."""
+        outcomes = [self._receive(parcel) for parcel in parcels]
+        self._pump()
+        return outcomes
+
+    def _receive(self, parcel: Parcel) -> Outcome:
+        try:
+            verdicts = self._coordinator.deliver([arrival.delivery for arrival in parcel.arrivals])
+        except ValueError as error:
+            return error
+        if (state := self._workers.get(parcel.worker)) is not None:
+            state.groups += len(parcel.arrivals)
             state.since = monotonic()
         self._in_vain = 0
         self._interrupted = self._interrupted or self._interrupted_next
-        for arrival, verdict in zip(arrivals, verdicts, strict=True):
-            self._book(store, arrival, verdict)
-        self._pump()
+        for arrival, verdict in zip(parcel.arrivals, verdicts, strict=True):
+            self._book(parcel.store, arrival, verdict)
         return verdicts
 
     def _book(self, store: str, arrival: Arrival, verdict: Verdict) -> None:
