@@ -49,7 +49,7 @@ async def settled() -> None:
 
 
 def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(story())
+    asyncio.run(asyncio.wait_for(story(), 20))
 
 
 def test_a_delivery_goes_at_once_and_what_comes_meanwhile_goes_together() -> None:
