@@ -51,11 +51,13 @@ Outcome = list[Verdict] | ValueError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it."""
+    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it; ``tokens``:
+    how many were generated for those of its groups that are not masked."""
 
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
     filtering: Mapping[str, float]
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,11 @@ class ScheduleService:
         self._handing_over = False
         self._pump()
         return self._by_store(self._coordinator.upcoming())
+
+    async def upcoming(self) -> Order:
+        """What ``training`` returns, as the order that the next batch would be if nothing came before it."""
+        order = self._coordinator.upcoming_order()
+        return Order(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 
     async def updated(self, version: int) -> None:
         """The update under way has made this version."""
@@ -397,7 +404,11 @@ class ScheduleService:
         self._order, self._handing_over = order, True
         if self._filtering is None:
             self._filtering = self._watch.next_update()
-        return Order(order=order, stores=self._by_store(order.lease_ids), filtering=self._filtering)
+        stores, tokens = self._by_store(order.lease_ids), self._tokens_of(order)
+        return Order(order=order, stores=stores, filtering=self._filtering, tokens=tokens)
+
+    def _tokens_of(self, order: TrainOrder) -> int:
+        return sum(self._kept[lease_id].tokens for lease_id in order.lease_ids)
 
     def _by_store(self, lease_ids: Sequence[int]) -> dict[str, tuple[int, ...]]:
         stores: dict[str, list[int]] = {}

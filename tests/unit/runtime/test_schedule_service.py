@@ -73,6 +73,26 @@ def test_on_policy_leases_are_dealt_in_turns_once_everybody_waits() -> None:
     run(story)
 
 
+def test_what_is_likely_to_come_next_is_the_order_that_comes() -> None:
+    async def story() -> None:
+        schedule = service(batch=2, staleness=1)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        leases = await schedule.lease("a", 4, 0)
+        assert (await schedule.upcoming()).order.lease_ids == ()
+        await schedule.deliver("s", "a", [arrival(lease) for lease in leases[:2]])
+        assert await batch is not None
+        await schedule.training()
+        await schedule.deliver("s", "a", [arrival(leases[3]), arrival(leases[2])])
+        upcoming = await schedule.upcoming()
+        assert upcoming.tokens == 20
+        order = await schedule.next_batch(1)
+        assert order is not None
+        assert (order.order, order.stores, order.tokens) == (upcoming.order, upcoming.stores, upcoming.tokens)
+
+    run(story)
+
+
 def test_parcels_are_delivered_as_if_each_came_alone() -> None:
     """What is wrong with one is told in its place, and records nothing; the others' verdicts, books and leases are as ever."""
 
