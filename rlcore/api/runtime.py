@@ -9,7 +9,8 @@ on ``closing`` as soon as it exists; ``say`` prints one line for the user. The o
   made as the configuration says. ``Producer`` generates and has judged, ``Consumer`` trains; ``blaming`` names whose part raised.
 - *The schedule*: the coordinator (``rlcore.api.schedule``, made by ``make_coordinator``) leases prompts and cuts batches; a run that goes
   on begins with ``first_version``. ``ScheduleService`` is the coordinator behind an event loop, ``GroupStore`` holds groups between
-  generation and training, ``AsyncJudge`` is a judge that several producers share.
+  generation and training, ``AsyncJudge`` is a judge that several producers share. If the schedule is in another process than the store,
+  ``GatheredDeliveries`` stands between them: what is delivered during one call (a ``Parcel`` each) goes together in the next.
 - *A crew over workers*: ``WorkerCrew`` is the crew of a run whose producers and trainer ranks are ``Worker``s, wherever they run. A runtime
   gives it a ``Site``: a ``Launcher`` that starts workers, a ``Seat`` for each, and the services (``Links``) that a producer talks to.
   ``DriverCrew`` and ``DriverSite`` have the services in the driver's process.
@@ -40,6 +41,7 @@ from rlcore.roles.evaluator import TaskReport
 from rlcore.roles.producer import GroupJob, Produced, Producer
 from rlcore.runtime.backends import make_consumer, make_conversation, make_engine
 from rlcore.runtime.batch_report import Batch, batch_figures, rollout_rows, with_prompts
+from rlcore.runtime.delivering import GatheredDeliveries
 from rlcore.runtime.driver_crew import DriverCrew, DriverSite
 from rlcore.runtime.interrupt import Interrupt
 from rlcore.runtime.loading import Texts, fingerprints, load_data, read_texts
@@ -59,7 +61,7 @@ from rlcore.runtime.parts import (
     used_plugins,
 )
 from rlcore.runtime.resumption import check_model_files
-from rlcore.runtime.schedule_service import Arrival, ScheduleService
+from rlcore.runtime.schedule_service import Arrival, Outcome, Parcel, ScheduleService
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.site import Links, Site
 from rlcore.runtime.starvation import FilterWatch
@@ -78,6 +80,7 @@ __all__ = [
     "DriverCrew",
     "DriverSite",
     "FilterWatch",
+    "GatheredDeliveries",
     "GroupJob",
     "GroupStore",
     "Interpreters",
@@ -85,6 +88,8 @@ __all__ = [
     "Judge",
     "Launcher",
     "Links",
+    "Outcome",
+    "Parcel",
     "Plan",
     "Produced",
     "Producer",

@@ -318,7 +318,8 @@ class TrainingBackend(ABC):
 
     def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
         """What forward and backward over these rollouts (int[R], of one group) cost, in any unit, the same on every rank: by it groups
-        are shared between data-parallel ranks. Override where more than their tokens counts."""
+        are shared between data-parallel ranks. Override where more than their tokens counts. It is asked before a rank has the tokens, in
+        any thread: lengths and masks are true, ids are below 0, and the contexts of two segments are equal if they are in truth."""
         segments = [segment for row in rows for segment in batch.rollouts[row].segments]
         return sum(len(segment.context_ids) + len(segment.token_ids) for segment in segments)
 
@@ -441,9 +442,12 @@ class AdvantageEstimator(ABC):
 class Loss(ABC):
     """A policy-gradient loss, per token. Mask, KL penalty, entropy bonus, mismatch correction and aggregation are the core's.
 
-    ``on_policy`` (False: it has a ratio to the policy that sampled), ``sequence_ratio``, ``one_advantage``: see ``LossSpec``."""
+    ``on_policy`` (False: it has a ratio to the policy that sampled), ``sequence_ratio``, ``one_advantage``: see ``LossSpec``.
+    ``reads_tokens``: whether ``prepare``, if it has one, looks at what the batch's rollouts say (ids, texts, versions or details of their
+    segments). Say False if it does not: then each of several trainer ranks gets the tokens of its own share alone."""
 
     needs: frozenset[Need] = frozenset()
+    reads_tokens: bool = True
     on_policy: bool | None = None
     sequence_ratio: bool = False
     one_advantage: bool = False

@@ -6,13 +6,30 @@ Every rank cuts the same global batch and comes to the same shares, without aski
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from rlcore.contracts.batches import TrainBatch, token_index
 from rlcore.contracts.errors import RunError
 
-__all__ = ["cut_shares", "joined"]
+__all__ = ["StepShares", "cut_shares", "joined"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepShares:
+    """Who computes what of one update; int64 rollout numbers by the place of each data-parallel rank. ``scored``: of the whole batch, for
+    log probabilities, None if the update needs none; ``steps``: of each optimizer step, in the numbers of its own part of the batch."""
+
+    scored: list[np.ndarray] | None
+    steps: list[list[np.ndarray]]
+
+    def groups(self, place: int, batch: TrainBatch, parts: Sequence[TrainBatch]) -> list[int]:
+        """The numbers of the groups whose tokens the rank at ``place`` computes on. ``parts``: of ``batch``, one a step."""
+        held = [part.group[share[place]] for part, share in zip(parts, self.steps, strict=True)]
+        if self.scored is not None:
+            held.append(batch.group[self.scored[place]])
+        return sorted({int(group) for of_share in held for group in of_share})
 
 
 def cut_shares(

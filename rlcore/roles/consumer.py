@@ -21,7 +21,7 @@ import numpy as np
 from rlcore.contracts.around_loss import KlEstimator
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import ConfigError, RunError, WeightsError
-from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, Saving, TrainingBackend, Which
+from rlcore.contracts.interfaces import AdvantageEstimator, Loss, Need, Objective, RewardDetail, Saving, TrainingBackend, Which
 from rlcore.contracts.snapshots import BUCKET_BYTES, Probe, Tensor, WeightsManifest, WeightSource
 from rlcore.contracts.transport import Publisher
 from rlcore.contracts.types import Group
@@ -30,11 +30,11 @@ from rlcore.host.targets import described
 from rlcore.learning.assemble import BatchSettings, assemble_batch, assemble_rewards, prepare_loss, run_estimator, split
 from rlcore.learning.kl import K1, reward_kl
 from rlcore.learning.objective import WEIGHT, WEIGHT_SQUARED
-from rlcore.learning.shares import cut_shares, joined
+from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.runlog.folder import write_json, writing
 from rlcore.schedule.accounting import TimeAccount
 
-__all__ = ["Algorithm", "Consumer"]
+__all__ = ["Algorithm", "Consumer", "SharePlan"]
 
 _COUNTS = ("skipped_rollouts", "skipped_steps")
 """Metrics that add up over the optimizer steps of an update; all others are means."""
@@ -74,6 +74,16 @@ class Algorithm:
         return self.objective.needs | ({Need.REFERENCE} if self.kl_in_reward else frozenset())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharePlan:
+    """Of one update and one rank: who computes what, the places of the groups whose tokens this rank needs for its part, and of those
+    that no rank needs."""
+
+    shares: StepShares
+    groups: tuple[int, ...]
+    nobodys: tuple[int, ...]
+
+
 class Consumer:
     """Owns one rank's trainer and the algorithm."""
 
@@ -106,23 +116,74 @@ class Consumer:
         self.timings: dict[str, float] = {}
         """Seconds inside the backend's steps by its own parts (forward, backward, optimizer), since the start."""
 
-    def update(self, groups: Sequence[Group], masked: Collection[int], version: int) -> Mapping[str, float]:
+    @property
+    def data_parallel(self) -> tuple[int, int]:
+        """``TrainingBackend.data_parallel``."""
+        return self._backend.data_parallel
+
+    @property
+    def reads_logprobs(self) -> bool:
+        """Whether the algorithm looks at the sampler's log probabilities of the whole batch, and not of this rank's share alone."""
+        prepares = type(self._algorithm.loss).prepare is not Loss.prepare
+        return prepares or RewardDetail.ROLLOUT_LOGPROBS in self._algorithm.estimator.needs or bool(self._algorithm.kl_in_reward)
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the algorithm may look at the tokens of the whole batch."""
+        loss = self._algorithm.loss
+        return loss.reads_tokens and type(loss).prepare is not Loss.prepare
+
+    def plan(self, groups: Sequence[Group], masked: Collection[int], version: int) -> SharePlan:
+        """The shares of an update on these groups, which may be outlines, and then the same on every rank. In any thread."""
+        algorithm = self._algorithm
+        batch = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
+        parts = self._parts(batch)
+        shares = self._shares(batch, parts)
+        place, size = self._backend.data_parallel
+        needed = [shares.groups(rank, batch, parts) for rank in range(size)]
+        nobodys = set(range(len(groups))).difference(*needed)
+        return SharePlan(shares=shares, groups=tuple(needed[place]), nobodys=tuple(sorted(nobodys)))
+
+    def _shares(self, batch: TrainBatch, parts: Sequence[TrainBatch]) -> StepShares:
+        (_, size), cost = self._backend.data_parallel, self._backend.cost
+        with self._blaming("saying what rollouts cost"):
+            return StepShares(
+                scored=cut_shares(batch, size, cost, everything=True) if self._scores else None,
+                steps=[cut_shares(part, size, cost) for part in parts],
+            )
+
+    def _parts(self, batch: TrainBatch) -> list[TrainBatch]:
+        """The global part of each optimizer step; one in which nothing can train is none."""
+        algorithm = self._algorithm
+        epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
+        return [part for parts in epochs for part in parts if part.in_loss.any()]
+
+    def from_whoever_has(self, ids: np.ndarray) -> np.ndarray:
+        """int32[T]: token ids that a data-parallel rank at least has; the others give none. Collective."""
+        return next((given.astype(np.int32) for given in self._backend.gather(ids.astype(np.float64)) if len(given)), ids)
+
+    def update(
+        self, groups: Sequence[Group], masked: Collection[int], version: int, shares: StepShares | None = None
+    ) -> Mapping[str, float]:
         """Train on the groups of the update ``version`` -> ``version + 1``; metrics, means over its optimizer steps.
 
         ``masked``: places of the groups that the filter took out. A share of the batch in which nothing can train takes no optimizer
         step, and the learning rate stays where it is. Of a step that the backend skipped only ``skipped_steps`` counts; RunError if more
-        than ``max_skipped_steps`` are skipped in a row, over updates too.
+        than ``max_skipped_steps`` are skipped in a row, over updates too. ``shares``: as planned; the groups that this rank needs for
+        them are whole then, and the others may be outlines. None: of the groups as they are here, which are the same on every rank.
         """
         self._wake()
         algorithm = self._algorithm
         assembled = assemble_batch(groups, None, algorithm.batch, masked=masked, version=version, seed=algorithm.seed)
-        batch = self._with_logprobs(assembled)
+        if shares is None and self._backend.data_parallel[1] > 1:
+            shares = self._shares(assembled, self._parts(assembled))
+        batch = self._with_logprobs(assembled, shares)
         batch = replace(batch, advantages=self._advantages(groups, masked, batch))
         self.advantages = _by_rollout(batch)
         with blaming(f"loss {algorithm.loss_name!r}", "preparing the batch"):
             batch = prepare_loss(algorithm.loss_name, algorithm.loss, batch)
-        epochs = [split(batch, algorithm.batch, updates=algorithm.updates_per_batch, epoch=n) for n in range(algorithm.epochs_per_batch)]
-        metrics = [self._step(part) for parts in epochs for part in parts if part.in_loss.any()]
+        parts = self._parts(batch)
+        metrics = [self._step(part, share) for part, share in zip(parts, shares.steps if shares else [None] * len(parts), strict=True)]
         totals = _over_steps(metrics)
         return {**totals, "optimizer_steps": len(metrics) - totals.get("skipped_steps", 0.0), **_describe(batch)}
 
@@ -221,26 +282,35 @@ class Consumer:
             )
         return logprobs
 
-    def _with_logprobs(self, batch: TrainBatch) -> TrainBatch:
+    @property
+    def _recomputes(self) -> bool:
+        """Whether the trainer computes old log probabilities before the update's first step."""
+        algorithm = self._algorithm
+        return algorithm.old_from_trainer and bool(algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs)
+
+    @property
+    def _scores(self) -> bool:
+        return Need.REFERENCE in self._algorithm.needs or self._recomputes
+
+    def _with_logprobs(self, batch: TrainBatch, shares: StepShares | None) -> TrainBatch:
         algorithm = self._algorithm
         with self._account.span("log probabilities"), self._blaming("computing log probabilities"):
             if Need.REFERENCE in algorithm.needs:
-                batch = replace(batch, reference_logprobs=self._logprobs(batch, Which.REFERENCE))
+                batch = replace(batch, reference_logprobs=self._logprobs(batch, Which.REFERENCE, shares))
             if not algorithm.old_from_trainer:
                 batch = replace(batch, old_logprobs=batch.rollout_logprobs)
-            elif algorithm.optimizer_steps > 1 or algorithm.kl_in_reward or Need.OLD in algorithm.needs:
-                batch = replace(batch, old_logprobs=self._logprobs(batch, Which.POLICY))
+            elif self._recomputes:
+                batch = replace(batch, old_logprobs=self._logprobs(batch, Which.POLICY, shares))
         return batch
 
-    def _logprobs(self, batch: TrainBatch, which: Which) -> np.ndarray:
+    def _logprobs(self, batch: TrainBatch, which: Which, shares: StepShares | None) -> np.ndarray:
         """float32[N] of the whole batch: this rank computes its share, the others' are gathered. Raises RunError if those of a token
         in the loss are not finite."""
-        place, size = self._backend.data_parallel
-        if size == 1:
+        if shares is None or shares.scored is None:
             values = self._backend.logprobs(batch, which)
         else:
-            shares = cut_shares(batch, size, self._backend.cost, everything=True)
-            values = joined(batch, shares, self._backend.gather(self._backend.logprobs(batch.take(shares[place]), which)))
+            own = batch.take(shares.scored[self._backend.data_parallel[0]])
+            values = joined(batch, shares.scored, self._backend.gather(self._backend.logprobs(own, which)))
         if not np.isfinite(values[np.repeat(batch.in_loss, batch.lengths)]).all():
             raise RunError(
                 f"the log probabilities of the {which.value} model are not finite in the update of version {batch.version}: it has "
@@ -272,10 +342,9 @@ class Consumer:
     def _blaming(self, doing: str) -> AbstractContextManager[None]:
         return blaming(f"the training backend {type(self._backend).__name__}", doing, "lower -tmbs or --tokens-per-forward")
 
-    def _step(self, part: TrainBatch) -> Mapping[str, float]:
+    def _step(self, part: TrainBatch, shares: list[np.ndarray] | None) -> Mapping[str, float]:
         """One optimizer step on the global ``part``; whether there is one is decided on the whole of it, the same on every rank."""
-        place, size = self._backend.data_parallel
-        share = part if size == 1 else part.take(cut_shares(part, size, self._backend.cost)[place])
+        share = part if shares is None else part.take(shares[self._backend.data_parallel[0]])
         with self._account.span("training"):
             self._backend.timings()
             with self._blaming("updating"):

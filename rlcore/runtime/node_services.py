@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rlcore.contracts.outlines import outline_of
 from rlcore.contracts.types import Group, Prompt, Rollout, Score
 from rlcore.rewards import Judge, VerdictCounts
 from rlcore.runtime.schedule_service import Arrival
@@ -55,6 +56,11 @@ class GroupStore:
         """(the leases whose groups are not here, the others' groups by lease). They stay until ``forget``: their batch may become void."""
         here = {lease_id: self._groups[lease_id] for lease_id in lease_ids if lease_id in self._groups}
         return tuple(lease_id for lease_id in lease_ids if lease_id not in here), here
+
+    async def outlines(self, lease_ids: Sequence[int], logprobs: bool, told: bool) -> tuple[tuple[int, ...], Mapping[int, Group]]:
+        """``read``, of outlines (``outline_of``): what a rank must know of groups whose tokens it does not compute on."""
+        missing, here = await self.read(lease_ids)
+        return missing, {lease_id: outline_of(group, logprobs=logprobs, told=told) for lease_id, group in here.items()}
 
     async def forget(self, lease_ids: Sequence[int]) -> None:
         """These were trained."""

@@ -107,7 +107,8 @@ class JudgeClient:
 
 _POLL_SECONDS = 0.05
 _EAGER_SECONDS = 0.005
-"""How long one poll of the engine may last: the second one where leases are awaited that would start at once."""
+"""How long one poll of the engine may last: the second one where leases are awaited that would start at once, or a group waits for the
+answer to the delivery before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,8 @@ class ProducerLoop:
     """Keeps one producer busy: as many prompts in flight as it may have, the newest weights, evaluations when they are asked for.
 
     ``in_waves`` (staleness 0): ask for leases only when nothing is under way, and deliver all that was made of them together, in their
-    order, so that nothing that comes of it depends on timing. ``mail`` holds functions, which the loop's thread calls: ``evaluate``,
+    order, so that nothing that comes of it depends on timing. Otherwise what is made is delivered at once, or, if a delivery is under way,
+    together with all else that is made until its answer comes. ``mail`` holds functions, which the loop's thread calls: ``evaluate``,
     ``sleep`` and ``stop`` may be called from any thread, before ``run`` too.
     """
 
@@ -151,6 +153,8 @@ class ProducerLoop:
     _evaluation: _Evaluation | None = field(default=None, init=False)
     _evaluated: list[Produced] = field(default_factory=list, init=False)
     _made: list[Produced] = field(default_factory=list, init=False)
+    _delivering: bool = field(default=False, init=False)
+    """A delivery is under way. Set by the loop's thread, and cleared by whichever brings the answer."""
     _asleep: Future[None] | None = field(default=None, init=False)
 
     def evaluate(self, jobs: Sequence[GroupJob], version: int) -> Future[tuple[int, list[Produced]]]:
@@ -172,7 +176,7 @@ class ProducerLoop:
     def run(self) -> None:
         """Work until ``stop``. Raises what ends this producer (its engine failed) or the run (WeightsError, RewardBudgetError)."""
         while self._take_work():
-            patience = _EAGER_SECONDS if self._asked else _POLL_SECONDS
+            patience = _EAGER_SECONDS if self._asked or self._must_deliver else _POLL_SECONDS
             self._collect(self.producer.step(patience))
 
     def _take_work(self) -> bool:
@@ -181,6 +185,8 @@ class ProducerLoop:
             self.pulse.beat()
             for act in self.mail.take():
                 act()
+            if self._must_deliver and (self._stopping or not self._delivering):
+                self._deliver()
             if self._stopping:
                 return False
             self._load_newer()
@@ -280,11 +286,29 @@ class ProducerLoop:
         self._made += [produced for produced in results if produced.job.counted]
         self._evaluated += [produced for produced in results if not produced.job.counted]
         self._finish_evaluation()
-        if not self._made or (self.in_waves and not self.producer.idle):
-            return
+        if self._must_deliver and not self._delivering:
+            self._deliver()
+
+    @property
+    def _must_deliver(self) -> bool:
+        """Whether there is something that may be delivered."""
+        return bool(self._made) and not (self.in_waves and not self.producer.idle)
+
+    def _deliver(self) -> None:
+        """All that is made."""
         made, self._made = sorted(self._made, key=lambda produced: produced.job.key), []
         arrivals, groups = zip(*map(self.jobs.finished, made), strict=True)
-        answer(self.links.store.call("deliver", self.producer.name, arrivals, groups), self._answered())
+        self._delivering = True
+        answer(self.links.store.call("deliver", self.producer.name, arrivals, groups), self._delivered)
+
+    def _delivered(self, kept: Any, error: BaseException | None) -> None:
+        """In any thread. Either the loop sees that no delivery is under way, or this sees what the loop has left: both look last."""
+        if error is not None:
+            self.mail.put(partial(_fail, error))
+            return
+        self._delivering = False
+        if self._made:
+            self.mail.nudge()
 
     def _finish_evaluation(self) -> None:
         evaluation = self._evaluation

@@ -18,7 +18,7 @@ from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, Status, TrainOrder, Verdict, WaitingFor
 from rlcore.schedule.dealing import LeaseQueue
 
-__all__ = ["Arrival", "Order", "ScheduleService", "Tokens"]
+__all__ = ["Arrival", "Order", "Outcome", "Parcel", "ScheduleService", "Tokens"]
 
 _MOST_IN_VAIN = 10
 """Deaths of stores and judges in a row, without a delivery in between, that a run lives with."""
@@ -37,12 +37,27 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """Groups that a producer delivers at a time, which a store holds."""
+
+    store: str
+    worker: str
+    arrivals: tuple[Arrival, ...]
+
+
+Outcome = list[Verdict] | ValueError
+"""Of a parcel: one verdict for each group, or what is wrong with it; then none of it is recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it."""
+    """A batch to train: the coordinator's order, the store of each of its groups, figures of what the filter took out for it; ``tokens``:
+    how many were generated for those of its groups that are not masked."""
 
     order: TrainOrder
     stores: Mapping[str, tuple[int, ...]]
     filtering: Mapping[str, float]
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +156,33 @@ class ScheduleService:
             self._pump()
 
     async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest."""
-        verdicts = self._coordinator.deliver([arrival.delivery for arrival in arrivals])
-        if (state := self._workers.get(worker)) is not None:
-            state.groups += len(arrivals)
+        """One verdict for each group; the store keeps those that are ``kept`` and drops the rest. Raises ValueError, and records nothing,
+        for a version that the group cannot have (``Coordinator.deliver``)."""
+        outcome = self._receive(Parcel(store=store, worker=worker, arrivals=tuple(arrivals)))
+        if isinstance(outcome, ValueError):
+            raise outcome
+        self._pump()
+        return outcome
+
+    async def deliver_parcels(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        """As many calls of ``deliver`` in one: what is wrong with one parcel is no business of the others. Batches are cut and leases are
+        dealt when all of them have been taken."""
+        outcomes = [self._receive(parcel) for parcel in parcels]
+        self._pump()
+        return outcomes
+
+    def _receive(self, parcel: Parcel) -> Outcome:
+        try:
+            verdicts = self._coordinator.deliver([arrival.delivery for arrival in parcel.arrivals])
+        except ValueError as error:
+            return error
+        if (state := self._workers.get(parcel.worker)) is not None:
+            state.groups += len(parcel.arrivals)
             state.since = monotonic()
         self._in_vain = 0
         self._interrupted = self._interrupted or self._interrupted_next
-        for arrival, verdict in zip(arrivals, verdicts, strict=True):
-            self._book(store, arrival, verdict)
-        self._pump()
+        for arrival, verdict in zip(parcel.arrivals, verdicts, strict=True):
+            self._book(parcel.store, arrival, verdict)
         return verdicts
 
     def _book(self, store: str, arrival: Arrival, verdict: Verdict) -> None:
@@ -189,6 +221,11 @@ class ScheduleService:
         self._handing_over = False
         self._pump()
         return self._by_store(self._coordinator.upcoming())
+
+    async def upcoming(self) -> Order:
+        """What ``training`` returns, as the order that the next batch would be if nothing came before it."""
+        order = self._coordinator.upcoming_order()
+        return Order(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 
     async def updated(self, version: int) -> None:
         """The update under way has made this version."""
@@ -367,7 +404,11 @@ class ScheduleService:
         self._order, self._handing_over = order, True
         if self._filtering is None:
             self._filtering = self._watch.next_update()
-        return Order(order=order, stores=self._by_store(order.lease_ids), filtering=self._filtering)
+        stores, tokens = self._by_store(order.lease_ids), self._tokens_of(order)
+        return Order(order=order, stores=stores, filtering=self._filtering, tokens=tokens)
+
+    def _tokens_of(self, order: TrainOrder) -> int:
+        return sum(self._kept[lease_id].tokens for lease_id in order.lease_ids)
 
     def _by_store(self, lease_ids: Sequence[int]) -> dict[str, tuple[int, ...]]:
         stores: dict[str, list[int]] = {}

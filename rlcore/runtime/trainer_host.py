@@ -18,26 +18,46 @@ import numpy as np
 from rlcore.contracts.errors import ConfigError, WeightsError
 from rlcore.contracts.snapshots import probe_tolerance
 from rlcore.contracts.transport import Publisher
-from rlcore.contracts.types import Group
+from rlcore.contracts.types import Group, Rollout
+from rlcore.roles.consumer import SharePlan
 from rlcore.runtime.backends import make_consumer
 from rlcore.runtime.batch_report import Batch, batch_figures, rollout_rows
 from rlcore.runtime.parts import first_version, make_publisher, schedule_settings
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.timing import peak_memory, profiled
-from rlcore.schedule import Role, TimeAccount, WorkerTime
+from rlcore.schedule import Role, TimeAccount, TrainOrder, WorkerTime
 
-__all__ = ["Trained", "TrainerHost", "probe_sequence"]
+__all__ = ["RankSharing", "Trained", "TrainerHost", "probe_sequence"]
 
 
 def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
     """int32[T]: the end of the batch's first sequence, response included, so that the probe reads weights that have moved."""
-    for rollout, _ in batch.sampled():
-        segment = rollout.segments[-1]
-        sequence = np.concatenate([segment.context_ids, segment.token_ids])[-tokens:]
-        if len(segment.token_ids) and len(sequence) > 1:
-            return sequence
-    return None
+    found = (_sequence_of(rollout, tokens) for rollout, _ in batch.sampled())
+    return next((sequence for sequence in found if sequence is not None), None)
+
+
+def _sequence_of(rollout: Rollout, tokens: int) -> np.ndarray | None:
+    segment = rollout.segments[-1]
+    sequence = np.concatenate([segment.context_ids, segment.token_ids])[-tokens:]
+    return sequence if len(segment.token_ids) and len(sequence) > 1 else None
+
+
+def _probed_group(batch: Batch) -> int | None:
+    """The place of the group that ``probe_sequence`` is of."""
+    alone = ((place, replace(batch, groups=(group,))) for place, group in enumerate(batch.groups))
+    return next((place for place, one in alone if probe_sequence(one) is not None), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSharing:
+    """How a rank shares batches: its ``place`` among ``size`` replicas, and what it reads of groups whose tokens it does not compute on:
+    ``logprobs``, or their tokens all the same (``whole``)."""
+
+    place: int
+    size: int
+    logprobs: bool
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +89,7 @@ class TrainerHost:
         self._notes: list[str] = []
         self._taking = Lock()
         self._ahead: deque[Mapping[int, Group]] = deque(maxlen=3)  # of this batch, of the next, and of one that came late
+        self._plans: deque[tuple[TrainOrder, SharePlan, Mapping[int, Group]]] = deque(maxlen=3)
 
     def lives(self) -> int:
         """The id of the process, which is there."""
@@ -118,6 +139,22 @@ class TrainerHost:
         """Offer the weights as they stand."""
         self._consumer.publish(self._publisher, version, probe_ids if probed else None, self._tolerance)
 
+    def sharing(self) -> RankSharing:
+        """What the driver must know to bring this rank its share."""
+        (place, size), consumer = self._consumer.data_parallel, self._consumer
+        return RankSharing(place=place, size=size, logprobs=consumer.reads_logprobs, whole=consumer.reads_tokens)
+
+    def share_out(self, order: Order, *outlines: Mapping[int, Group]) -> tuple[int, ...]:
+        """Share a batch out, of which all ranks have outlines; the leases of the groups that this rank needs whole. In any thread."""
+        known = {lease_id: group for of_store in outlines for lease_id, group in of_store.items()}
+        batch = _batch(order, [known])
+        plan = self._consumer.plan(batch.groups, batch.masked, batch.version)
+        self._plans.append((order.order, plan, known))
+        needed = list(plan.groups)
+        if self._consumer.data_parallel[0] == 0 and (probed := _probed_group(batch)) in plan.nobodys:
+            needed.append(probed)  # somebody must know the sequence that all ranks probe with
+        return tuple(order.order.lease_ids[place] for place in needed)
+
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
         """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""
         groups = {lease_id: group for of_store in stored for lease_id, group in of_store.items()}
@@ -125,11 +162,16 @@ class TrainerHost:
         return tuple(groups)
 
     def train(self, order: Order, log_rollouts: bool, *stored: Mapping[int, Group]) -> Trained:
-        """One update on the groups of an order, which come by store where they are not preloaded; then publish the new weights."""
+        """One update on the groups of an order, which come by store where they are not preloaded; then publish the new weights. If the
+        order was planned here, those that this rank does not compute on are its outlines."""
         self._waiting.close()
-        batch = _batch(order, [*self._ahead, *stored])
-        metrics = self._consumer.update(batch.groups, batch.masked, batch.version)
-        self._publish(batch.version + 1, probe_sequence(batch), probed=self._plan.config.weights.probe)
+        plan, outlines = next(((plan, known) for planned, plan, known in [*self._plans] if planned == order.order), (None, {}))
+        batch = _batch(order, [outlines, *self._ahead, *stored])
+        metrics = self._consumer.update(batch.groups, batch.masked, batch.version, plan.shares if plan else None)
+        probed, probe_ids = self._plan.config.weights.probe, probe_sequence(batch)
+        if plan is not None and probed and probe_ids is not None:
+            probe_ids = self._consumer.from_whoever_has(probe_ids if (probe_ids >= 0).all() else probe_ids[:0])
+        self._publish(batch.version + 1, probe_ids, probed=probed)
         self._wait()
         if self._rank:
             return Trained(time=self.report())

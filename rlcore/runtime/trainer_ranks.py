@@ -18,7 +18,7 @@ from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
-from rlcore.runtime.trainer_host import Trained, TrainerHost
+from rlcore.runtime.trainer_host import RankSharing, Trained, TrainerHost
 from rlcore.runtime.workers import WorkerDiedError
 
 __all__ = ["Ranks"]
@@ -30,6 +30,7 @@ class Ranks:
     def __init__(self, site: Site, inbox: DriverInbox, shipment: Shipment | PlanAtHand, count: int, patience: Patience) -> None:
         self._inbox, self._patience = inbox, patience
         self._alone = site.one_process
+        self._sharing: list[RankSharing] = []
         self.workers = [
             site.launcher.start(
                 TrainerHost, shipment, rank, site.address, site.device, name=f"trainer rank {rank}", seat=site.trainer_seat(rank)
@@ -81,22 +82,55 @@ class Ranks:
         """Have them leave each other."""
         return [worker.call("close") for worker in self.workers]
 
-    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Any]) -> list[Trained]:
-        """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: what each store sends of it."""
-        return self._together([worker.call("train", order, log_rollouts, *groups) for worker in self.workers])
+    def learn_sharing(self) -> None:
+        """Ask them, once they have loaded, how they share batches."""
+        if len(self.workers) > 1:
+            self._sharing = self._inbox.wait([worker.call("sharing") for worker in self.workers], self.failed)
 
-    def preload(self, groups: Sequence[Any], then: Callable[[set[int]], None]) -> None:
-        """Bring groups of a batch to come to every rank, beside what they do; ``then(leases)`` once all of them have them."""
-        answers: list[tuple[int, ...]] = []
+    @property
+    def shared(self) -> bool:
+        """Whether a rank gets only the groups that it computes on, and outlines of the others."""
+        return any(rank.size > 1 for rank in self._sharing) and not any(rank.whole for rank in self._sharing)
 
-        def arrived(leases: Any, error: BaseException | None) -> None:
+    @property
+    def places(self) -> list[int]:
+        """By rank: those of one place need the same groups."""
+        return [rank.place for rank in self._sharing] if self.shared else [0] * len(self.workers)
+
+    @property
+    def outlined(self) -> list[tuple[bool, bool]]:
+        """``logprobs`` and ``told`` of the outlines that each rank needs. Rank 0 reports of the whole batch."""
+        return [(number == 0 or rank.logprobs, number == 0) for number, rank in enumerate(self._sharing)]
+
+    def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
+        """Have each share the batch out, and wait for it; the leases of the groups that it needs, by rank. ``outlines``: by rank."""
+        return self._together(self._asked_to_plan(order, outlines, beside=False))
+
+    def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
+        """``plan``, beside what they do; does not wait."""
+        return self._asked_to_plan(order, outlines, beside=True)
+
+    def _asked_to_plan(self, order: Order, outlines: Sequence[Sequence[Any]], *, beside: bool) -> list[Future[Any]]:
+        calls = zip(self.workers, outlines, strict=True)
+        return [worker.call("share_out", order, *of_stores, beside=beside) for worker, of_stores in calls]
+
+    def train(self, order: Order, log_rollouts: bool, groups: Sequence[Sequence[Any]]) -> list[Trained]:
+        """Have them make one update, and wait for it; what every rank reports, rank 0 first. ``groups``: by rank, what stores send."""
+        calls = zip(self.workers, groups, strict=True)
+        return self._together([worker.call("train", order, log_rollouts, *of_stores) for worker, of_stores in calls])
+
+    def preload(self, groups: Sequence[Sequence[Any]], then: Callable[[list[set[int]]], None]) -> None:
+        """Bring groups of a batch to come to the ranks, beside what they do; ``then(leases by rank)`` once all of them have theirs."""
+        answers: dict[int, set[int]] = {}
+
+        def arrived(rank: int, leases: Any, error: BaseException | None) -> None:
             if error is None:  # else they come with their batch
-                answers.append(leases)
+                answers[rank] = set(leases)
                 if len(answers) == len(self.workers):
-                    then(set(leases).intersection(*answers))
+                    then([answers[number] for number in range(len(self.workers))])
 
-        for worker in self.workers:
-            self._inbox.watch(worker.call("preload", *groups, beside=True), arrived)
+        for rank, (worker, of_stores) in enumerate(zip(self.workers, groups, strict=True)):
+            self._inbox.watch(worker.call("preload", *of_stores, beside=True), partial(arrived, rank))
 
     def producer_left(self, name: str) -> Future[str]:
         """A producer died: no transfer of weights waits for it. Why the publisher ended it, if it did."""

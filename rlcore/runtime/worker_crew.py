@@ -23,6 +23,7 @@ from rlcore.contracts.interfaces import Saving
 from rlcore.contracts.snapshots import ProbeFailedError
 from rlcore.contracts.types import Group
 from rlcore.roles.evaluator import TaskReport
+from rlcore.runtime.batch_reader import BatchReader
 from rlcore.runtime.batch_report import with_prompts
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.evaluating import Evaluations
@@ -77,8 +78,6 @@ class WorkerCrew(Crew):
         self._version = first_version(plan)
         self._order: Order | None = None
         self._trained: Order | None = None
-        self._preloaded: set[int] = set()
-        self._groups: list[Any] = []
         self._pending: Future[Order | None] | None = None
         self._closed = self._stopped = False
         self._site, self._schedule = site, site.schedule
@@ -92,6 +91,7 @@ class WorkerCrew(Crew):
         config = plan.config
         self._ranks = Ranks(site, self._inbox, shipment, config.training.num_trainers, patience)
         self._team = ProducerTeam(site, self._inbox, shipment, config.inference.num_inferencer, patience=patience, say=say)
+        self._reader = BatchReader(site, self._inbox, self._ranks)
         self._team.on_loss = self._ranks.producer_left
         closing.callback(self._close)
         self._evaluations = Evaluations(make_evaluator(plan, texts), self._team, self._inbox)
@@ -104,6 +104,7 @@ class WorkerCrew(Crew):
         self._inbox.wait([call for call in loading if call.done()], self._ranks.failed)  # no engine is loaded for nothing
         engines = self._team.prepare()
         address = self._inbox.wait(loading, self._ranks.failed)[0]
+        self._ranks.learn_sharing()
         for note in self._inbox.wait(engines, self._team.failed)[0]:  # all have the same engine
             self._say(note)
         self._inbox.wait(self._team.connect(address), self._team.failed)
@@ -161,36 +162,12 @@ class WorkerCrew(Crew):
 
     def _fetch(self, order: Order) -> bool:
         """Have the stores put the groups where the ranks can read them; False where some are gone, and the order is void."""
-        wanted = {
-            store: tuple(lease_id for lease_id in lease_ids if lease_id not in self._preloaded) for store, lease_ids in order.stores.items()
-        }
-        absent = self._read({store: lease_ids for store, lease_ids in wanted.items() if lease_ids})
+        absent = self._reader.fetch(order)
         if not absent:
             return True
         self._say(f"warning: {len(absent)} groups were lost with the store of their node; their prompts are generated again")
         self._answer(self._schedule.call("groups_lost", absent))
         return False
-
-    def _read(self, wanted: Mapping[str, Sequence[int]]) -> list[int]:
-        """Read these groups, for the ranks; return the leases whose groups no store has: all of a store that died."""
-        stores = self._site.stores()
-        found: dict[str, Any] = {}
-        absent: dict[str, Sequence[int]] = {}
-
-        def arrived(store: str, value: Any, error: BaseException | None) -> None:
-            if error is not None and not isinstance(error, WorkerDiedError):
-                raise error
-            absent[store], found[store] = (wanted[store], None) if error is not None else value
-
-        def gone() -> set[str]:  # a store may be given up while it is asked
-            return wanted.keys() - found.keys() - self._site.stores().keys()
-
-        for store in wanted.keys() & stores.keys():
-            self._inbox.watch(stores[store].call("read", wanted[store]), partial(arrived, store))
-        self._inbox.until(lambda: len(found) + len(gone()) == len(wanted))
-        absent |= {store: wanted[store] for store in gone()}
-        self._groups = list(found.values())
-        return [lease_id for lease_ids in absent.values() for lease_id in lease_ids]
 
     def train(self, *, log_rollouts: bool) -> Update:
         order = self._order
@@ -199,9 +176,9 @@ class WorkerCrew(Crew):
             self._inbox.survivors([producer.call("sleep") for producer in self._team.workers])
         if not self._site.in_turns:
             self._while_they_train()
-        trained, *others = self._ranks.train(order, log_rollouts, self._groups)
+        trained, *others = self._ranks.train(order, log_rollouts, self._reader.take())
         self._version = order.order.version + 1
-        self._order, self._groups, self._trained = None, [], order
+        self._order, self._trained = None, order
         if self._site.in_turns:
             self._answer(self._schedule.call("updated", self._version))
             self._forget()
@@ -220,8 +197,8 @@ class WorkerCrew(Crew):
 
     def _while_they_train(self) -> None:
         """What could wait until there was a batch: new leases, what was trained before, and all that the driver wants to know."""
-        self._preloaded = set()
-        self._inbox.watch(self._schedule.call("training"), self._preload)
+        self._schedule.call("training")
+        self._reader.preload(self._schedule.call("upcoming"))
         self._forget()
         self._gathered.ask()
 
@@ -230,22 +207,6 @@ class WorkerCrew(Crew):
         if self._trained is not None:
             for name, store in self._site.stores().items():
                 store.call("forget", self._trained.stores.get(name, ()))
-
-    def _preload(self, upcoming: Any, error: BaseException | None) -> None:
-        """Bring the groups of the next batch to the ranks while they train on this one."""
-        if error is not None:
-            return
-        stores, reads = self._site.stores(), list[Any]()
-        wanted = [(store, lease_ids) for store, lease_ids in upcoming.items() if lease_ids and store in stores]
-
-        def arrived(value: Any, error: BaseException | None) -> None:
-            if error is None:  # else they come with their batch
-                reads.append(value[1])
-                if len(reads) == len(wanted):
-                    self._ranks.preload(reads, partial(setattr, self, "_preloaded"))
-
-        for store, lease_ids in wanted:
-            self._inbox.watch(stores[store].call("read", lease_ids), arrived)
 
     def evaluate(self, step: int) -> None:
         self._evaluations.start(step)

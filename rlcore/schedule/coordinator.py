@@ -233,18 +233,26 @@ class Coordinator:
                 taken.append(lease_id)
         taken.sort(key=lambda lease_id: self._held[lease_id].place)
         self._batch = tuple(taken)
-        return TrainOrder(
-            version=self.version,
-            lease_ids=self._batch,
-            versions=tuple(self._held[lease_id].version for lease_id in taken),
-            masked=frozenset(lease_id for lease_id in taken if self._held[lease_id].masked),
-        )
+        return self._order_of(taken, self.version)
 
     def upcoming(self) -> tuple[int, ...]:
         """The ready groups that the next batch would take first, as things stand; for whoever moves payloads ahead of it. Groups that are
         still under way may come before them."""
         oldest = heapq.nsmallest(self.settings.train_batch_size, self._oldest)
         return tuple(lease_id for _, lease_id in oldest if lease_id in self._held)
+
+    def upcoming_order(self) -> TrainOrder:
+        """``upcoming`` as the order that it would be, of the version after the batch under way."""
+        taken = sorted(self.upcoming(), key=lambda lease_id: self._held[lease_id].place)
+        return self._order_of(taken, self.version + bool(self._batch))
+
+    def _order_of(self, taken: Sequence[int], version: int) -> TrainOrder:
+        return TrainOrder(
+            version=version,
+            lease_ids=tuple(taken),
+            versions=tuple(self._held[lease_id].version for lease_id in taken),
+            masked=frozenset(lease_id for lease_id in taken if self._held[lease_id].masked),
+        )
 
     def waiting_for(self) -> WaitingFor:
         """Whether ``next_batch`` would give a batch now, or what it waits for."""

@@ -25,8 +25,9 @@ PAGES = {
         model_settings refusal setting spoken
     """,
     "runtime": """
-        Arrival AsyncJudge Batch Consumer Crew DriverCrew DriverSite FilterWatch GroupJob GroupStore Interpreters Interrupt Judge Launcher
-        Links Plan Produced Producer Role RunConfig RunSection RuntimeLostError RuntimeSpec ScheduleService Seat Shipment Site Status
+        Arrival AsyncJudge Batch Consumer Crew DriverCrew DriverSite FilterWatch GatheredDeliveries GroupJob GroupStore Interpreters
+        Interrupt Judge Launcher Links Outcome Parcel Plan Produced Producer Role RunConfig RunSection RuntimeLostError RuntimeSpec
+        ScheduleService Seat Shipment Site Status
         TaskReport Texts TimeAccount Timing Update Verdict VerdictCounts Worker WorkerCrew WorkerDiedError WorkerLostError
         WorkerTime batch_figures blaming
         check_model_files check_reach cuda_devices fingerprints first_version install_line load_data make_consumer make_conversation

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from rlcore.runtime import batch_reader
+from rlcore.runtime.schedule_service import Order
+from rlcore.runtime.trainer_ranks import Ranks
 from rlcore.testing import RunOutcome, RunTester
 from tests.integration.ray.faults import BackgroundRun, until
 from tests.other_environment import other_environment
@@ -41,6 +44,24 @@ def test_on_policy_processes_make_the_run_of_one_process(tmp_path: Path) -> None
     manifest = json.loads((tester.folder / two.json["run"] / "manifest.json").read_text())
     names = {plugin["kind"]: plugin["name"] for plugin in manifest["plugins"]}
     assert (names["runtime"], names["transfer"]) == ("local", "shared")
+
+
+def test_ranks_that_get_only_what_they_compute_on_make_the_run_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tester = RunTester(tmp_path, in_process=True).with_fakes()
+    config = tester.fake_run(run={"num_episodes": 4, "max_steps": 6})
+    alone = tester.run("train", config, "--json").assert_ok()
+    planned: list[int] = []
+    plan = Ranks.plan
+
+    def counted(ranks: Ranks, order: Order, *outlines: Any) -> Any:
+        planned.append(order.order.version)
+        return plan(ranks, order, *outlines)
+
+    monkeypatch.setattr(batch_reader, "_WORTH_SHARING", 0)
+    monkeypatch.setattr(Ranks, "plan", counted)
+    several = tester.run("train", config, "--json", "--runtime", "local", "-i", "2", "-t", "2").assert_ok()
+    assert weights_of(tester, several) == weights_of(tester, alone)
+    assert planned == list(range(6))
 
 
 def children(pid: int) -> dict[int, str]:

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 CONTRACTS = (
     "errors",
     "types",
+    "outlines",
     "batches",
     "around_loss",
     "snapshots",

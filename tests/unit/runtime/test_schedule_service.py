@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rlcore.contracts.errors import RunError, StarvationError, WorkerLostError
 from rlcore.contracts.types import Group, Lease
 from rlcore.runtime.node_services import GroupStore
-from rlcore.runtime.schedule_service import Arrival, ScheduleService, Tokens
+from rlcore.runtime.schedule_service import Arrival, Parcel, ScheduleService, Tokens
 from rlcore.runtime.starvation import FilterWatch
 from rlcore.schedule import Coordinator, Delivery, ScheduleSettings, Verdict
 
@@ -69,6 +69,54 @@ def test_on_policy_leases_are_dealt_in_turns_once_everybody_waits() -> None:
         second = await parked(schedule.lease("a", 4, 0))
         assert [lease.lease_id for lease in await second] == [0, 2]
         assert [lease.lease_id for lease in await first] == [1, 3]
+
+    run(story)
+
+
+def test_what_is_likely_to_come_next_is_the_order_that_comes() -> None:
+    async def story() -> None:
+        schedule = service(batch=2, staleness=1)
+        await schedule.join("a")
+        batch = await parked(schedule.next_batch())
+        leases = await schedule.lease("a", 4, 0)
+        assert (await schedule.upcoming()).order.lease_ids == ()
+        await schedule.deliver("s", "a", [arrival(lease) for lease in leases[:2]])
+        assert await batch is not None
+        await schedule.training()
+        await schedule.deliver("s", "a", [arrival(leases[3]), arrival(leases[2])])
+        upcoming = await schedule.upcoming()
+        assert upcoming.tokens == 20
+        order = await schedule.next_batch(1)
+        assert order is not None
+        assert (order.order, order.stores, order.tokens) == (upcoming.order, upcoming.stores, upcoming.tokens)
+
+    run(story)
+
+
+def test_parcels_are_delivered_as_if_each_came_alone() -> None:
+    """What is wrong with one is told in its place, and records nothing; the others' verdicts, books and leases are as ever."""
+
+    async def story() -> None:
+        schedule = service(batch=2, staleness=1)
+        for name in ("a", "b"):
+            await schedule.join(name)
+        batch = await parked(schedule.next_batch())
+        a, b = await schedule.lease("a", 2, 0), await schedule.lease("b", 2, 0)
+        wrong = replace(arrival(b[0]), delivery=replace(arrival(b[0]).delivery, version=9))
+        parcels = [
+            Parcel(store="north", worker="a", arrivals=(arrival(a[0]),)),
+            Parcel(store="north", worker="b", arrivals=(wrong, arrival(b[1]))),
+            Parcel(store="south", worker="a", arrivals=(arrival(a[1]),)),
+        ]
+        kept, refused, also = await schedule.deliver_parcels(parcels)
+        assert (kept, also) == ([Verdict.KEPT], [Verdict.KEPT])
+        assert isinstance(refused, ValueError)
+        assert str(b[0].lease_id) in str(refused)
+        order = await batch
+        assert order is not None
+        assert order.stores == {"north": (a[0].lease_id,), "south": (a[1].lease_id,)}
+        assert await schedule.worker_lost("b") == (2, 0)  # leased anew, and nothing was delivered
+        assert await schedule.worker_lost("a") == (0, 2)
 
     run(story)
 

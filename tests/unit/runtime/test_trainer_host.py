@@ -7,13 +7,20 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rlcore.contracts.errors import ConfigError, WeightsError
+from rlcore.contracts.outlines import outline_of
+from rlcore.contracts.types import Group, Score
+from rlcore.learning.shares import StepShares
+from rlcore.roles.consumer import SharePlan
+from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import Shipment
 from rlcore.runtime.trainer_host import TrainerHost
-from rlcore.testing import RunTester, make_plan
+from rlcore.schedule import TrainOrder
+from rlcore.testing import RunTester, make_plan, make_rollout
 
 SECONDS = 20.0
 BROKEN = """
@@ -108,3 +115,17 @@ def test_why_a_producer_was_ended_is_told_once_with_its_death(rank_0: TrainerHos
     assert rank_0.producer_left("producer-1") == said[0]
     assert rank_0.producer_left("producer-1") == ""
     assert rank_0._take_notes() == tuple(said[1:])
+
+
+@pytest.mark.parametrize(("place", "needed"), [(0, (8, 7)), (1, (8,))])
+def test_the_sequence_that_all_probe_with_is_known_to_somebody(place: int, needed: tuple[int, ...]) -> None:
+    """Also if no rank computes on its group."""
+    rank = host()
+    plan = SharePlan(shares=StepShares(scored=None, steps=[]), groups=(1,), nobodys=(0,))
+    rank._consumer = SimpleNamespace(plan=lambda *batch: plan, data_parallel=(place, 2))  # type: ignore[assignment]
+    groups = [
+        Group(prompt_id=f"p{n}", episode=0, prompt_index=n, rollouts=(make_rollout([1, 2], [3, 4]),), scores=(Score(value=1.0),))
+        for n in range(2)
+    ]
+    order = Order(order=TrainOrder(version=0, lease_ids=(7, 8), versions=(0, 0)), stores={"s": (7, 8)}, filtering={})
+    assert rank.share_out(order, {7: outline_of(groups[0]), 8: outline_of(groups[1])}) == needed

@@ -54,7 +54,7 @@ def test_ranks_that_do_not_come_back_from_an_update_are_named() -> None:
     first: Any = team.workers[0]
     first._ready["train"] = lambda: None
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not come back within 0.05 s; .* raise --trainer-deadline$"):
-        team.train(None, False, [])  # type: ignore[arg-type]
+        team.train(None, False, [[], []])  # type: ignore[arg-type]
 
 
 def test_a_rank_that_is_stopped_while_it_loads_is_named() -> None:

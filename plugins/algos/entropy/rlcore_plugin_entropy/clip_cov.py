@@ -43,6 +43,7 @@ class ClipCovLoss(Loss):
     """The clipped surrogate, 0 at the tokens that ``prepare`` drew; they stay in every denominator. Source: section 4.2."""
 
     needs = frozenset({Need.OLD})
+    reads_tokens = False
 
     def __init__(self, options: ClipCovOptions | None = None) -> None:
         self.options = options or ClipCovOptions()

@@ -34,6 +34,7 @@ class KlCovLoss(Loss):
     """-ratio * A per token, + coeff * |logprob - old| at the tokens that ``prepare`` chose; no clip. Source: section 4.2."""
 
     needs = frozenset({Need.OLD})
+    reads_tokens = False
 
     def __init__(self, options: KlCovOptions | None = None) -> None:
         self.options = options or KlCovOptions()

@@ -38,6 +38,8 @@ class GspoLoss(Loss):
     The gradient goes through s, so every token of a response gets 1/|o| of it (equation 10). Source: equations 5 and 7.
     """
 
+    reads_tokens = False
+
     def __init__(self, options: GspoOptions | None = None) -> None:
         options = options or GspoOptions()
         self.low, self.high = 1.0 - options.sequence_eps_low, 1.0 + options.sequence_eps_high

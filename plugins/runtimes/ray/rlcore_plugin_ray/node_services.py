@@ -9,15 +9,15 @@ from typing import Any
 
 import ray
 
-from rlcore.api.runtime import Arrival, GroupStore, Shipment, Verdict, Worker
+from rlcore.api.runtime import GatheredDeliveries, GroupStore, Outcome, Parcel, Shipment, Worker
 from rlcore_plugin_ray.judge_host import JudgeHost
 from rlcore_plugin_ray.ray_worker import RayService, RayStore
 from rlcore_plugin_ray.session import Session
 
-__all__ = ["NodeServices", "Services"]
+__all__ = ["NodeServices", "RemoteSchedule", "Services"]
 
 
-class _Schedule:
+class RemoteSchedule:
     """``ScheduleService`` from a service of a node; found by name, for Ray cannot start an actor anew that was given a handle."""
 
     def __init__(self, name: str, namespace: str) -> None:
@@ -30,10 +30,10 @@ class _Schedule:
             self._found = ray.get_actor(self._name, self._namespace)
         return self._found
 
-    async def deliver(self, store: str, worker: str, arrivals: Sequence[Arrival]) -> list[Verdict]:
-        """``ScheduleService.deliver``."""
-        verdicts: list[Verdict] = await self._handle().deliver.remote(store, worker, arrivals)
-        return verdicts
+    async def deliver_parcels(self, parcels: Sequence[Parcel]) -> list[Outcome]:
+        """``ScheduleService.deliver_parcels``."""
+        outcomes: list[Outcome] = await self._handle().deliver_parcels.remote(parcels)
+        return outcomes
 
     def started(self, what: str) -> None:
         """Where this process takes the place of one that died, say so."""
@@ -61,11 +61,11 @@ class NodeServices:
     def on(self, node: str) -> Services:
         """Those of this node."""
         if node not in self.by_node:
-            schedule = _Schedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
+            schedule = RemoteSchedule(self._session.unique("coordinator"), ray.get_runtime_context().namespace)
             store = self._session.service(
                 GroupStore,
                 node,
-                schedule.deliver,
+                GatheredDeliveries(schedule.deliver_parcels).deliver,
                 keep_scored=self._keep_scored,
                 started=partial(schedule.started, "store of groups"),
                 node=node,

@@ -72,9 +72,9 @@ class RayStore(RayService):
     """A store of groups: what it reads stays in Ray's object store, and a reference to it goes to the ranks."""
 
     def call(self, method: str, *arguments: Any, beside: bool = False) -> Future[Any]:
-        if method != "read":
+        if method not in ("read", "outlines"):
             return super().call(method, *arguments)
-        missing, groups = self.actor.read.options(num_returns=2).remote(*arguments)
+        missing, groups = getattr(self.actor, method).options(num_returns=2).remote(*arguments)
         return self._answer(missing, lambda leases: (leases, groups))
 
 
