@@ -46,6 +46,7 @@ HOST = (
     "registry",
     "sandboxes",
     "threads",
+    "allocator",
     "devices",
     "environments",
     "visible_text",

@@ -21,8 +21,12 @@ SOURCES = sorted(
 )
 PLANTED = {"tests/repo/test_dependencies.py", "tests/repo/test_private_names.py"}
 """They plant such names to see them found."""
-ALLOWED = {"tests/integration/ray/test_ray_small_cluster.py": 2}
-"""How many there may be: a start of Ray's own test cluster is made to fail half-way."""
+ALLOWED = {
+    "tests/integration/ray/test_ray_small_cluster.py": 2,
+    "plugins/backends/torch/rlcore_plugin_torch/shared_attention.py": 2,
+}
+"""How many there may be: a start of Ray's own test cluster is made to fail half-way; no public operation of torch gives the denominators of
+attention on a CPU, and these two are tried before they are used, with public ones to fall back on."""
 
 
 def private_uses(source: str) -> list[str]:

@@ -267,7 +267,7 @@ def test_everything_that_reads_auto_is_resolved_and_said(registry: Registry) -> 
     config = found.config
     assert (config.run.runtime, config.training.name, config.weights.transport) == ("local", "torch", "shared")
     assert (config.inference.inference_batch_size, config.inference.inference_microbatch_size) == (16, 16)
-    assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 64)
+    assert (config.training.train_minibatch_size, config.training.train_microbatch_size) == (16, 128)
     assert (config.algorithm.cache_length, config.schedule.data_actor_buffer_size_limit) == (25, 48)
     autos = {path for path, origin in found.origins.items() if origin.layer == "auto"}
     assert len(autos) == 16
