@@ -22,6 +22,8 @@ __all__ = ["FusedDecoder", "Sharing"]
 
 _SERVED = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Kinds of models whose layers compute what this computes, whatever their weights."""
+_FEWEST = 400
+"""Multiplications in a product of a batch of them below which torch does not call its library on a CPU, and takes several times as long."""
 
 
 class FusedDecoder:
@@ -40,6 +42,10 @@ class FusedDecoder:
         self._head = _Product.of([model.get_output_embeddings()])
         kinds = getattr(config, "layer_types", None) or [""] * len(decoder.layers)
         self._layers = [_Layer.of(layer, kind) for layer, kind in zip(decoder.layers, kinds, strict=True)]
+        first = self._layers[0]
+        size = len(decoder.layers[0].self_attn.k_proj.weight) // first.shared
+        self.fewest_columns = -(-_FEWEST * first.shared // (first.heads * size))
+        """With fewer columns of what rows generated, attention of a row is slower and not faster."""
         positions = torch.arange(max_tokens, device=self._embedding.device)[None]
         self._cosine, self._sine = (table[0] for table in decoder.rotary_emb(self._embedding[:1, None], positions))
         """float32[max_tokens, d]; of the sine the first half of a head is negated, as the other half is added to it with that sign."""

@@ -47,10 +47,12 @@ class FusedPath(DecodePath):
 
     def decode(self, rows: Rows) -> torch.Tensor:
         """See DecodePath."""
-        sharing, length = self._shared(rows), int(rows.generated[: rows.count].max())
+        assert self._decoder is not None  # the engine decodes nothing while it sleeps
+        sharing, limit = self._shared(rows), int(rows.limit[: rows.count].max())
+        length = max(int(rows.generated[: rows.count].max()), min(self._decoder.fewest_columns, limit))
         tokens, positions = torch.from_numpy(rows.newest()).to(self._device)
         newest = positions - sharing.lengths
-        self._cache.reserve(rows.count, length, used=rows.count, bound=int(rows.limit[: rows.count].max()))
+        self._cache.reserve(rows.count, length, used=rows.count, bound=limit)
         self._cache.begin_decode(newest, length)
         # A row sees its prompt's slot, of which the last columns may be of longer prompts, and then its own.
         columns = torch.arange(length, device=self._device)
@@ -60,7 +62,6 @@ class FusedPath(DecodePath):
             before = torch.arange(sharing.width, device=self._device).expand(rows.count, -1)
             standing = torch.cat((before, sharing.lengths[:, None] + columns), dim=1)
         masks = self._masks(visible[:, None, None], positions[:, None], standing)
-        assert self._decoder is not None  # the engine decodes nothing while it sleeps
         return self._decoder(tokens, positions, masks, self._cache, self._prompts, sharing)
 
     def compute_again(self, rows: Rows, at_once: int) -> None:

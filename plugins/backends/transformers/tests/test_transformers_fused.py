@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rlcore_plugin_transformers.fused_decoder import Sharing
+from rlcore_plugin_transformers.fused_decoder import FusedDecoder, Sharing
 from rlcore_plugin_transformers.fused_path import FusedPath
 from transformers import GemmaConfig, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
@@ -148,3 +148,10 @@ def test_rows_come_back_from_their_slots(slots, heads, size):
     assert sharing.visible.sum(1).tolist() == (slot + 1).tolist()
     for row, place in enumerate(slot):
         assert values[row, 0, 0].tolist() in together[place, 0].tolist()
+
+
+@pytest.mark.parametrize(("name", "columns"), [("one head a query", 50), ("qwen2", 25)])
+def test_a_row_attends_to_columns_enough_for_a_fast_product(name, columns):
+    """400 multiplications: of 8 channels by 50 columns, and if two heads of queries share the keys by 25."""
+    model = AutoModelForCausalLM.from_config(MODELS[name])
+    assert FusedDecoder(model, max_tokens=16).fewest_columns == columns
