@@ -47,7 +47,7 @@ class SegmentOutline(Segment):
         tokens, context = len(self.token_ids), len(self.context_ids)
         number = -1 - int(self.context_ids[0]) if context else 0
         version = int(self.versions[0]) if tokens else -1
-        kept = b"" if not tokens or np.isnan(self.logprobs[0]) else self.logprobs.tobytes()
+        kept = b"" if not tokens or np.isnan(self.logprobs).all() else self.logprobs.tobytes()
         return _unpacked_outline, (context, tokens, number, version, np.packbits(self.policy_mask).tobytes(), kept)
 
 

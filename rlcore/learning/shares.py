@@ -5,6 +5,7 @@ Every rank cuts the same global batch and comes to the same shares, without aski
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,15 @@ class StepShares:
 
     scored: list[np.ndarray] | None
     steps: list[list[np.ndarray]]
+
+    @property
+    def digest(self) -> str:
+        """The same for the same shares."""
+        told = hashlib.blake2b(digest_size=16)
+        for shares in (self.scored or [], *self.steps):
+            for rows in shares:
+                told.update(len(rows).to_bytes(8, "little") + rows.astype(np.int64).tobytes())
+        return told.hexdigest()
 
     def groups(self, place: int, batch: TrainBatch, parts: Sequence[TrainBatch]) -> list[int]:
         """The numbers of the groups whose tokens the rank at ``place`` computes on. ``parts``: of ``batch``, one a step."""

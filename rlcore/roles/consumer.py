@@ -124,14 +124,17 @@ class Consumer:
     @property
     def reads_logprobs(self) -> bool:
         """Whether the algorithm looks at the sampler's log probabilities of the whole batch, and not of this rank's share alone."""
-        prepares = type(self._algorithm.loss).prepare is not Loss.prepare
-        return prepares or RewardDetail.ROLLOUT_LOGPROBS in self._algorithm.estimator.needs or bool(self._algorithm.kl_in_reward)
+        return self._prepares or RewardDetail.ROLLOUT_LOGPROBS in self._algorithm.estimator.needs or bool(self._algorithm.kl_in_reward)
 
     @property
     def reads_tokens(self) -> bool:
         """Whether the algorithm may look at the tokens of the whole batch."""
-        loss = self._algorithm.loss
-        return loss.reads_tokens and type(loss).prepare is not Loss.prepare
+        return self._prepares and self._algorithm.loss.reads_tokens
+
+    @property
+    def _prepares(self) -> bool:
+        """Whether the loss has a ``prepare``, of its class or given to the object."""
+        return getattr(self._algorithm.loss.prepare, "__func__", None) is not Loss.prepare
 
     def plan(self, groups: Sequence[Group], masked: Collection[int], version: int) -> SharePlan:
         """The shares of an update on these groups, which may be outlines, and then the same on every rank. In any thread."""

@@ -137,7 +137,7 @@ class BatchReader:
 
     def _share_ahead(self, order: Order, outlines: Sequence[tuple[_StoreRead, Any]]) -> None:
         calls = self._ranks.plan_ahead(order, self._by_rank(outlines, self._ranks.outlined))
-        self._when_all(calls, lambda needed: self._bring_shares(order, needed))
+        self._when_all(calls, lambda answers: self._bring_shares(order, self._ranks.agreed(answers)))
 
     def _bring_shares(self, order: Order, needed: list[Any] | None) -> None:
         def arrived(leases: list[set[int]]) -> None:

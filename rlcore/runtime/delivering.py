@@ -34,6 +34,7 @@ class GatheredDeliveries:
         return await verdicts
 
     async def _send_all(self) -> None:
+        gathered: list[tuple[Parcel, asyncio.Future[list[Verdict]]]] = []
         try:
             while self._waiting:
                 gathered, self._waiting = self._waiting, []
@@ -45,7 +46,9 @@ class GatheredDeliveries:
                     else:
                         verdicts.set_result(outcome)
         finally:
-            self._sender = None
+            abandoned, self._waiting, self._sender = [*gathered, *self._waiting], [], None
+            for _, verdicts in abandoned:  # done, unless this task was cancelled: then nobody must wait for ever
+                verdicts.cancel()
 
     async def _sent(self, parcels: Sequence[Parcel]) -> Sequence[list[Verdict] | Exception]:
         """One outcome for each, whatever becomes of the call: everybody waits for one."""

@@ -214,16 +214,14 @@ class ScheduleService:
         self._pump()
         return await batch
 
-    async def training(self) -> Mapping[str, tuple[int, ...]]:
+    async def training(self) -> None:
         """The ranks have the batch. Leases are dealt from now on: what producers begin with them must not keep a batch waiting. Who does
-        not call it lets the producers rest until the next batch is asked for. Returns, by store, the groups that the next batch would be
-        made of as things stand: they can be brought to the ranks meanwhile."""
+        not call it lets the producers rest until the next batch is asked for."""
         self._handing_over = False
         self._pump()
-        return self._by_store(self._coordinator.upcoming())
 
     async def upcoming(self) -> Order:
-        """What ``training`` returns, as the order that the next batch would be if nothing came before it."""
+        """The next batch as it would be of what is ready now, if nothing came before it: it can be brought to the ranks meanwhile."""
         order = self._coordinator.upcoming_order()
         return Order(order=order, stores=self._by_store(order.lease_ids), filtering={}, tokens=self._tokens_of(order))
 

@@ -28,7 +28,7 @@ from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.timing import peak_memory, profiled
 from rlcore.schedule import Role, TimeAccount, TrainOrder, WorkerTime
 
-__all__ = ["RankSharing", "Trained", "TrainerHost", "probe_sequence"]
+__all__ = ["RankSharing", "SharedOut", "Trained", "TrainerHost", "probe_sequence"]
 
 
 def probe_sequence(batch: Batch, tokens: int = 64) -> np.ndarray | None:
@@ -58,6 +58,15 @@ class RankSharing:
     size: int
     logprobs: bool
     whole: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOut:
+    """What a rank says of a batch that it has shared out: the leases of the groups that it needs whole, and ``digest`` of the shares of
+    all ranks."""
+
+    leases: tuple[int, ...]
+    digest: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +153,8 @@ class TrainerHost:
         (place, size), consumer = self._consumer.data_parallel, self._consumer
         return RankSharing(place=place, size=size, logprobs=consumer.reads_logprobs, whole=consumer.reads_tokens)
 
-    def share_out(self, order: Order, *outlines: Mapping[int, Group]) -> tuple[int, ...]:
-        """Share a batch out, of which all ranks have outlines; the leases of the groups that this rank needs whole. In any thread."""
+    def share_out(self, order: Order, *outlines: Mapping[int, Group]) -> SharedOut:
+        """Share a batch out, of which all ranks have outlines. In any thread."""
         known = {lease_id: group for of_store in outlines for lease_id, group in of_store.items()}
         batch = _batch(order, [known])
         plan = self._consumer.plan(batch.groups, batch.masked, batch.version)
@@ -153,7 +162,7 @@ class TrainerHost:
         needed = list(plan.groups)
         if self._consumer.data_parallel[0] == 0 and (probed := _probed_group(batch)) in plan.nobodys:
             needed.append(probed)  # somebody must know the sequence that all ranks probe with
-        return tuple(order.order.lease_ids[place] for place in needed)
+        return SharedOut(leases=tuple(order.order.lease_ids[place] for place in needed), digest=plan.shares.digest)
 
     def preload(self, *stored: Mapping[int, Group]) -> tuple[int, ...]:
         """Groups of a batch to come, brought while another one is trained; their leases. In a thread of its own."""

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from rlcore.contracts.errors import UsageError, WorkerLostError
+from rlcore.contracts.errors import RunError, UsageError, WorkerLostError
 from rlcore.contracts.interfaces import Saving
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.heartbeat import Heartbeats, Patience
 from rlcore.runtime.schedule_service import Order
 from rlcore.runtime.shipment import PlanAtHand, Shipment
 from rlcore.runtime.site import Site
-from rlcore.runtime.trainer_host import RankSharing, Trained, TrainerHost
+from rlcore.runtime.trainer_host import RankSharing, SharedOut, Trained, TrainerHost
 from rlcore.runtime.workers import WorkerDiedError
 
 __all__ = ["Ranks"]
@@ -104,11 +104,22 @@ class Ranks:
 
     def plan(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[tuple[int, ...]]:
         """Have each share the batch out, and wait for it; the leases of the groups that it needs, by rank. ``outlines``: by rank."""
-        return self._together(self._asked_to_plan(order, outlines, beside=False))
+        return self.agreed(self._together(self._asked_to_plan(order, outlines, beside=False)))
 
     def plan_ahead(self, order: Order, outlines: Sequence[Sequence[Any]]) -> list[Future[Any]]:
-        """``plan``, beside what they do; does not wait."""
+        """``plan``, beside what they do; does not wait. What they answer is for ``agreed``."""
         return self._asked_to_plan(order, outlines, beside=True)
+
+    def agreed(self, answers: Sequence[SharedOut]) -> list[tuple[int, ...]]:
+        """The leases, by rank. RunError if they came to different shares: some groups would be trained twice, and others never."""
+        other = next((rank for rank, answer in enumerate(answers) if answer.digest != answers[0].digest), None)
+        if other is not None:
+            raise RunError(
+                f"trainer ranks 0 and {other} share the same batch out differently, so that some of its groups would be trained twice and "
+                "others never: `cost` of the training backend must answer the same on every rank, also before it has the tokens; its "
+                "TrainingBackendSuite tries that"
+            )
+        return [answer.leases for answer in answers]
 
     def _asked_to_plan(self, order: Order, outlines: Sequence[Sequence[Any]], *, beside: bool) -> list[Future[Any]]:
         calls = zip(self.workers, outlines, strict=True)

@@ -6,15 +6,17 @@ Axes: ``R`` rollouts, ``N`` policy tokens, ``C`` context tokens, ``T`` tokens of
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rlcore.contracts.batches import Normalisers, RewardBatch, TrainBatch
 from rlcore.contracts.interfaces import RewardDetail
-from rlcore.contracts.types import Finish, Request, Rollout, Sampling, Segment
+from rlcore.contracts.outlines import outline_of
+from rlcore.contracts.types import Finish, Group, Request, Rollout, Sampling, Score, Segment
 
-__all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch"]
+__all__ = ["make_request", "make_reward_batch", "make_rollout", "make_train_batch", "with_outlines"]
 
 
 def make_request(
@@ -123,4 +125,12 @@ def make_train_batch(
         normalisers=Normalisers(tokens=tokens, rollouts=int((trains & (lengths > 0)).sum()), length=int(lengths.max(initial=1))),
         old_logprobs=old_logprobs,
         reference_logprobs=reference_logprobs,
+    )
+
+
+def with_outlines(batch: TrainBatch) -> TrainBatch:
+    """The batch as a trainer rank has it that computes on none of it: outlines in place of its rollouts."""
+    scores = tuple(Score(value=0.0) for _ in batch.rollouts)
+    return replace(
+        batch, rollouts=outline_of(Group(prompt_id="", episode=0, prompt_index=0, rollouts=batch.rollouts, scores=scores)).rollouts
     )

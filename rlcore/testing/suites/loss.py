@@ -12,7 +12,7 @@ import torch
 
 from rlcore.contracts.batches import LossBatch, TrainBatch, token_index
 from rlcore.contracts.interfaces import Loss, Need
-from rlcore.testing.records import make_rollout, make_train_batch
+from rlcore.testing.records import make_rollout, make_train_batch, with_outlines
 
 __all__ = ["LossSuite"]
 
@@ -270,6 +270,16 @@ class LossSuite(ABC):
             more = self.make().prepare(_lent(batch, needs | {need}))
             same = more.keys() == prepared.keys() and all(np.array_equal(more[name], prepared[name]) for name in prepared)
             assert same, _undeclared(need)
+
+    def test_prepare_reads_tokens_only_if_it_says_so(self) -> None:
+        """With ``reads_tokens = False`` a trainer rank may have the tokens of its own share alone: they make no difference."""
+        if self.make().reads_tokens:
+            return
+        batch = self.wide_batch()
+        for seed in range(10):  # a rare choice falls nowhere under most seeds
+            whole, outlined = (self.prepared(replace(one, seed=seed)) for one in (batch, with_outlines(batch)))
+            same = whole.keys() == outlined.keys() and all(np.array_equal(outlined[name], whole[name]) for name in whole)
+            assert same, "prepare looks at what its rollouts say, and the loss declares reads_tokens = False: leave that out"
 
     def test_prepare_does_not_look_at_places(self) -> None:
         """Rollouts in another order, groups renumbered: each token keeps its value. A choice is keyed by (seed, version, prompt, rollout,

@@ -13,6 +13,7 @@ from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.interfaces import Need, TrainingBackend, Which
 from rlcore.contracts.specs import TrainingCapabilities
 from rlcore.testing.policy import log_softmax
+from rlcore.testing.records import with_outlines
 from rlcore.testing.suites.trainer import TrainerSuite
 from rlcore.testing.weights import weights_of
 
@@ -40,6 +41,14 @@ class UpdateRules(TrainerSuite):
     def test_the_vocabulary_is_no_multiple_of_64(self) -> None:
         """A backend that pads the vocabulary, or splits it over ranks, must be tried with one that does not divide."""
         assert self.vocabulary % 64, f"vocabulary {self.vocabulary} is a multiple of 64, which hides mistakes of padding; try another model"
+
+    def test_cost_needs_no_tokens(self) -> None:
+        """Ranks share a batch out before they have its tokens, and what one of them knows of it another may not: of outlines the cost is
+        the same."""
+        backend, batch = self.ready(), self.batch()
+        for group in np.unique(batch.group):
+            whole, outlined = (backend.cost(one, np.flatnonzero(batch.group == group)) for one in (batch, with_outlines(batch)))
+            assert outlined == whole, f"group {group} costs {whole}, and {outlined} without its tokens: lengths and masks alone may count"
 
     def test_logprobs_are_those_of_the_probe(self) -> None:
         """float32[N] of the policy tokens alone, in the batch's order, at temperature 1 equal to ``probe``."""

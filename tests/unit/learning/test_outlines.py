@@ -70,6 +70,15 @@ def test_an_outline_weighs_what_the_group_weighs_and_has_no_token_of_it(made: li
             assert logprobs or np.isnan(part.logprobs).all()
 
 
+def test_log_probabilities_travel_if_a_forced_token_has_none() -> None:
+    nothing = float("nan")
+    forced = Segment(context_ids=[1], token_ids=[5, 6], logprobs=[nothing, -0.5], versions=[0, 0], policy_mask=[False, True])  # type: ignore[arg-type]
+    rollout = replace(make_rollout([1], [2]), segments=(forced,))
+    group = Group(prompt_id="p", episode=0, prompt_index=0, rollouts=(rollout,), scores=(Score(value=1.0),))
+    (arrived,) = travelled(outline_of(group, logprobs=True)).rollouts[0].segments
+    np.testing.assert_array_equal(arrived.logprobs, np.array([nothing, -0.5], np.float32))
+
+
 @pytest.mark.parametrize(("logprobs", "most"), [(False, 0.02), (True, 0.32)])
 def test_an_outline_is_light(logprobs: bool, most: float) -> None:
     draw: Any = np.random.default_rng(0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rlcore.contracts.batches import TrainBatch
 from rlcore.contracts.errors import RunError
 from rlcore.contracts.interfaces import TrainingBackend
-from rlcore.learning.shares import cut_shares, joined
+from rlcore.learning.shares import StepShares, cut_shares, joined
 from rlcore.testing import make_rollout, make_train_batch
 
 Shape = list[tuple[int, list[tuple[int, bool]]]]
@@ -120,3 +120,13 @@ def test_a_group_weighs_what_the_backend_says_and_it_is_asked_for_one_group_at_a
 
     assert [rows.tolist() for rows in cut_shares(batch, 2, cost)] == [[3], [0, 1, 2]]
     assert asked == [[0], [2], [3]]
+
+
+def test_a_digest_tells_shares_apart() -> None:
+    def digest(scored: list[list[int]] | None, *steps: list[list[int]]) -> str:
+        arrays = [[np.array(rows, np.int64) for rows in step] for step in (scored or [], *steps)]
+        return StepShares(scored=None if scored is None else arrays[0], steps=arrays[1:]).digest
+
+    every = [digest(None, [[0], [1, 2]]), digest(None, [[0, 1], [2]]), digest(None, [[0], [2, 1]]), digest([[0], [1]], [[0], [1, 2]])]
+    assert len(set(every)) == len(every)
+    assert digest(None, [[0], [1, 2]]) == every[0]

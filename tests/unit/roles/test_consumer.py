@@ -370,6 +370,18 @@ def test_what_a_loss_prepares_over_the_whole_batch_reaches_every_step() -> None:
     assert sorted(places) == list(range(10))
 
 
+def test_a_prepare_may_be_of_the_class_or_of_the_object() -> None:
+    class Choosing(FakeLoss):
+        def prepare(self, batch: TrainBatch) -> Mapping[str, np.ndarray]:
+            return {}
+
+    given: Any = FakeLoss()
+    given.prepare = lambda batch: {}
+    for loss, prepares in ((FakeLoss(), False), (Choosing(), True), (given, True)):
+        made = consumer(RecordingTrainer(), Seeing(), loss=loss)
+        assert (made.reads_logprobs, made.reads_tokens) == (prepares, prepares)
+
+
 def test_seconds_are_booked_by_what_the_trainer_does_and_its_own_parts_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = RecordingTrainer()
     now = [0.0]

@@ -139,6 +139,26 @@ def test_every_delivery_passes_once_in_order_and_everybody_hears_what_became_of_
     run(story)
 
 
+def test_nobody_waits_for_a_call_that_was_cancelled() -> None:
+    async def story() -> None:
+        schedule = Slow()
+        gathered = GatheredDeliveries(schedule.deliver_parcels)
+        asked = [asyncio.create_task(gathered.deliver("s", "a", arrivals(0)))]
+        await settled()
+        asked.append(asyncio.create_task(gathered.deliver("s", "b", arrivals(2))))
+        await settled()
+        schedule.ends[0].cancel()  # as whatever carries the call does when it is torn down
+        await settled()
+        assert [task.cancelled() for task in asked] == [True, True]
+        again = asyncio.create_task(gathered.deliver("s", "a", arrivals(4)))
+        await settled()
+        assert [leases(parcel) for parcel in schedule.calls[1]] == [[4]]
+        schedule.ends[1].set_result(None)
+        assert await again == [Verdict.KEPT]
+
+    run(story)
+
+
 def test_a_schedule_that_answers_too_few_is_told_to_everybody_who_waits() -> None:
     async def forgetful(parcels: Sequence[Parcel]) -> list[Outcome]:
         return []

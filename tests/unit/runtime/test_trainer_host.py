@@ -128,4 +128,4 @@ def test_the_sequence_that_all_probe_with_is_known_to_somebody(place: int, neede
         for n in range(2)
     ]
     order = Order(order=TrainOrder(version=0, lease_ids=(7, 8), versions=(0, 0)), stores={"s": (7, 8)}, filtering={})
-    assert rank.share_out(order, {7: outline_of(groups[0]), 8: outline_of(groups[1])}) == needed
+    assert rank.share_out(order, {7: outline_of(groups[0]), 8: outline_of(groups[1])}).leases == needed

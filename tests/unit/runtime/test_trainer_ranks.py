@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rlcore.contracts.errors import WeightsError, WorkerLostError
+from rlcore.contracts.errors import RunError, WeightsError, WorkerLostError
 from rlcore.runtime import driver_inbox
 from rlcore.runtime.driver_inbox import DriverInbox
 from rlcore.runtime.heartbeat import Heartbeats, Patience
+from rlcore.runtime.trainer_host import SharedOut
 from rlcore.runtime.trainer_ranks import Ranks
 from tests.worker_answers import ToldWorker
 
@@ -55,6 +56,17 @@ def test_ranks_that_do_not_come_back_from_an_update_are_named() -> None:
     first._ready["train"] = lambda: None
     with pytest.raises(WorkerLostError, match=r"^trainer rank 1 did not come back within 0.05 s; .* raise --trainer-deadline$"):
         team.train(None, False, [[], []])  # type: ignore[arg-type]
+
+
+def test_ranks_that_share_a_batch_out_differently_end_the_run() -> None:
+    team, answers = ranks(DriverInbox(), 3), [SharedOut(leases=(number,), digest="one") for number in range(3)]
+    for worker, answer in zip(team.workers, answers, strict=True):
+        worker._ready["share_out"] = lambda answer=answer: answer  # type: ignore[attr-defined]
+    assert team.plan(None, [[], [], []]) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
+    last: Any = team.workers[2]
+    last._ready["share_out"] = lambda: SharedOut(leases=(2,), digest="another")
+    with pytest.raises(RunError, match="ranks 0 and 2 share the same batch out differently.* `cost`"):
+        team.plan(None, [[], [], []])  # type: ignore[arg-type]
 
 
 def test_a_rank_that_is_stopped_while_it_loads_is_named() -> None:

@@ -140,6 +140,13 @@ class ClaimsPipelines(FakeTraining):
     capabilities = replace(FakeTraining.capabilities, layouts=frozenset({"single", "pipeline"}))
 
 
+class CostsByItsTokens(FakeTraining):
+    """What only the rank knows that has the tokens."""
+
+    def cost(self, batch: TrainBatch, rows: np.ndarray) -> int:
+        return sum(len(np.unique(segment.token_ids)) for row in rows for segment in batch.rollouts[row].segments)
+
+
 class NormalisesPerForward(FakeTraining):
     """Divides by the number of micro-batches, whatever is in them."""
 

@@ -289,10 +289,21 @@ class BreaksTiesByPlace(Prepares):
         return np.isin(np.arange(len(batch.advantages)), chosen)
 
 
+class ReadsTokensInSilence(Prepares):
+    """Token ids, in a loss that says that it does not look at them."""
+
+    reads_tokens = False
+
+    def choose(self, batch: TrainBatch) -> np.ndarray:
+        ids = [segment.token_ids[segment.policy_mask] for rollout in batch.rollouts for segment in rollout.segments]
+        return np.concatenate(ids) > 4
+
+
 class ChoosesByKey(Prepares):
     """No bug: the tenth with the lowest old log probabilities, ties broken by what a token is."""
 
     needs = frozenset({Need.OLD})
+    reads_tokens = False
 
     def choose(self, batch: TrainBatch) -> np.ndarray:
         assert batch.old_logprobs is not None

@@ -63,11 +63,17 @@ def _layer(layer: Any, hidden: torch.Tensor, rotation: tuple[torch.Tensor, torch
         if hasattr(attention, name):
             heads[place] = _normed(getattr(attention, name), heads[place])
         heads[place] = rotated(heads[place], cosine, sine)
-    # Mistral's is in the configuration, for every layer; Qwen's in those layers that have one.
-    window = getattr(attention, "sliding_window", getattr(attention.config, "sliding_window", None))
-    hidden = hidden + attention.o_proj(plan.attend(*heads, attention.scaling, window).flatten(1))
+    hidden = hidden + attention.o_proj(plan.attend(*heads, attention.scaling, _window(attention)).flatten(1))
     normed = _normed(layer.post_attention_layernorm, hidden)
     return hidden + mlp.down_proj(gated(mlp.gate_proj(normed), mlp.up_proj(normed)))
+
+
+def _window(attention: Any) -> int | None:
+    """Mistral's sliding window is in the configuration, for every layer; Qwen's in those layers that have one. Llama has none, also where
+    its configuration names one, as those of models do that were Mistral's once."""
+    owner = attention.config if attention.config.model_type == "mistral" else attention
+    window: int | None = getattr(owner, "sliding_window", None)
+    return window
 
 
 def _normed(norm: Any, values: torch.Tensor) -> torch.Tensor:

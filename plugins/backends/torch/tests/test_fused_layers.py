@@ -17,7 +17,7 @@ from rlcore_plugin_torch.packing import pack
 from rlcore_plugin_torch.policy import CausalPolicy
 from rlcore_plugin_torch.sample import sample_batch
 from rlcore_plugin_torch.shared_attention import SharedTiles, has_shared
-from test_packing import SIZES, VOCABULARY, make_policy
+from test_packing import SIZES, VOCABULARY, difference, make_policy, plain_batch
 from torch.nn.functional import scaled_dot_product_attention, silu
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -159,6 +159,14 @@ def test_a_sliding_window_is_kept_by_tiles() -> None:
     policy.logprobs(packed)
     assert packed.attention.windows == {3}
     assert packed.attention.shared.longest > 3
+
+
+def test_llama_passes_by_a_window_of_its_configuration() -> None:
+    """As its own layers do; so forwards are packed only if a person says so, for ``try_packing`` sees that nothing asked for the window."""
+    policy = make_policy("llama", packed=False, sliding_window=3)
+    assert "sliding window" in policy.try_packing()
+    policy.use_packing()
+    assert max(difference(policy, plain_batch([4, 30], [6, 1, 9]))) < 1e-10
 
 
 def test_layers_that_are_run_again_give_the_same_gradients() -> None:

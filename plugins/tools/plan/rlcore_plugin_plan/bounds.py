@@ -57,9 +57,9 @@ def _running(scenario: Scenario) -> int:
 def enough_updates(scenario: Scenario, updates: int) -> int:
     """``updates``, or as many as show several versions on their way: weights that are sent for longer than updates take come once in many
     updates, which then follow each other as fast as if nothing were waited for."""
-    sending = scenario.weight_update.sending
-    apart = ceil(sending / training_seconds(scenario)) if sending else 1
-    return max(updates, _VERSIONS * min(scenario.max_staleness + 1, apart))
+    most, training = scenario.max_staleness + 1, training_seconds(scenario)
+    apart = min(most, scenario.weight_update.sending / training) if training else most
+    return max(updates, _VERSIONS * max(1, ceil(apart)))
 
 
 def estimated_period(scenario: Scenario) -> float:

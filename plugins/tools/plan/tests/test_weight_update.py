@@ -183,6 +183,13 @@ def test_as_many_updates_are_measured_as_show_several_versions_on_their_way() ->
     assert figures.updates_per_second == pytest.approx(1.5 / 100, rel=0.02)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 1e-300])
+def test_updates_may_take_no_time(seconds: float) -> None:
+    instant = workload(weights={"weights_gb": 1.0}, update={"update_seconds": seconds, "token_seconds": 0.0})
+    assert enough_updates(Scenario(workload=instant, producers=2, trainers=1, max_staleness=2), 2) == 4 * 3
+    assert advise(instant, 3, max_staleness=1, updates=4).zero_bubble.speed > 0
+
+
 def test_the_sender_of_a_broadcast_is_taken_until_the_engines_have_it() -> None:
     """Engines stand still for 1.5 s for each version. By the first update, after 1.25 s, four batches are there or on their way: the next
     version is there a second later, and waits for half a second."""
