@@ -39,6 +39,8 @@ CHECKPOINT_BYTES, HASHING, FILES, HOST_MEMORY = 12, 1.5, 1.0, 2000.0
 a host."""
 METRICS, TIMES = 2107, 190
 """Bytes an update, and a worker and update (`make bench-files`)."""
+CALLS_TO_A_RANK = 3
+"""An update: to share the batch out, to bring its groups, to train."""
 REQUEUED = 120.0
 """Seconds until Slurm starts a job again (docs/when_things_break.md)."""
 
@@ -120,7 +122,8 @@ def _weights(cluster: FoundCluster) -> list[Demand]:
 def _control(cluster: FoundCluster, parts: MeasuredParts) -> list[Demand]:
     groups, processes = cluster.way["groups_per_second"], cluster.way["producers"] + cluster.way["trainers"]
     services = 2 * cluster.nodes("producers")
-    calls = (processes + services) / HEARTBEAT + (2 * cluster.way["trainers"] + cluster.way["producers"] + 2 * services) / cluster.period
+    of_ranks = CALLS_TO_A_RANK * cluster.way["trainers"] + cluster.way["train_batch_size"]  # a read a group: each is for another rank
+    calls = (processes + services) / HEARTBEAT + (of_ranks + cluster.way["producers"] + 2 * services) / cluster.period
     metadata = groups * parts.metadata_bytes / 1e6
     return [
         Demand(part="coordinator: groups, one a call", asked=groups, has=parts.groups, unit="groups/s", source="measured"),
@@ -147,7 +150,7 @@ def _rollouts(cluster: FoundCluster, parts: MeasuredParts) -> list[Demand]:
         ),
         Demand(part="store of a producer's node: rollouts", asked=out, has=rates.store_bandwidth, unit="GB/s", source="Ray's own test"),
         Demand(
-            part="each rank: unpack the whole batch",
+            part="each rank: unpack the batch, if it needs all of it",
             asked=cluster.rollouts * parts.unpack_seconds,
             has=cluster.period,
             unit="s",

@@ -46,7 +46,7 @@ def test_the_page_holds_what_the_command_prints(name: str) -> None:
         ("memory of a trainer's node: batches", 0.64 * 3 * 8, 2000.0),
         ("coordinator: groups, one a call", 100.0, 300.0),
         ("coordinator: metadata", 0.03, 25_000.0),
-        ("driver: calls and answers", (1024 + 60) / 12 + (2 * 784 + 240 + 2 * 60) / 10, 1000.0),
+        ("driver: calls and answers", (1024 + 60) / 12 + (3 * 784 + 1000 + 240 + 2 * 60) / 10, 1000.0),
         ("file system: checkpoints", 7.6 * 12, 600.0),
         ("Ray: actors", 1024 + 60 + 2, 10_000.0),
         ("Ray: nodes", 128, 250.0),

@@ -65,7 +65,7 @@ def test_ranks_that_share_a_batch_out_differently_end_the_run() -> None:
     assert team.plan(None, [[], [], []]) == [(0,), (1,), (2,)]  # type: ignore[arg-type]
     last: Any = team.workers[2]
     last._ready["share_out"] = lambda: SharedOut(leases=(2,), digest="another")
-    with pytest.raises(RunError, match="ranks 0 and 2 share the same batch out differently.* `cost`"):
+    with pytest.raises(RunError, match=r"ranks 0 and 2 share the same batch out differently.* `cost`"):
         team.plan(None, [[], [], []])  # type: ignore[arg-type]
 
 
