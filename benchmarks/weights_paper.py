@@ -44,7 +44,7 @@ class Fleet:
 
     def update(self, transport: str, *, colocated: bool = False) -> WeightUpdate:
         """What it takes by this transport; ``shared``: half of one node trains, and the other half serves."""
-        half = self.rates.devices_per_node // 2
+        half = max(1, self.rates.devices_per_node // 2)
         alone = transport == "shared"
         return WeightUpdate(
             settings=self.rates.model_copy(update={"weights_gb": self.weights, "transport": transport}),

@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
     """
     if any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ):
         return
-    with suppress(OSError, AttributeError):  # no library of that kind, or none that has mallopt
+    with suppress(OSError, AttributeError, TypeError):  # no library of that kind, or none that has mallopt
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_TRIM_THRESHOLD, _KEPT)
         mallopt(_MMAP_THRESHOLD, _LARGEST)

@@ -318,7 +318,7 @@ class TorchBackend(TrainingBackend):
         if self._reference is None:
             self._reference = self._load(self._reference_path)
             if self.cut.packed:
-                self._reference.use_packing()
+                self._reference.use_packing(fused=self.policy.fused)
             self._reference.model.requires_grad_(False)
             self._loader.divide(self._reference)
         return self._reference

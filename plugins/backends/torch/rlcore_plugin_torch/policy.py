@@ -48,6 +48,7 @@ class CausalPolicy(torch.nn.Module):
         self.compute = compute
         self.chunk = chunk
         self.exact_head = exact_head
+        self.fused = False
 
     @property
     def device(self) -> torch.device:
@@ -125,35 +126,38 @@ class CausalPolicy(torch.nn.Module):
         config = self.model.config.get_text_config(decoder=True)
         return Cost(token=6 * int(config.hidden_size), target=self._vocabulary() // (2 * int(config.num_hidden_layers)))
 
-    def use_packing(self) -> None:
-        """From here on attention goes through ``packed_attention``, and layers that ``fused_layers`` knows are computed by it; padded rows
-        and probes compute as before."""
+    def use_packing(self, *, fused: bool) -> None:
+        """From here on attention goes through ``packed_attention``, and if ``fused``, layers of packed buffers through ``fused_layers``;
+        padded rows and probes compute as before."""
         self.model.set_attn_implementation(PACKED)
-        if self._fuses():
+        self.fused = fused
+        if fused:
             fuse(self.model)
-
-    def _fuses(self) -> bool:
-        return self.compute is None and fusible(self.model)
 
     @torch.no_grad()
     def try_packing(self) -> str:
-        """``use_packing`` if the model then computes in a packed buffer what it computes in plain rows: "". Otherwise why it does not, and
-        the model is as it was."""
+        """``use_packing`` if the model then computes in a packed buffer what it computes in plain rows: "", with ``fused`` layers if these
+        do so too. Otherwise why it does not, and the model is as it was."""
         before = str(self.model.config._attn_implementation)
         if before != "sdpa":
             return f"attention = {before!r} knows no packed buffer"
-        try:
-            self.use_packing()
-            found = self._gap_of_packing()
-        except (NotPackableError, RunError) as error:
-            found = str(error).partition(";")[0]
-        except Exception as error:  # a model's own code may raise anything on inputs that it was not written for
-            found = f"{type(error).__name__}: {error}".splitlines()[0]
-        if found:
+        for fused in (True, False) if self.compute is None and fusible(self.model) else (False,):
+            if not (found := self._why_not(fused)):
+                return ""
             self.model.set_attn_implementation(before)
-            if self._fuses():
+            if fused:
                 unfuse(self.model)
+        self.fused = False
         return found
+
+    def _why_not(self, fused: bool) -> str:
+        try:
+            self.use_packing(fused=fused)
+            return self._gap_of_packing()
+        except (NotPackableError, RunError) as error:
+            return str(error).partition(";")[0]
+        except Exception as error:  # a model's own code may raise anything on inputs that it was not written for
+            return f"{type(error).__name__}: {error}".splitlines()[0]
 
     def _gap_of_packing(self) -> str:
         config = self.model.config.get_text_config(decoder=True)

@@ -165,7 +165,7 @@ def test_llama_passes_by_a_window_of_its_configuration() -> None:
     """As its own layers do; so forwards are packed only if a person says so, for ``try_packing`` sees that nothing asked for the window."""
     policy = make_policy("llama", packed=False, sliding_window=3)
     assert "sliding window" in policy.try_packing()
-    policy.use_packing()
+    policy.use_packing(fused=True)
     assert max(difference(policy, plain_batch([4, 30], [6, 1, 9]))) < 1e-10
 
 
@@ -177,12 +177,17 @@ def test_layers_that_are_run_again_give_the_same_gradients() -> None:
         assert torch.equal(computed, expected)
 
 
-def test_a_model_that_computes_otherwise_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind whose layers do more than the fused ones: packing is given up, and the layers are the model's own again."""
+def test_a_model_that_computes_otherwise_is_packed_by_its_own_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind whose layers do more than the fused ones."""
     monkeypatch.setattr(fused_layers, "_SERVED", frozenset({"granite"}))
     policy = make_policy("granite", packed=False, exact=False, residual_multiplier=0.5)
     assert fusible(policy.model)
-    assert "differ" in policy.try_packing()
+    with torch.no_grad():
+        assert "differ" in policy._why_not(fused=True)
+    unfuse(policy.model)
+    policy.model.set_attn_implementation("sdpa")
+    assert policy.try_packing() == ""
+    assert not policy.fused
     assert "forward" not in vars(policy.model.model.layers[0])
 
 
