@@ -207,7 +207,7 @@ class TrainingSection(Section):
         "auto", "-tMbs", help="prompts handed over at a time inside one update; auto: train_batch_size"
     )
     train_microbatch_size: Count | Auto = setting(
-        "auto", "-tmbs", help="rollouts per forward on one trainer; auto: the mini-batch, within tokens_per_forward"
+        "auto", "-tmbs", help="rollouts per forward on one trainer; auto: the mini-batch"
     )
     tokens_per_forward: Count = setting(16384, help="upper bound of tokens in one forward, padding included")
     tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")

@@ -38,9 +38,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch, steps: Collection[int], value: float 
     """The gradient of the loss of these updates is not a number; the loss has ``value`` added."""
     update, per_token, now = Consumer.update, FakeLoss.per_token, [0]
 
-    def updated(self: Consumer, groups: Any, masked: Any, version: int) -> Any:
+    def updated(self: Consumer, groups: Any, masked: Any, version: int, shares: Any = None) -> Any:
         now[0] = version + 1
-        return update(self, groups, masked, version)
+        return update(self, groups, masked, version, shares)
 
     def spoilt(self: FakeLoss, logprobs: torch.Tensor, batch: LossBatch) -> torch.Tensor:
         root = (logprobs - logprobs.detach()).abs().sqrt()  # of 0, where it has no slope
