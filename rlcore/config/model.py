@@ -206,9 +206,7 @@ class TrainingSection(Section):
     train_minibatch_size: Count | Auto = setting(
         "auto", "-tMbs", help="prompts handed over at a time inside one update; auto: train_batch_size"
     )
-    train_microbatch_size: Count | Auto = setting(
-        "auto", "-tmbs", help="rollouts per forward on one trainer; auto: the mini-batch"
-    )
+    train_microbatch_size: Count | Auto = setting("auto", "-tmbs", help="rollouts per forward on one trainer; auto: the mini-batch")
     tokens_per_forward: Count = setting(16384, help="upper bound of tokens in one forward, padding included")
     tensor_parallel_size: Count = setting(1, "-tp", help="trainers that one layer is split over")
     pipeline_parallel_size: Count = setting(1, "-pp", help="trainers that the layers are spread over")
