@@ -3,12 +3,12 @@ of one group, one rollout and one call, from which the page on scale is computed
 
 from __future__ import annotations
 
-import gzip
-import json
 import pickle
 import random
+import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ PROMPT_TOKENS, RESPONSE_TOKENS, ROLLOUTS = 512, 2048, 16
 """Those of the default workload of `rlcore plan`."""
 LETTERS_A_TOKEN = 4
 _LETTERS = "etaoinshrdlu     \n"
-_LEVEL = 6  # of the rollout log
 _REPEATS = 25
 GROUPS, CALLS = 8000, 5000
 
@@ -82,16 +81,20 @@ def _travelling(group: Any) -> dict[str, float]:
 
 
 def _logged(group: Any) -> dict[str, float]:
+    from rlcore.runlog.folder import RunFolder
     from rlcore.runtime.batch_report import Batch, rollout_rows
 
     batch = Batch(groups=(group,), masked=frozenset(), version=3)
     prompt = "x" * (LETTERS_A_TOKEN * PROMPT_TOKENS)
+    with tempfile.TemporaryDirectory(prefix="rlcore-bench-") as name:
+        folder = RunFolder.at(Path(name), save_dir=None, eval_save_dir=None, rollout_save_dir=None)
 
-    def written() -> bytes:
-        rows = ({**row, "prompt": prompt} for row in rollout_rows(batch))
-        return gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode(), _LEVEL, mtime=0)
+        def write() -> None:
+            folder.write_rollouts(1, ({**row, "prompt": prompt} for row in rollout_rows(batch)), float("inf"))
 
-    return {"log_bytes": len(written()) / ROLLOUTS, "log_seconds": _quickest(written) / ROLLOUTS}
+        seconds = _quickest(write)
+        size = sum(file.stat().st_size for file in folder.rollouts.iterdir())
+    return {"log_bytes": size / ROLLOUTS, "log_seconds": seconds / ROLLOUTS}
 
 
 def metadata_bytes() -> float:

@@ -11,7 +11,7 @@ Axes: ``T`` tokens of the buffer, ``p`` pieces, ``S`` slots of all tiles of a pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from rlcore_plugin_torch.shared_attention import SharedTiles, has_shared, shared_attention
-from rlcore_plugin_torch.slots import Slots
+from rlcore_plugin_torch.slots import Slots, alike
 from rlcore_plugin_torch.varlen import Varlen, has_varlen, varlen_attention
 
 __all__ = ["PACKED", "AttentionPlan", "NotPackableError", "Pieces", "Tile", "packed_attention", "tiles"]
@@ -31,8 +31,6 @@ PACKED = "rlcore_packed"
 """Name of the attention implementation in transformers; without a plan it is ``sdpa``."""
 _QUERIES = 128
 """A longer branch is cut into so many queries at a time: masked attention computes hidden pairs too, and so fewer of them."""
-_WASTE, _FREE = 0.1, 4096
-"""A tile may hold such a share of padded pairs, and so many on top: one more call costs as much as these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,25 +111,10 @@ def tiles(pieces: Pieces) -> list[Tile]:
     cut = pieces.cut(_QUERIES)
     for kind in (cut.prefix == 0, cut.prefix > 0):
         some = np.flatnonzero(kind)
-        order = some[np.lexsort((-cut.keys[some], -cut.queries[some]))]
-        for held in _like(cut.queries[order], cut.keys[order]):
-            chosen = cut.take(order[held])
+        for held in alike(cut.queries[some], cut.keys[some]):
+            chosen = cut.take(some[held])
             found.append(Tile(chosen, int(chosen.queries.max()), int(chosen.keys.max())))
     return found
-
-
-def _like(queries: np.ndarray, keys: np.ndarray) -> Iterator[slice]:
-    """Neighbours whose padding is small against their own pairs."""
-    start, pairs, most = 0, 0, 0
-    for place, (wide, deep) in enumerate(zip(queries.tolist(), keys.tolist(), strict=True)):
-        held = max(most, deep) * int(queries[start]) * (place + 1 - start)
-        if place > start and held - pairs - wide * deep > _WASTE * held + _FREE:
-            yield slice(start, place)
-            start, pairs, most = place, 0, 0
-        pairs += wide * deep
-        most = max(most, deep)
-    if len(queries):
-        yield slice(start, len(queries))
 
 
 @dataclass

@@ -10,7 +10,7 @@ Axes: ``T`` tokens of the buffer, ``h`` query heads, ``k`` heads of keys and val
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-__all__ = ["SharedTiles", "has_shared", "shared_attention"]
+from rlcore_plugin_torch.slots import alike
 
-_WASTE, _FREE = 0.15, 4096
-"""A tile may hold such a share of padded pairs, and so many on top: one more call costs as much as these."""
+__all__ = ["SharedTiles", "has_shared", "shared_attention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +85,12 @@ class SharedTiles:
     @classmethod
     def of(cls, prefix_start: np.ndarray, prefix: np.ndarray, start: np.ndarray, own: np.ndarray) -> SharedTiles:
         """From int64[p] of the pieces: those with one ``prefix_start`` and a prefix are branches of a tree, next to each other."""
-        tiles = [_Runs.of(start[some], own[some]) for some in _alike(own, own)]
+        tiles = [_Runs.of(start[some], own[some]) for some in alike(own, own)]
         branches = np.flatnonzero(prefix > 0)
         trees, first = np.unique(prefix_start[branches], return_index=True)
         many = np.bincount(np.searchsorted(trees, prefix_start[branches]), weights=own[branches]).astype(np.int64)
         begin, length = start[branches][first], prefix[branches][first]
-        held = [_prefix_tile(begin[some], many[some], trees[some], length[some]) for some in _alike(many, length)] if len(trees) else []
+        held = [_prefix_tile(begin[some], many[some], trees[some], length[some]) for some in alike(many, length)] if len(trees) else []
         return cls(tiles, held, int((prefix + own).max()))
 
 
@@ -101,20 +100,6 @@ def _prefix_tile(begin: np.ndarray, many: np.ndarray, prompt: np.ndarray, length
         return _PrefixTile(queries, keys, None)
     mask = torch.zeros(len(keys.index)).index_fill_(0, keys.padding, float("-inf"))
     return _PrefixTile(queries, keys, mask.view(len(begin), 1, 1, keys.width))
-
-
-def _alike(queries: np.ndarray, keys: np.ndarray) -> Iterator[np.ndarray]:
-    """int64: numbers of pieces that one tile holds, so that little of it is padding."""
-    order = np.lexsort((-keys, -queries))
-    start, pairs, deepest = 0, 0, 0
-    for place, (wide, deep) in enumerate(zip(queries[order].tolist(), keys[order].tolist(), strict=True)):
-        deepest = max(deepest, deep)
-        held = deepest * int(queries[order[start]]) * (place + 1 - start)
-        if place > start and held - pairs - wide * deep > _WASTE * held + _FREE:
-            yield order[start:place]
-            start, pairs, deepest = place, 0, deep
-        pairs += wide * deep
-    yield order[start:]
 
 
 def shared_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tiles: SharedTiles, scale: float) -> torch.Tensor:

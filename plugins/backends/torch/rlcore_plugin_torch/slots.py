@@ -1,18 +1,38 @@
-"""Rows of a flat buffer copied into slots and back, differentiable and deterministic; the backward of each is a gather, too.
+"""Rows of a flat buffer copied into slots and back, differentiable and deterministic; the backward of each is a gather, too. And which
+documents of the buffer are so alike that one tile of slots holds them.
 
 Axes: ``T`` rows of the buffer, ``S`` slots (some of them padding), ``C`` channels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "alike"]
+
+_WASTE, _FREE = 0.1, 4096
+"""A tile may hold such a share of padded pairs, and so many on top: one more call costs as much as these."""
+
+
+def alike(queries: np.ndarray, keys: np.ndarray) -> Iterator[np.ndarray]:
+    """int64: the numbers of documents that make one tile, each of int64[p] queries by keys: neighbours by size whose padding is small
+    against their own pairs."""
+    order = np.lexsort((-keys, -queries))
+    start, pairs, deepest = 0, 0, 0
+    for place, (wide, deep) in enumerate(zip(queries[order].tolist(), keys[order].tolist(), strict=True)):
+        deepest = max(deepest, deep)
+        held = deepest * int(queries[order[start]]) * (place + 1 - start)
+        if place > start and held - pairs - wide * deep > _WASTE * held + _FREE:
+            yield order[start:place]
+            start, pairs, deepest = place, 0, deep
+        pairs += wide * deep
+    if len(order):
+        yield order[start:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 from exact_backend import make_norms_exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlcore_plugin_torch import attention, packing, shared_attention
+from rlcore_plugin_torch import attention, packing, shared_attention, slots
 from rlcore_plugin_torch.attention import Pieces, tiles
 from rlcore_plugin_torch.forwards import Cost, plan_packed
 from rlcore_plugin_torch.packing import pack, trees
@@ -155,8 +155,7 @@ def test_long_branches_and_mixed_lengths(
 ) -> None:
     """Branches longer than the queries of a tile, tiles of several shapes, a tile with padding."""
     monkeypatch.setattr(attention, "_QUERIES", queries)
-    monkeypatch.setattr(attention, "_FREE", 100)
-    monkeypatch.setattr(shared_attention, "_FREE", 100)
+    monkeypatch.setattr(slots, "_FREE", 100)
     batch = plain_batch([5, 40], [1, 3, 150, 260, 9])
     plan = pack(batch, np.arange(10)).attention
     assert len(plan.tiles) > 3
