@@ -87,7 +87,7 @@ def judged(sandbox: SandboxOptions, seed: int, children: Children) -> tuple[dict
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_verdict_is_wrong_whatever_is_killed(level: str, seed: int, mark, children) -> None:
     need(level)
-    before = children(os.getpid())
+    before = set(children(os.getpid()))
     scores, killed = judged(SandboxOptions(level=level, readable=(mark.folder,)), seed, children)
     assert len(scores) == ITEMS
     assert killed >= KILLS // 3  # a quick machine is done before the last of them
@@ -98,4 +98,5 @@ def test_no_verdict_is_wrong_whatever_is_killed(level: str, seed: int, mark, chi
     limit = time.monotonic() + 60
     while mark.processes() and time.monotonic() < limit:
         time.sleep(0.05)
-    assert (mark.processes(), children(os.getpid())) == (set(), before)
+    assert mark.processes() == set()
+    assert set(children(os.getpid())) <= before  # those of earlier tests may have ended since

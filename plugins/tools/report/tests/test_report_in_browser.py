@@ -342,6 +342,13 @@ def served(*runs: Path) -> Iterator[PageServer]:
             thread.join()
 
 
+# What the reader looks at stays where it is in the window: the page above may grow by a line, and the browser then scrolls by as much.
+PLACE = (
+    "[Math.round(document.querySelector('#rollouts').getBoundingClientRect().top),"
+    " document.querySelector('.list').scrollTop, document.querySelector('.answer').textContent]"
+)
+
+
 def test_a_live_page_keeps_up_and_keeps_the_place(chromium: Chromium, tmp_path: Path) -> None:
     run = SyntheticRun(steps=12, max_steps=100, groups=4, ends="killed", eval_every=99, checkpoints=(8,)).write(tmp_path / "run")
     with served(run) as server, chromium.open(server.url) as page:
@@ -351,7 +358,7 @@ def test_a_live_page_keeps_up_and_keeps_the_place(chromium: Chromium, tmp_path: 
         for _ in range(40):
             page.press("j")
         page.evaluate("document.querySelector('#rollouts').scrollIntoView({behavior: 'instant'})")
-        before = page.evaluate("[scrollY, document.querySelector('.list').scrollTop, document.querySelector('.answer').textContent]")
+        before = page.evaluate(PLACE)
 
         SyntheticRun(steps=20, max_steps=100, groups=4, ends="killed", eval_every=99).write(tmp_path / "more")
         for step in range(13, 21):
@@ -360,8 +367,7 @@ def test_a_live_page_keeps_up_and_keeps_the_place(chromium: Chromium, tmp_path: 
         page.wait("document.querySelector('.banner').textContent.includes('after step 20')")
         page.wait("document.querySelector('#rollouts .note').textContent.startsWith('640 rollouts')")
         assert page.evaluate("document.querySelector('#search').value") == "train"
-        after = page.evaluate("[scrollY, document.querySelector('.list').scrollTop, document.querySelector('.answer').textContent]")
-        assert after == before
+        assert page.evaluate(PLACE) == before
 
         for step in range(9, 21):  # the run goes back to its checkpoint and goes on
             (run / "rollouts" / f"step-{step}.jsonl.gz").unlink()
