@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rlcore.contracts.pickling import pickled_by_fields
+
 __all__ = [
     "AuditCase",
     "Completion",
@@ -70,6 +72,7 @@ class Outcome(StrEnum):
         return self in (Outcome.OK, Outcome.WRONG, Outcome.MALFORMED, Outcome.UNPARSEABLE)
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One turn of a chat: ``Message(role="user", content="sort 8 3 1 6")``. ``policy``: the policy wrote it, in this rollout."""
@@ -358,6 +361,7 @@ class Rollout(_Rebuilt):
         return min(versions) if versions else None
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardInput:
     """What a reward sees of one rollout: the prompt's messages, the columns it declared, what the policy said last, how it ended.
@@ -381,6 +385,7 @@ class RewardInput:
             object.__setattr__(self, "turns", (Message(role="assistant", content=self.text, policy=True),))
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """A verdict and its reason.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rlcore.contracts.pickling import pickled_by_fields
 from rlcore.contracts.types import Outcome, RewardInput, Score
 from rlcore.rewards.reward_entry import RewardRecipe, Traits
 
@@ -58,6 +59,7 @@ class Broken:
     infra: bool = False
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One call of one reward: ``items`` is one rollout, or all of a group. ``deadline`` in seconds for the whole call."""
@@ -69,6 +71,7 @@ class Task:
     deadline: float
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """A task's end: ``scores`` one per item, or for a check ``complaint``. ``seconds`` in the reward.
