@@ -1,6 +1,7 @@
 """`make bench-rewards`: what judging costs, through the real pool of two worker processes. The last line is one JSON object.
 
 * math: 5 000 distinct pairs, against the same reward called in this process;
+* simple: rows whose verdict costs nothing, so that what is measured is the engine: CPU milliseconds a row, of all processes;
 * code: a trivial program, fully jailed, at each level that this machine has;
 * hanging: 5 % of the items never return. The others may lose the deadline's worker time and nothing else, so the bound is
   workers / (cost of a useful item + share of hanging x deadline x 2, for they are tried twice, per useful item).
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,17 +27,20 @@ from rlcore.rewards import Judge, RewardEntry
 
 WORKERS = 2
 RUNS = 1000
+SIMPLE = 20_000
 HANGING, ITEMS, EVERY, DEADLINE, COST = "hang", 1000, 20, 2.0, 0.01
 
 
 def main() -> None:
     """Run the parts and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["math", "code", "hanging"], help="one part")
+    parser.add_argument("--only", choices=["math", "simple", "code", "hanging"], help="one part")
     only = parser.parse_args().only
     figures: dict[str, object] = {"workers": WORKERS}
     if only in (None, "math"):
         figures["math"] = _math()
+    if only in (None, "simple"):
+        figures["simple"] = _simple()
     if only in (None, "code"):
         figures["code"] = {str(level): _code(level) for level in (Level.NAMESPACES, Level.LANDLOCK)}
     if only in (None, "hanging"):
@@ -48,6 +53,38 @@ def _math() -> dict[str, float]:
     print("math, {pairs} pairs: cost p50 {ms_p50:.2f}, p90 {ms_p90:.2f}, p99 {ms_p99:.2f}, mean {ms_mean:.2f} ms".format(**figures))
     print("math: {pool_per_s:.0f}/s with {workers} workers, {in_process_per_s:.0f}/s in one process, ratio {ratio:.2f}".format(**figures))
     return {name: round(value, 3) for name, value in figures.items()}
+
+
+def at_once(item: RewardInput) -> float:
+    """A reward that costs nothing."""
+    return 1.0
+
+
+def _simple() -> dict[str, float]:
+    """What a row costs around its verdict: the judge's side, and the workers' with their start taken off."""
+    entry = RewardEntry(name="at_once", spec=RewardSpec(name="at_once", target="benchmarks.rewards:at_once", summary=""), deadline=10.0)
+    _, _, start = _cpu_of(entry, 1)
+    seconds, here, there = _cpu_of(entry, SIMPLE)
+    figures = {"rows_per_s": SIMPLE / seconds, "judge_cpu_ms": here / SIMPLE * 1e3, "workers_cpu_ms": (there - start) / SIMPLE * 1e3}
+    figures["cpu_ms"] = figures["judge_cpu_ms"] + figures["workers_cpu_ms"]
+    print("simple rows: {cpu_ms:.3f} CPU-ms each ({judge_cpu_ms:.3f} here, {workers_cpu_ms:.3f} in workers)".format(**figures))
+    return {name: round(value, 4) for name, value in figures.items()}
+
+
+def _cpu_of(entry: RewardEntry, rows: int) -> tuple[float, float, float]:
+    """(seconds, CPU seconds here, CPU seconds of the workers from start to end) of so many rows with one short text each."""
+    texts, columns = ["so it is \\boxed{12}"] * rows, [{"gt_answer": "12"}] * rows
+    before = _cpu(resource.RUSAGE_CHILDREN)
+    with _judge(entry) as judge:
+        here = _cpu(resource.RUSAGE_SELF)
+        seconds, _ = _judged(judge, texts, columns)
+        here = _cpu(resource.RUSAGE_SELF) - here
+    return seconds, here, _cpu(resource.RUSAGE_CHILDREN) - before
+
+
+def _cpu(who: int) -> float:
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
 def _code(level: Level) -> dict[str, float] | str:
