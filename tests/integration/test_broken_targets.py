@@ -24,7 +24,7 @@ PARTS = """
 from rlcore.api import *
 from rlcore.api.commands import Command
 from rlcore.api.conversations import Conversation
-from rlcore.api.data import RowSource
+from rlcore.api.data import RowFormat, RowSource
 from rlcore.api.runtime import Crew
 from rlcore.api.sandbox import Sandbox
 from rlcore.api.weights import WeightTransfer
