@@ -2,7 +2,7 @@
 
 to register   hookimpl, API_VERSION, PluginKind, and a spec for each thing that is offered: RewardSpec, LossSpec, AdvantageSpec,
               AlgorithmSpec, AggregationSpec, KlSpec, CorrectionSpec, InferenceBackendSpec, TrainingBackendSpec, TrackerSpec,
-              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec
+              DataSourceSpec, RuntimeSpec, WeightTransferSpec, SandboxSpec, CommandSpec, ConversationSpec, RowFormatSpec
 rewards       Reward, AsyncReward, RewardInput, Score, Outcome, AuditCase
 algorithms    AdvantageEstimator, RewardBatch, RewardDetail; Loss, LossBatch, Need, TrainBatch, Objective, Normalisers;
               Aggregation, KlEstimator, Correction (around a loss)
@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         LossSpec,
         PluginKind,
         RewardSpec,
+        RowFormatSpec,
         RuntimeSpec,
         SandboxSpec,
         TrackerSpec,
@@ -158,6 +159,7 @@ __all__ = [
     "RewardSpec",
     "RlcoreError",
     "Rollout",
+    "RowFormatSpec",
     "RunError",
     "RunInfo",
     "RuntimeSpec",

@@ -4,6 +4,9 @@ A plugin registers a ``DataSourceSpec`` by ``rlcore_register_data_sources``; its
 spec names a model. rlcore checks every row that it yields as it checks the rows of a file: a source only finds them.
 ``rlcore.testing.DataSourceSuite`` checks the rules of a source.
 
+A row format turns rows that somebody published into such rows: a ``RowFormatSpec`` by ``rlcore_register_row_formats``, whose target is a
+``RowFormat``; ``rlcore.testing.RowFormatSuite`` checks its rules. ``read_rows`` reads a data set as a run does: source, columns, format.
+
 ``opened`` opens a file, packed with gzip or not; ``install_line`` is what to type for a package that is not here. ``read_jsonl`` decodes a
 file; ``parse_row`` checks one row by the rules of training data, and for the columns that the rewards in
 ``Routes`` need.
@@ -18,8 +21,10 @@ from __future__ import annotations
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
-from rlcore.contracts.specs import DataSourceSpec
+from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.specs import DataSourceSpec, RowFormatSpec
 from rlcore.data.jsonl import opened, read_jsonl
+from rlcore.data.prompts import read_rows
 from rlcore.data.rows import BadRow, Routes, parse_row
 from rlcore.host.install import install_line
 
@@ -28,9 +33,12 @@ __all__ = [
     "DataError",
     "DataSourceSpec",
     "Routes",
+    "RowFormat",
+    "RowFormatSpec",
     "RowSource",
     "install_line",
     "opened",
     "parse_row",
     "read_jsonl",
+    "read_rows",
 ]

@@ -69,7 +69,7 @@ def _print_rows(rows: Sequence[tuple[str, ...]]) -> None:
 
 def _plugins(plan: Plan) -> Iterator[tuple[str, str, str]]:
     for kind, name in plan.plugins():
-        label = LABELS[kind] if kind in (PluginKind.ALGORITHM, PluginKind.DATA) else str(kind)
+        label = LABELS[kind] if kind in (PluginKind.ALGORITHM, PluginKind.DATA, PluginKind.FORMAT) else str(kind)
         if name == "auto":
             yield label, "auto" if kind is PluginKind.TRANSFER else "the recipe's", "not installed"
         elif plan.registry.has(kind, name):

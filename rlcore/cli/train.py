@@ -135,7 +135,7 @@ def check_data(plan: Plan) -> None:
         load_prompts(replaced(plan.config, "data.dataset", tuple(here)), specs, plan.registry)
     for path in plan.config.eval.eval_dataset.values():
         if _is_here(DataSource(path=path), plan.registry):
-            load_eval(path, specs, plan.registry)
+            load_eval(path, specs, plan.registry, plan.config.data)
 
 
 def _is_here(source: DataSource, registry: Registry) -> bool:

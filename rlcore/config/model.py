@@ -132,6 +132,12 @@ class DataSection(Section):
     dataset: Annotated[str, PathKind.PERHAPS] | Listed[Source | DataSource] = setting(
         "", "-d", help="data file, or several; in a file also {path, ratio, source, options} (required)"
     )
+    format: PluginName = setting(
+        "auto", "--data-format", help="row format of the data: a name, none: rows as they are, auto: the one that recognises the first row"
+    )
+    columns: dict[str, Name] = setting(
+        {}, "--columns", help='columns that the data has under other names, as JSON: {"gt_answer": "reward_model.ground_truth"}'
+    )
     system_prompt: str | None = setting(None, "-s", help="system prompt in front of every sample; none: the reward's own")
     max_prompt_tokens: Count = setting(512, "-mpt", help="longest prompt, in tokens")
     overlong: Literal["refuse", "drop"] = setting("refuse", help="longer prompts: refuse the data, or leave them out and say how many")

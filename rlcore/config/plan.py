@@ -87,6 +87,7 @@ class Plan:
             (PluginKind.TRANSFER, config.weights.transport),
             (PluginKind.CONVERSATION, config.sampling.conversation),
             *dict.fromkeys((PluginKind.DATA, source_of(source, self.registry)) for source in config.data_sets),
+            *((PluginKind.FORMAT, name) for name in _named_format(config)),
             *((PluginKind.REWARD, reward.name) for reward in config.rewards),
             *((PluginKind.TRACKER, name) for name in config.log.trackers),
         ]
@@ -154,7 +155,7 @@ def _finished(
         *chosen.missing,
         *check_sandboxes(chosen, options, registry, draft),
         *model_missing,
-        *_data_missing(config, registry),
+        *_data_missing(config, registry, draft.where),
     ]
     derived = [str(item) for item in (*resolved, *declared)]
     repeats = reproducibility(config, chosen.spec)
@@ -235,7 +236,8 @@ def _filled(config: RunConfig, options: Options, chosen: Chosen) -> RunConfig:
 def _check_targets(config: RunConfig, chosen: Chosen, registry: Registry) -> None:
     """PluginError, one sentence for each chosen part whose target is not there; nothing is imported."""
     held_out = [(PluginKind.DATA, name) for name in _held_out(config, registry) if registry.has(PluginKind.DATA, name)]
-    names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *held_out])
+    formats = [(PluginKind.FORMAT, name) for name in _named_format(config) if registry.has(PluginKind.FORMAT, name)]
+    names = dict.fromkeys([*((part.kind, part.name) for part in chosen), *held_out, *formats])
     if lost := [said for kind, name in names if (said := registry.missing_target(kind, name))]:
         raise PluginError("; ".join(lost))
 
@@ -273,13 +275,23 @@ def _held_out(config: RunConfig, registry: Registry) -> list[str]:
     return list(dict.fromkeys(source_of(DataSource(path=path), registry) for path in config.eval.eval_dataset.values()))
 
 
-def _data_missing(config: RunConfig, registry: Registry) -> list[Missing]:
+def _named_format(config: RunConfig) -> list[str]:
+    """The row format that the user names, if any; one that is found by the rows is not known before they are read."""
+    return [config.data.format] if config.data.format not in ("auto", "none") else []
+
+
+def _data_missing(config: RunConfig, registry: Registry, where: Callable[[str], str]) -> list[Missing]:
     missing = []
-    for name in _held_out(config, registry):
+    wanted = [(PluginKind.DATA, name) for name in _held_out(config, registry)]
+    for kind, name in wanted + [(PluginKind.FORMAT, name) for name in _named_format(config)]:
         try:
-            registry.spec(PluginKind.DATA, name)
+            registry.spec(kind, name)
         except NotInstalledError as error:
-            missing.append(Missing(f"{LABELS[PluginKind.DATA]} {name} is not installed", error.pip))
+            missing.append(
+                Missing(f"{LABELS[kind]} {name} is not installed", error.pip, "data.format" if kind is PluginKind.FORMAT else "")
+            )
+        except PluginError as error:
+            raise PluginError(f"{where('data.format') if kind is PluginKind.FORMAT else ''}{error}") from error
     paths = [source.path for source in config.data_sets if is_file(source, registry)]
     absent = [path for path in dict.fromkeys(paths) if not Path(path).exists()]
     return missing + [Missing(f"data set {path} is not found here", "type -d and the path of a file that is") for path in absent]

@@ -29,6 +29,7 @@ __all__ = [
     "LossSpec",
     "PluginKind",
     "RewardSpec",
+    "RowFormatSpec",
     "RuntimeSpec",
     "SandboxSpec",
     "Spec",
@@ -78,6 +79,7 @@ class PluginKind(StrEnum):
     COMMAND = "command"
     DATA = "data"
     CONVERSATION = "conversation"
+    FORMAT = "format"
 
 
 class InFlight(StrEnum):
@@ -443,6 +445,17 @@ class DataSourceSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowFormatSpec(Spec):
+    """A way from the rows of a published data set to rows of rlcore; ``target`` is an ``rlcore.api.data.RowFormat``, which has no options.
+    It is chosen by ``data.format``, or because it alone recognises the first row of a file."""
+
+    def __post_init__(self) -> None:
+        Spec.__post_init__(self)
+        if self.config:
+            raise ValueError(f"RowFormatSpec {self.name!r}: config is {self.config!r}, and a row format has no options")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConversationSpec(Spec):
     """A way to make a rollout of a prompt; ``target`` is an ``rlcore.api.conversations.Conversation``. Its options stand in
     ``[sampling.options]``."""
@@ -465,6 +478,7 @@ _KINDS: Mapping[PluginKind, tuple[type[Spec], str, str]] = {
     PluginKind.COMMAND: (CommandSpec, "command", "commands"),
     PluginKind.DATA: (DataSourceSpec, "data source", "data_sources"),
     PluginKind.CONVERSATION: (ConversationSpec, "conversation", "conversations"),
+    PluginKind.FORMAT: (RowFormatSpec, "row format", "row_formats"),
 }
 SPEC_OF_KIND: Mapping[PluginKind, type[Spec]] = {kind: spec for kind, (spec, _, _) in _KINDS.items()}
 LABELS: Mapping[PluginKind, str] = {kind: label for kind, (_, label, _) in _KINDS.items()}

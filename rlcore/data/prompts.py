@@ -6,17 +6,18 @@ Rows are read by the plugin of the data source. What such a plugin raises become
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlcore.config.data_source import is_file, source_of, source_spec
-from rlcore.config.model import DataSource
+from rlcore.config.model import DataSection, DataSource
 from rlcore.contracts.errors import DataError, RlcoreError
 from rlcore.contracts.interfaces import RowSource
 from rlcore.contracts.specs import PluginKind, RewardSpec
 from rlcore.contracts.types import Message, Prompt
 from rlcore.data.dataset import DataSet, collect, resized
+from rlcore.data.row_formats import RowForming, formed
 from rlcore.data.rows import BadRow, Routes, kind_of
 from rlcore.host.registry import Registry
 
@@ -32,10 +33,31 @@ def _stem_of(source: DataSource, registry: Registry) -> str:
     return source.path if prefix and source.path.startswith(prefix) else Path(source.path).stem
 
 
-def read_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
-    """(number from 1, row) of each row. DataError if the data set is not there or cannot be read."""
+def _silent(line: str) -> None:
+    """Whoever wants to know which format was found says how."""
+
+
+def read_rows(
+    source: DataSource | str,
+    registry: Registry,
+    data: DataSection | None = None,
+    *,
+    beside: Sequence[str] = (),
+    say: Callable[[str], None] = _silent,
+) -> Iterator[tuple[int, object]]:
+    """(number from 1, row of rlcore, or a BadRow with the reason) of each row: read by the data source, formed as ``data.format`` and
+    ``data.columns`` say. DataError if the data set is not there or cannot be read.
+
+    ``beside``: columns that a row may have and that no row format sees, such as a completion to judge; ``say``: told once which format
+    was found."""
+    source = DataSource(path=source) if isinstance(source, str) else source
+    forming = RowForming(path=source.path, registry=registry, data=data or DataSection(), beside=beside, say=say)
+    return formed(_raw_rows(source, registry), forming)
+
+
+def _raw_rows(source: DataSource, registry: Registry) -> Iterator[tuple[int, object]]:
     if is_file(source, registry) and not Path(source.path).exists():
-        raise DataError(f"{source.path}: no such data file; check the path given with -d/--dataset or -ed/--eval-dataset")
+        raise DataError(f"{source.path}: no such data file; check the path that was typed")
     name = source_of(source, registry)
     model = registry.options_model(PluginKind.DATA, name)
     # The options of a plan went through JSON, which has no tuples; a strict model takes them back as JSON only.
@@ -60,7 +82,9 @@ def _guarded(source: RowSource, path: str, label: str) -> Iterator[tuple[int, ob
         raise DataError(f"{path}: {label} failed ({said}); mend the data, its options or the plugin") from error
 
 
-def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
+def load_prompts(
+    config: RunConfig, reward_specs: Sequence[RewardSpec], registry: Registry, say: Callable[[str], None] = _silent
+) -> DataSet:
     """The training prompts of a run: one data set, or several one after the other, each as many times as its ratio says.
 
     Every row is checked before anything is returned. ``DataError``: one sentence with ``file:line`` of the first bad row.
@@ -72,15 +96,22 @@ def load_prompts(config: RunConfig, reward_specs: Sequence[RewardSpec], registry
     routes = Routes(tuple(reward_specs))
     prompts: list[Prompt] = []
     for source, stem in zip(sources, stems, strict=True):
-        prompts += resized(collect(read_rows(source, registry), name=source.path, stem=stem, routes=routes), source.ratio)
+        rows = read_rows(source, registry, config.data, say=say)
+        prompts += resized(collect(rows, name=source.path, stem=stem, routes=routes), source.ratio)
     return DataSet.made_of(prompts)
 
 
-def load_eval(path: str | Path, reward_specs: Sequence[RewardSpec], registry: Registry) -> DataSet:
-    """One evaluation task; the same formats and rules as for training."""
+def load_eval(
+    path: str | Path,
+    reward_specs: Sequence[RewardSpec],
+    registry: Registry,
+    data: DataSection | None = None,
+    say: Callable[[str], None] = _silent,
+) -> DataSet:
+    """One evaluation task; the same formats and rules as for training. ``data``: how rows are formed, by default as nothing is set."""
     source = DataSource(path=str(path))
     stem, routes = _stem_of(source, registry), Routes(tuple(reward_specs))
-    return DataSet.made_of(collect(read_rows(source, registry), name=source.path, stem=stem, routes=routes))
+    return DataSet.made_of(collect(read_rows(source, registry, data, say=say), name=source.path, stem=stem, routes=routes))
 
 
 def with_system_prompt(messages: Sequence[Message], system_prompt: str | None) -> tuple[Message, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from rlcore.contracts.specs import RewardSpec
 from rlcore.contracts.types import Message, Prompt
 
-__all__ = ["ROLES", "BadRow", "Routes", "kind_of", "parse_row", "readable"]
+__all__ = ["ROLES", "BadRow", "Routes", "kind_of", "listed", "parse_row", "readable"]
 
 ROLES = ("system", "user", "assistant")
 
@@ -72,7 +72,7 @@ def _messages(row: Mapping[str, Any]) -> tuple[Message, ...]:
     value = row.get("messages")
     if value is None:
         raise BadRow(
-            f'the row has no "messages" (it has {_listed(row) or "nothing"}); add {{"role": "user", "content": "…"}} or a list of these'
+            f'the row has no "messages" (it has {listed(row) or "nothing"}); add {{"role": "user", "content": "…"}} or a list of these'
         )
     items = [value] if isinstance(value, Mapping) else value
     if not isinstance(items, Sequence) or isinstance(items, str | bytes):
@@ -126,7 +126,7 @@ def _prompt_id(value: object, default: str) -> str:
 def _check_columns(columns: Mapping[str, Any], required: Mapping[str, str]) -> None:
     for column, reward in required.items():
         if column not in columns:
-            has = _listed(columns) or "nothing beside its messages"
+            has = listed(columns) or "nothing beside its messages"
             raise BadRow(f'the row has no "{column}", which the reward "{reward}" needs (it has {has})')
     if "gt_answer" in columns:
         _check_gold(columns["gt_answer"])
@@ -160,6 +160,7 @@ def _short(value: object, limit: int = 24) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def _listed(row: Mapping[str, Any]) -> str:
+def listed(row: Mapping[Any, Any]) -> str:
+    """The names of its first columns, in quotes."""
     names = [f'"{name}"' for name in row]
     return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")

@@ -17,6 +17,7 @@ from rlcore.contracts.conversations import Conversation
 from rlcore.contracts.crew import Crew
 from rlcore.contracts.errors import PluginError
 from rlcore.contracts.interfaces import AdvantageEstimator, InferenceBackend, Loss, Reward, RowSource, Tracker, TrainingBackend
+from rlcore.contracts.row_format import RowFormat
 from rlcore.contracts.sandboxing import Sandbox
 from rlcore.contracts.specs import PluginKind, Spec
 from rlcore.contracts.transport import WeightTransfer
@@ -40,6 +41,7 @@ BASES: Mapping[PluginKind, type] = {
     PluginKind.COMMAND: Command,
     PluginKind.DATA: RowSource,
     PluginKind.CONVERSATION: Conversation,
+    PluginKind.FORMAT: RowFormat,
 }
 """What the target of each kind makes; a recipe has no target."""
 
@@ -61,6 +63,7 @@ _PAGE: Mapping[PluginKind, str] = {
     PluginKind.COMMAND: "rlcore.api.commands",
     PluginKind.DATA: "rlcore.api.data",
     PluginKind.CONVERSATION: "rlcore.api.conversations",
+    PluginKind.FORMAT: "rlcore.api.data",
 }
 """Where authors find the base class of a kind that has a page of its own; ``rlcore.api`` for the others."""
 

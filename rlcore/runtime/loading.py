@@ -50,11 +50,11 @@ class Texts:
 
 
 def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dict[str, DataSet]:
-    """``train``, if data to train on is named, and the held-out tasks by name; DataError with file:line. ``say``: told where looking at the
-    rows will take long."""
-    specs = plan.reward_specs()
-    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry) for task, path in plan.config.eval.eval_dataset.items()}
-    data = {"train": load_prompts(plan.config, specs, plan.registry), **tasks} if plan.config.data.sources else tasks
+    """``train``, if data to train on is named, and the held-out tasks by name; DataError with file:line. ``say``: told which row format
+    was found, and where looking at the rows will take long."""
+    specs, asked = plan.reward_specs(), plan.config.data
+    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, say) for task, path in plan.config.eval.eval_dataset.items()}
+    data = {"train": load_prompts(plan.config, specs, plan.registry, say), **tasks} if plan.config.data.sources else tasks
     if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
         say(f"checking {rows} rows: gold answers, then prompt lengths …")
     return data

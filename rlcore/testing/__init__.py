@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rlcore.testing.command_check import check_command
     from rlcore.testing.fake_conversation import FakeConversation, FakeConversationOptions, FaultyConversation
     from rlcore.testing.fake_inference import FakeInference, FakeInferenceOptions
-    from rlcore.testing.fake_rows import FakeRows, FakeTransfer
+    from rlcore.testing.fake_rows import FakeFormat, FakeRows, FakeTransfer
     from rlcore.testing.fake_sandbox import FakeSandbox, FakeSandboxOptions
     from rlcore.testing.fake_training import FakeTraining, FakeTrainingOptions
     from rlcore.testing.faulty import FaultyInference, FaultyTraining
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlcore.testing.run_tester import RunOutcome, RunTester
     from rlcore.testing.suites.advantage import AdvantageSuite
     from rlcore.testing.suites.correcting import CorrectionSuite
-    from rlcore.testing.suites.data import DataSourceSuite
+    from rlcore.testing.suites.data import DataSourceSuite, RowFormatSuite
     from rlcore.testing.suites.divergence import KlSuite
     from rlcore.testing.suites.inference import InferenceBackendSuite
     from rlcore.testing.suites.joining import EngineTransferSuite
@@ -61,6 +61,7 @@ __all__ = [
     "FakeCorrection",
     "FakeCredit",
     "FakeEstimator",
+    "FakeFormat",
     "FakeInference",
     "FakeInferenceOptions",
     "FakeKl",
@@ -92,6 +93,7 @@ __all__ = [
     "Registry",
     "RewardEntry",
     "RewardSuite",
+    "RowFormatSuite",
     "RunOutcome",
     "RunTester",
     "RuntimeSuite",
@@ -140,6 +142,7 @@ _HOME = {
     "FakePipeline": "pipeline",
     "FakePolicy": "policy",
     "FakeReward": "judging",
+    "FakeFormat": "fake_rows",
     "FakeRows": "fake_rows",
     "FakeSandbox": "fake_sandbox",
     "FakeSandboxOptions": "fake_sandbox",
@@ -166,6 +169,7 @@ _HOME = {
     "RewardSuite": "suites.reward",
     "RunOutcome": "run_tester",
     "RunTester": "run_tester",
+    "RowFormatSuite": "suites.data",
     "RuntimeSuite": "suites.running",
     "SandboxSuite": "suites.sandbox",
     "TrackerSuite": "suites.tracker",

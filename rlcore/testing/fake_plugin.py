@@ -21,6 +21,7 @@ from rlcore.contracts.specs import (
     KlSpec,
     LossSpec,
     RewardSpec,
+    RowFormatSpec,
     SandboxSpec,
     TrackerSpec,
     TrainingBackendSpec,
@@ -280,6 +281,12 @@ def rlcore_register_weight_transfers() -> list[WeightTransferSpec]:
 def rlcore_register_data_sources() -> list[DataSourceSpec]:
     """One data source."""
     return [DataSourceSpec(name="fake", target="rlcore.testing.fake_rows:FakeRows", summary="fake:abc: one row a letter.", prefix="fake:")]
+
+
+@hookimpl
+def rlcore_register_row_formats() -> list[RowFormatSpec]:
+    """One row format."""
+    return [RowFormatSpec(name="fake", target="rlcore.testing.fake_rows:FakeFormat", summary="Rows of a letter, {fake: a}.")]
 
 
 @hookimpl

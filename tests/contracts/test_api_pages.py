@@ -11,7 +11,7 @@ import pytest
 
 PAGES = {
     "conversations": "Conversation ConversationSpec Dialogue Message Talk Transcript Turn",
-    "data": "BadRow DataError DataSourceSpec Routes RowSource install_line opened parse_row read_jsonl",
+    "data": "BadRow DataError DataSourceSpec Routes RowFormat RowFormatSpec RowSource install_line opened parse_row read_jsonl read_rows",
     "judging": "OpenCase Result RewardBooks RewardEntry RewardPool Task reward_entries",
     "commands": """
         CollectWords Command EXTRAS ExampleFormatter Missing Parser Part Plan Registry RunConfig

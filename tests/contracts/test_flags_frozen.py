@@ -62,7 +62,8 @@ REFERENCE = {
 }
 
 OURS = """
-run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong sampling.stop
+run.seed run.runtime run.placement run.max_steps run.run_dir model.trust_remote_code data.shuffle data.overlong data.format data.columns
+sampling.stop
 sampling.oversampling sampling.temperature_end sampling.min_p sampling.conversation inference.dtype inference.device inference.environment
 training.name training.environment
 training.context_parallel_size training.expert_parallel_size

@@ -107,6 +107,11 @@ def rlcore_register_conversations():
     return [ConversationSpec(name="all", target="a.b:C", summary="All")]
 
 @hookimpl
+def rlcore_register_row_formats():
+    calls["rlcore_register_row_formats"] = ()
+    return [RowFormatSpec(name="all", target="a.b:C", summary="All")]
+
+@hookimpl
 def rlcore_check_run(config):
     calls["rlcore_check_run"] = (config,)
     return ["no"]

@@ -17,7 +17,8 @@ Completion ConfigError ConversationSpec Correction CorrectionSpec DataError Data
 InferenceBackendSpec InferenceCapabilities InferenceContext InfrastructureError Kind KlEstimator KlSpec Lease LoraSettings Loss LossBatch
 LossSpec
 Message Need Normalisers Objective OptimizerSettings Outcome PluginError PluginKind Probe Prompt Request Reward RewardBatch
-RewardDetail RewardInput RewardSpec RlcoreError Rollout RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Saving Score Segment
+RewardDetail RewardInput RewardSpec RlcoreError Rollout RowFormatSpec
+RunError RunInfo RuntimeSpec Sampling SandboxError SandboxSpec Saving Score Segment
 Snapshot Tensor TensorInfo TokenDetails Tokenizer Tracker TrackerSpec TrainBatch TrainingBackend TrainingBackendSpec TrainingCapabilities
 TrainingContext UsageError WeightSource WeightTransferSpec WeightsError WeightsKind WeightsManifest Which hookimpl
 """

@@ -24,7 +24,7 @@ PARTS = """
 from rlcore.api import *
 from rlcore.api.commands import Command
 from rlcore.api.conversations import Conversation
-from rlcore.api.data import RowSource
+from rlcore.api.data import RowFormat, RowSource
 from rlcore.api.runtime import Crew
 from rlcore.api.sandbox import Sandbox
 from rlcore.api.weights import WeightTransfer
@@ -61,6 +61,7 @@ KINDS = {
     "command": ("commands", "CommandSpec", "", "rlcore.api.commands.Command"),
     "data": ("data_sources", "DataSourceSpec", ', prefix="bad:"', "rlcore.api.data.RowSource"),
     "conversation": ("conversations", "ConversationSpec", "", "rlcore.api.conversations.Conversation"),
+    "format": ("row_formats", "RowFormatSpec", "", "rlcore.api.data.RowFormat"),
 }
 CAPABILITIES = {
     "inference": "from rlcore.testing.fake_inference import FakeInference; capabilities = FakeInference.capabilities",
@@ -72,6 +73,7 @@ LABELS = {
     "estimator": "advantage estimator",
     "transfer": "weight transfer",
     "data": "data source",
+    "format": "row format",
 }
 
 

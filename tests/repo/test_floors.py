@@ -32,6 +32,7 @@ CONTRACTS = (
     "command_line",
     "conversations",
     "crew",
+    "row_format",
     "metric_names",
     "hookspecs",
 )

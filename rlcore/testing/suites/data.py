@@ -1,17 +1,19 @@
-"""Conformance suite for data sources."""
+"""Conformance suites for data sources and row formats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlcore.contracts.errors import DataError
 from rlcore.contracts.interfaces import RowSource
+from rlcore.contracts.row_format import RowFormat
 from rlcore.data.dataset import DataSet
 from rlcore.data.rows import BadRow
 
-__all__ = ["DataSourceSuite"]
+__all__ = ["DataSourceSuite", "RowFormatSuite"]
 
 
 class DataSourceSuite:
@@ -88,3 +90,62 @@ class DataSourceSuite:
                 raised = False
             assert said, f"{path} cannot be read, and nothing says so"
             assert not raised or said.startswith(path), f"the error does not begin with the path {path}: {said}"
+
+
+class RowFormatSuite:
+    """Subclass it; ``make`` and ``rows`` say what is tested. ``foreign``: rows of other formats that it must not take for its own;
+    ``broken``: rows that it recognises, or is told to read, and cannot convert."""
+
+    columns: tuple[str, ...] = ("gt_answer",)
+    """Columns that every converted row has beside its messages."""
+
+    foreign: Sequence[Mapping[str, Any]] = ()
+    broken: Sequence[Mapping[str, Any]] = ()
+
+    def make(self) -> RowFormat:
+        """A fresh format."""
+        raise NotImplementedError
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """At least two rows as the data set has them."""
+        raise NotImplementedError
+
+    def test_its_rows_are_recognised_and_others_are_not(self) -> None:
+        """A row of rlcore, an empty one, one of unknown columns: each is somebody else's."""
+        format, rows = self.make(), self.rows()
+        assert len(rows) >= 2, f"{len(rows)} rows; the suite needs at least two"
+        assert all(format.recognises(row) is True for row in rows), "a row of the format is not recognised"
+        prompt = {"role": "user", "content": "1 + 2"}
+        others: tuple[Mapping[str, Any], ...] = ({}, {"text": "1 + 2"}, {"messages": prompt, "gt_answer": "3"}, {"messages": [prompt]})
+        for row in (*others, *self.foreign):
+            assert format.recognises(row) is False, f"a row of something else is recognised: {row}"
+
+    def test_every_row_becomes_one_of_rlcore(self) -> None:
+        """Messages whose last is the user's, ids that are unique, the columns that rewards need."""
+        format = self.make()
+        for prompt in DataSet.of([format.convert(row) for row in self.rows()]).prompts:
+            assert set(self.columns) <= set(prompt.columns), f"a row has the columns {sorted(prompt.columns)}, not {self.columns}"
+
+    def test_a_row_says_the_same_again_and_is_not_changed(self) -> None:
+        """Every process of a run converts the rows itself."""
+        format = self.make()
+        for row in self.rows():
+            kept = copy.deepcopy(row)
+            made = format.convert(row)
+            assert row == kept, "the row of the data set was changed"
+            assert repr(made) == repr(self.make().convert(kept)), "another object of the format makes another row"
+
+    def test_a_row_that_cannot_be_converted_is_a_bad_row(self) -> None:
+        """One sentence, and no other error, whatever the columns hold."""
+        format = self.make()
+        odd: tuple[Any, ...] = (None, 3, "", [], {}, [3], {"a": [{}]})
+        spoilt = [{**row, column: value} for row in self.rows()[:1] for column in row for value in odd]
+        for row in ({}, *self.broken, *spoilt):
+            said = ""
+            try:
+                format.convert(row)
+            except BadRow as bad:
+                said = str(bad)
+                assert said, "a BadRow without a reason"
+                assert "\n" not in said, f"the reason is no sentence: {said!r}"
+            assert said or row not in ({}, *self.broken), f"a row that cannot be converted is converted: {row}"

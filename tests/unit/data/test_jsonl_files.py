@@ -107,5 +107,5 @@ def test_ids_must_be_unique(tmp_path: Path) -> None:
 
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nothing\.jsonl: no such data file; check the path given with -d"):
+    with pytest.raises(DataError, match=r"nothing\.jsonl: no such data file; check the path that was typed"):
         load_eval(tmp_path / "nothing.jsonl", [BOXED], REGISTRY)

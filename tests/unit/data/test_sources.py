@@ -129,7 +129,7 @@ def test_what_is_no_row_is_blamed_on_the_source_that_yielded_it(item: Any, said:
 
 
 def test_what_is_no_row_of_a_file_is_a_fault_of_the_file(tmp_path: Path, registry: Registry) -> None:
-    for name, text in (("a.jsonl", "{}\n3\n"), ("a.json", "[{}, 3]")):
+    for name, text in (("a.jsonl", '{"messages": []}\n3\n'), ("a.json", '[{"messages": []}, 3]')):
         (tmp_path / name).write_text(text)
         rows = list(read_rows(DataSource(path=str(tmp_path / name)), registry))
         assert [str(row) for _, row in rows if isinstance(row, BadRow)] == [

@@ -17,6 +17,7 @@ __all__ = ["has_flag", "plan_evaluation", "plugins_of", "reads", "task_names"]
 
 _READ = (
     *("model", "inference", "rewards", "sampling.options", "run.seed", "data.system_prompt", "data.max_prompt_tokens", "data.overlong"),
+    *("data.format", "data.columns"),
     *("sampling.max_new_tokens", "sampling.stop", "sampling.conversation"),
     *("eval.eval_dataset", "eval.eval_samples", "eval.eval_temperature", "eval.eval_max_new_tokens"),
     *("schedule.producer_deadline", "schedule.producer_load_deadline"),
@@ -28,7 +29,9 @@ _TYPED_ONLY = ("data.dataset", "inference.num_inferencer")
 _NO_REFERENCE = {"algorithm.kl_coeff": 0.0}
 """Else a plan says that a second model is loaded."""
 _OF_TRAINING = ("algorithm.", "log.", "run.", "training.", "weights.")
-_TAKING_PART = frozenset({PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.REWARD, PluginKind.SANDBOX})
+_TAKING_PART = frozenset(
+    {PluginKind.INFERENCE, PluginKind.CONVERSATION, PluginKind.DATA, PluginKind.FORMAT, PluginKind.REWARD, PluginKind.SANDBOX}
+)
 _SUFFIXES = frozenset({".csv", ".gz", ".json", ".jsonl", ".parquet"})
 
 

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +17,7 @@ from rlcore.api import DataError, UsageError
 from rlcore.api.commands import Command, ExampleFormatter, Parser, plain_console, visible
 from rlcore_plugin_score.auditing import Material, Tried, audit_reward, fails_without_row, material_of, no_cases
 from rlcore_plugin_score.choice import choose_rewards
-from rlcore_plugin_score.score_command import add_reward_options, open_scorer
+from rlcore_plugin_score.score_command import add_reward_options, add_row_options, open_scorer, rows_to_judge
 from rlcore_plugin_score.score_progress import progress
 from rlcore_plugin_score.score_table import duration
 from rlcore_plugin_score.scorer import Scorer
@@ -53,7 +52,8 @@ class AuditCommand(Command):
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
         add_reward_options(parser)
-        parser.add_argument("--data", type=Path, metavar="FILE.jsonl", help="rows to make cases of [the plugin's own honest cases]")
+        add_row_options(parser)
+        parser.add_argument("--data", metavar="FILE", help="rows to make cases of [the plugin's own honest cases]")
         parser.add_argument("--all", action="store_true", help="list every case, not only the findings")
         parser.add_argument("--json", action="store_true", help="print one JSON object with every case")
 
@@ -62,9 +62,15 @@ class AuditCommand(Command):
         if len(args.reward) > 1:
             raise UsageError(f"--reward {args.reward[1]}: one reward is audited at a time; run the command again for the other")
         choice = choose_rewards(
-            args.reward[0] if args.reward else None, args.registry, options=args.option, deadline=args.deadline, workers=args.workers
+            args.reward[0] if args.reward else None,
+            args.registry,
+            options=args.option,
+            deadline=args.deadline,
+            workers=args.workers,
+            data_format=args.data_format,
+            columns=args.columns,
         )
-        material = material_of(choice.specs[0], args.data)
+        material = material_of(choice.specs[0], None if args.data is None else rows_to_judge(args.data, choice, args.registry))
         started = time.perf_counter()
         with ExitStack() as closing:
             scorer = open_scorer(choice, closing)

@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from rlcore.api import AuditCase, DataError, Outcome, PluginError, RewardSpec
 from rlcore.api.commands import load_target, reason
 from rlcore.api.data import Routes
 from rlcore_plugin_score.hostile import golds_of, plain_cases, spoiled_cases
-from rlcore_plugin_score.items import Item, TextVerdict, read_items
+from rlcore_plugin_score.items import Item, RowsToJudge, TextVerdict, read_items
 from rlcore_plugin_score.scorer import Scorer
 
 __all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
@@ -99,7 +98,7 @@ def cases_of(spec: RewardSpec) -> list[AuditCase]:
     return cases
 
 
-def material_of(spec: RewardSpec, data: Path | None = None) -> Material:
+def material_of(spec: RewardSpec, data: RowsToJudge | None = None) -> Material:
     """The plugin's cases and generic ones: made of its honest cases, of the rows of ``data``, or of nothing but text.
 
     Rows of ``data`` are data rows; a ``completion`` in one must be a right answer, each of a list; the first of a list is spoiled.
@@ -141,7 +140,7 @@ def _spread(cases: Sequence[AuditCase]) -> list[AuditCase]:
     return [*whole[:1], *(case for case in spread if case not in whole[:1])][:_SEEDS]
 
 
-def _rows(data: Path, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
+def _rows(data: RowsToJudge, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
     """The first usable rows, a case for each completion; a row without one gets an empty text whose verdict is not checked."""
     found, first = 0, ""
     for item in read_items(data, Routes((spec,)), needs_completion=False):
@@ -165,7 +164,7 @@ def _rows(data: Path, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]]:
         if found == _SEEDS:
             return
     if not found:
-        raise DataError(first or f"{data}: the data is empty; it needs at least one row")
+        raise DataError(first or f"{data.path}: the data is empty; it needs at least one row")
 
 
 def _lenient(cases: Iterable[AuditCase], seed: AuditCase) -> Iterator[AuditCase]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlcore.api import PluginKind, RewardSpec, UsageError
-from rlcore.api.commands import Registry, Typed, plan_run
+from rlcore.api.commands import Registry, RunConfig, Typed, plan_run
 from rlcore.api.judging import RewardEntry, reward_entries
 from rlcore_plugin_score.option_flags import option_flags
 
@@ -17,10 +17,11 @@ __all__ = ["RewardChoice", "choose_rewards"]
 
 @dataclass(frozen=True, kw_only=True)
 class RewardChoice:
-    """Rewards in order, and how many processes judge with them."""
+    """Rewards in order, how many processes judge with them, and the settings around them: ``config.data`` says how rows are read."""
 
     entries: tuple[RewardEntry, ...]
     workers: int
+    config: RunConfig
 
     @property
     def specs(self) -> tuple[RewardSpec, ...]:
@@ -49,9 +50,12 @@ def choose_rewards(
     options: Sequence[str] = (),
     deadline: str | None = None,
     workers: str | None = None,
+    data_format: str | None = None,
+    columns: str | None = None,
 ) -> RewardChoice:
     """``name`` as typed after ``--reward`` (registered, ``./my.py:fn``, ``package.module:Name``), else the rewards of the run file
-    ``config``; ``options`` are ``key=value``; ``deadline`` and ``workers`` are still words. ConfigError and PluginError as in ``train``."""
+    ``config``; ``options`` are ``key=value``; the others are still words, as typed after their flags. ConfigError and PluginError as in
+    ``train``."""
     if name is None and config is None:
         known = ", ".join(registry.names(PluginKind.REWARD)) or "none is installed"
         raise UsageError(f"no reward is named; type --reward NAME (installed: {known})")
@@ -62,10 +66,17 @@ def choose_rewards(
         flags["rewards.deadline"] = Typed("--deadline", (deadline,))
     if workers is not None:
         flags["schedule.reward_workers"] = Typed("--workers", (workers,))
+    if data_format is not None:
+        flags["data.format"] = Typed("--data-format", (data_format,))
+    if columns is not None:
+        flags["data.columns"] = Typed("--columns", (columns,))
     files = [] if config is None else [config]
     flags |= option_flags(options, files, flags, registry)
     plan = plan_run(files, flags, registry, require=False)
     entries = reward_entries(plan)
     if not entries:
         raise UsageError(f"{config}: it has no [[rewards]]; add one, or type --reward NAME")
-    return RewardChoice(entries=entries, workers=int(plan.config.schedule.reward_workers))
+    for item in plan.missing:
+        if item.path == "data.format":
+            raise UsageError(str(item))
+    return RewardChoice(entries=entries, workers=int(plan.config.schedule.reward_workers), config=plan.config)

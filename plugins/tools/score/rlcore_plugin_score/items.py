@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-from rlcore.api import DataError, Finish, Message, Score
-from rlcore.api.data import BadRow, Routes, parse_row, read_jsonl
+from rlcore.api import Finish, Message, Score
+from rlcore.api.commands import Registry, RunConfig
+from rlcore.api.data import BadRow, Routes, parse_row, read_rows
 
-__all__ = ["Item", "TextVerdict", "read_items"]
+__all__ = ["Item", "RowsToJudge", "TextVerdict", "read_items"]
 
+_OWN = ("completion", "finish")
+"""Columns of a row that are no part of its data row."""
 _FINISHES = (Finish.STOP.value, Finish.LENGTH.value)
 
 
@@ -65,23 +67,31 @@ class TextVerdict:
         }
 
 
-def read_items(path: Path, routes: Routes, limit: int | None = None, *, needs_completion: bool = True) -> Iterator[Item]:
-    """The rows of a JSONL file, one after the other, at most ``limit`` of them; a bad one comes out refused, with its reason.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsToJudge:
+    """A data set to judge, as typed (a file, a folder, ``hf:NAME``), and how its rows are read: ``config.data`` names format and columns.
+    ``say``: told once which row format was found."""
+
+    path: str
+    registry: Registry
+    config: RunConfig
+    say: Callable[[str], None] = lambda line: None
+
+
+def read_items(file: RowsToJudge, routes: Routes, limit: int | None = None, *, needs_completion: bool = True) -> Iterator[Item]:
+    """The rows of a data set, one after the other, at most ``limit`` of them; a bad one comes out refused, with its reason.
 
     Without ``needs_completion`` a row that has none is an item without texts.
 
-    :raises DataError: there is no such file, or it cannot be read at all.
+    :raises DataError: there is no such data set, or it cannot be read at all.
     """
-    if path.suffix == ".parquet":
-        raise DataError(f"{path}: completions are read from JSONL; write one object a line")
-    if not path.exists():
-        raise DataError(f"{path}: no such file; name a JSONL file with a completion in each row")
-    return islice(_items(path, routes, needs_completion), limit)
+    return islice(_items(file, routes, needs_completion), limit)
 
 
-def _items(path: Path, routes: Routes, needs_completion: bool) -> Iterator[Item]:
-    for index, (line, row) in enumerate(read_jsonl(path, str(path))):
-        source = f"{path}:{line}"
+def _items(file: RowsToJudge, routes: Routes, needs_completion: bool) -> Iterator[Item]:
+    rows = read_rows(file.path, file.registry, file.config.data, beside=_OWN, say=file.say)
+    for index, (line, row) in enumerate(rows):
+        source = f"{file.path}:{line}"
         try:
             item = _item(row, line, source, index, routes)
             if needs_completion and not item.texts:
@@ -94,8 +104,7 @@ def _items(path: Path, routes: Routes, needs_completion: bool) -> Iterator[Item]
 def _item(row: object, line: int, source: str, index: int, routes: Routes) -> Item:
     if isinstance(row, BadRow):
         raise row
-    own = {"completion", "finish"}
-    rest = {key: value for key, value in row.items() if key not in own} if isinstance(row, Mapping) else row
+    rest = {key: value for key, value in row.items() if key not in _OWN} if isinstance(row, Mapping) else row
     prompt = parse_row(rest, index=index, default_id=source, source=source, routes=routes)
     assert isinstance(row, Mapping)  # parse_row takes nothing else
     texts = _texts(row.get("completion"))

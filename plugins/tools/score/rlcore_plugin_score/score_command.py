@@ -10,17 +10,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from rlcore.api import DataError, UsageError
-from rlcore.api.commands import Command, ExampleFormatter, Parser
+from rlcore.api.commands import Command, ExampleFormatter, Parser, Registry
 from rlcore.api.data import Routes
 from rlcore_plugin_score.choice import RewardChoice, choose_rewards
-from rlcore_plugin_score.items import Item, TextVerdict, read_items
+from rlcore_plugin_score.items import Item, RowsToJudge, TextVerdict, read_items
 from rlcore_plugin_score.results import ResultFile
 from rlcore_plugin_score.score_progress import progress, rows_of
 from rlcore_plugin_score.score_summary import ScoreSummary
 from rlcore_plugin_score.score_table import show_choice, show_summary
 from rlcore_plugin_score.scorer import Scorer
 
-__all__ = ["ScoreCommand", "add_reward_options", "open_scorer"]
+__all__ = ["ScoreCommand", "add_reward_options", "add_row_options", "open_scorer", "rows_to_judge"]
 
 _TEXT = """\
 Judge a file of completions as a training run would, without a model. A row is a row of training data with a completion:
@@ -51,8 +51,9 @@ class ScoreCommand(Command):
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
-        parser.add_argument("file", type=Path, metavar="FILE.jsonl", help="completions to judge, one row a line")
+        parser.add_argument("file", metavar="FILE", help="completions to judge: JSONL, JSON, CSV, Parquet, or hf:NAME")
         add_reward_options(parser)
+        add_row_options(parser)
         parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
         parser.add_argument(
             "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
@@ -69,12 +70,12 @@ class ScoreCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Choose the rewards, read the first row, judge, report."""
         choice, limit = _choice(args), _whole(args.limit)
-        routes = Routes(choice.specs)
-        if next(read_items(args.file, routes), None) is None:
+        routes, file = Routes(choice.specs), rows_to_judge(args.file, choice, args.registry)
+        if next(read_items(file, routes), None) is None:
             raise DataError(f'{args.file}: the file is empty; it needs rows like {{"messages": …, "gt_answer": "3", "completion": "…"}}')
 
         def items() -> Iterator[Item]:
-            return read_items(args.file, routes, limit)
+            return read_items(file, routes, limit)
 
         if args.dry_run:
             return _show_plan(args, choice, items())
@@ -104,13 +105,45 @@ def add_reward_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_row_options(parser: argparse.ArgumentParser) -> None:
+    """The flags that say how the rows of a data set are read; ``rlcore train`` has them too."""
+    parser.add_argument(
+        "--data-format",
+        "--data_format",
+        metavar="NAME",
+        help="row format of the file: a name, none: rows as they are [auto: by its first row]",
+    )
+    parser.add_argument("--columns", metavar="JSON", help='columns by their names in the file: {"gt_answer": "reward_model.ground_truth"}')
+
+
+def rows_to_judge(path: str, choice: RewardChoice, registry: Registry) -> RowsToJudge:
+    """The data set that was typed; which row format was found goes to standard error, once."""
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        if line not in said:
+            said.append(line)
+            print(line, file=sys.stderr)
+
+    return RowsToJudge(path=path, registry=registry, config=choice.config, say=say)
+
+
 def _choice(args: argparse.Namespace) -> RewardChoice:
     if len(args.reward) > 1:
         raise UsageError(
             f"--reward {args.reward[1]}: several rewards have weights, so write them as [[rewards]] of a file: --config run.toml"
         )
     name = args.reward[0] if args.reward else None
-    return choose_rewards(name, args.registry, config=args.config, options=args.option, deadline=args.deadline, workers=args.workers)
+    return choose_rewards(
+        name,
+        args.registry,
+        config=args.config,
+        options=args.option,
+        deadline=args.deadline,
+        workers=args.workers,
+        data_format=args.data_format,
+        columns=args.columns,
+    )
 
 
 def _whole(word: str | None) -> int | None:
@@ -122,7 +155,7 @@ def _whole(word: str | None) -> int | None:
 
 
 def _results(args: argparse.Namespace) -> ResultFile | None:
-    return None if args.out is None else ResultFile(args.out, args.file)
+    return None if args.out is None else ResultFile(args.out, Path(args.file))
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
@@ -160,7 +193,7 @@ def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], work
     with ExitStack() as closing:
         if results is not None:
             closing.enter_context(results)
-        shown = closing.enter_context(progress(lambda: rows_of(args.file, _whole(args.limit))))
+        shown = closing.enter_context(progress(lambda: rows_of(Path(args.file), _whole(args.limit))))
         try:
             keep(scorer.run(items))
         except KeyboardInterrupt:

@@ -41,8 +41,8 @@ def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
 
 
 def rows_of(file: Path, limit: int | None) -> int | None:
-    """Lines of the file; None if counting would take long. With lists of completions it is a lower bound."""
-    if file.stat().st_size > _COUNTED_BYTES:
+    """Lines of a JSONL file; None if counting would take long, or if its lines are no rows. With lists of completions a lower bound."""
+    if file.suffix != ".jsonl" or not file.is_file() or file.stat().st_size > _COUNTED_BYTES:
         return limit
     with file.open("rb") as lines:
         count = sum(1 for line in lines if line.strip())

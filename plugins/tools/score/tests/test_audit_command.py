@@ -80,7 +80,7 @@ def test_all_lists_every_case(tester: RunTester) -> None:
         (["--reward", "fake"], "--data FILE.jsonl"),
         (["--reward", "./kind.py:score"], "comes with no cases and cannot judge a text without a data row"),
         (["--reward", "./kind.py:score"], "--data FILE.jsonl"),
-        (["--reward", "fake", "--data", "absent.jsonl"], "no such file"),
+        (["--reward", "fake", "--data", "absent.jsonl"], "no such data file"),
         (["--reward", "fake", "--reward", "fake"], "one reward is audited at a time"),
         (["--reward", "fak"], "did you mean 'fake'"),
     ],

@@ -14,10 +14,17 @@ import cloudpickle
 import pytest
 from rlcore_plugin_score.auditing import Answer, Finding, Material, Tried, audit_reward, cases_of, fails_without_row, material_of
 from rlcore_plugin_score.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore_plugin_score.items import RowsToJudge
 from rlcore_plugin_score.scorer import Scorer
 
 from rlcore.api import AuditCase, DataError, Finish, Outcome, PluginError, RewardSpec, Score
+from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.judging import RewardEntry
+
+
+def rows_to_judge(file: Path) -> RowsToJudge:
+    return RowsToJudge(path=str(file), registry=Registry.discover(), config=RunConfig())
+
 
 HONEST = AuditCase(name="honest", columns={"gold": "41", "id": "9"}, text="I think <41>", accept=True)
 SPEC = RewardSpec(name="probe", target="nowhere:at_all", summary="", requires=("gold",), audit="audited_probe:cases")
@@ -125,9 +132,9 @@ def test_rows_of_a_file_take_the_place_of_cases(tmp_path: Path) -> None:
     row = {"messages": {"role": "user", "content": "what is 40 + 1?"}, "gold": "41"}
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    bare = material_of(replace(SPEC, audit=""), file)
+    bare = material_of(replace(SPEC, audit=""), rows_to_judge(file))
     file.write_text("nonsense\n" + json.dumps({**row, "completion": "<41>"}) + "\n", encoding="utf-8")
-    right = material_of(replace(SPEC, audit=""), file)
+    right = material_of(replace(SPEC, audit=""), rows_to_judge(file))
     assert "no right completion is known" in bare.note
     assert not [case for _, case in bare.cases if case.accept]
     assert [case.text for _, case in right.cases if case.accept] == ["<41>"]
@@ -139,7 +146,7 @@ def test_every_completion_of_a_list_must_be_right(tmp_path: Path) -> None:
     row = {"messages": {"role": "user", "content": "what is 40 + 1?"}, "gold": "41", "completion": ["<41>", "so <41>", "<4>"]}
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    material = material_of(replace(SPEC, audit=""), file)
+    material = material_of(replace(SPEC, audit=""), rows_to_judge(file))
     assert [(case.name, case.text) for _, case in material.cases if case.accept] == [
         ("row 1, completion 1", "<41>"),
         ("row 1, completion 2", "so <41>"),
@@ -165,7 +172,7 @@ def test_without_any_row_a_reward_that_needs_one_is_not_audited(tmp_path: Path) 
     file = tmp_path / "rows.jsonl"
     file.write_text("nonsense\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"rows.jsonl:1"):
-        material_of(replace(SPEC, audit=""), file)
+        material_of(replace(SPEC, audit=""), rows_to_judge(file))
 
 
 def test_without_any_row_only_texts_are_tried() -> None:

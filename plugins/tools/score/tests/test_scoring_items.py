@@ -6,19 +6,24 @@ import json
 from pathlib import Path
 
 import pytest
-from rlcore_plugin_score.items import Item, TextVerdict, read_items
+from rlcore_plugin_score.items import Item, RowsToJudge, TextVerdict, read_items
 
 from rlcore.api import DataError, Finish, Outcome, RewardSpec, Score
+from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.data import Routes
 
 ROUTES = Routes((RewardSpec(name="spelling", target="nowhere:at_all", summary="", requires=("gt_answer",)),))
 ROW = {"messages": {"role": "user", "content": "1 + 2?"}, "gt_answer": "3", "completion": "3"}
 
 
+def rows_to_judge(path: str, **data: object) -> RowsToJudge:
+    return RowsToJudge(path=path, registry=Registry.discover(), config=RunConfig.model_validate({"data": data}))
+
+
 def items(folder: Path, *rows: object, limit: int | None = None, needs_completion: bool = True) -> list[Item]:
     file = folder / "samples.jsonl"
     file.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
-    return list(read_items(file, ROUTES, limit, needs_completion=needs_completion))
+    return list(read_items(rows_to_judge(str(file)), ROUTES, limit, needs_completion=needs_completion))
 
 
 def test_a_row_is_a_row_of_data_with_a_completion(tmp_path: Path) -> None:
@@ -68,10 +73,12 @@ def test_data_for_an_audit_needs_no_completion(tmp_path: Path) -> None:
     assert (item.texts, item.refused) == ((), "")
 
 
-@pytest.mark.parametrize(("name", "said"), [("absent.jsonl", "no such file"), ("x.parquet", "JSONL"), (".", "no regular file")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("absent.jsonl", "no such data file"), ("x.parquet", "no such data file"), (".", "not a saved")]
+)
 def test_a_file_that_cannot_be_read_is_refused(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=said):
-        list(read_items(tmp_path / name, ROUTES))
+        list(read_items(rows_to_judge(str(tmp_path / name)), ROUTES))
 
 
 def test_a_result_row_has_no_value_where_nothing_was_judged() -> None:

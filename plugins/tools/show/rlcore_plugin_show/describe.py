@@ -33,6 +33,7 @@ _PLACE: Mapping[PluginKind, tuple[str, str]] = {
     PluginKind.RUNTIME: ("run", "runtime"),
     PluginKind.TRANSFER: ("weights", "transport"),
     PluginKind.CONVERSATION: ("sampling", "conversation"),
+    PluginKind.FORMAT: ("data", "format"),
     PluginKind.SANDBOX: ("rewards.options.sandbox", "backend"),
 }
 """Section and key of the run configuration that choose a plugin of this kind."""

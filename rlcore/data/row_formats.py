@@ -1,0 +1,165 @@
+"""From a row as somebody published it to a row of rlcore: names mapped by ``[data.columns]``, then a row format of a plugin.
+
+Knows no files. A row that is one of rlcore already passes as it is; which format reads a data set is decided by its first row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlcore.config.model import DataSection
+from rlcore.contracts.errors import DataError, RlcoreError
+from rlcore.contracts.row_format import RowFormat
+from rlcore.contracts.specs import PluginKind
+from rlcore.data.rows import BadRow, kind_of, listed
+from rlcore.host.catalogue import distribution_of, known_names
+from rlcore.host.install import install_line
+from rlcore.host.registry import Registry
+
+__all__ = ["RowForming", "formed", "is_raw"]
+
+
+@dataclass(slots=True, kw_only=True)
+class RowForming:
+    """How the rows of one data set, ``path``, become rows of rlcore. ``beside``: columns that belong to no data row, such as a completion
+    to judge, and that no format sees; ``say``: told once which format was found."""
+
+    path: str
+    registry: Registry
+    data: DataSection
+    beside: Sequence[str] = ()
+    say: Callable[[str], None] = lambda line: None
+    _chosen: tuple[str, RowFormat] | None = field(default=None, init=False)
+    _asked: bool = field(default=False, init=False)
+
+    def row(self, raw: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        """The row of rlcore; BadRow where it cannot be one, DataError where no row of the data set can."""
+        mapped, absent = _mapped(raw, self.data.columns)
+        apart = {key: value for key, value in {**raw, **mapped}.items() if key in self.beside}
+        whole = {key: value for key, value in {**raw, **mapped}.items() if key not in apart}
+        if not self._asked:
+            self._choose(whole)
+        formed = whole if self._chosen is None else {**self._converted(whole, *self._chosen), **mapped, **apart}
+        formed = {**formed, **apart}
+        if lost := next((target for target in absent if formed.get(target) is None), ""):
+            told = f'which [data.columns] names for "{lost}" (it has {listed(whole) or "nothing"})'
+            raise BadRow(f'the row has no "{absent[lost]}", {told}; mend [data.columns] or --columns')
+        return formed
+
+    def _choose(self, first: Mapping[Any, Any]) -> None:
+        named = self.data.format
+        if named == "none" or (named == "auto" and not is_raw(first)):
+            self._asked = True
+            return
+        if named != "auto":
+            self._asked, self._chosen = True, (named, self.registry.make(PluginKind.FORMAT, named))
+            return
+        made = {spec.name: self.registry.make(PluginKind.FORMAT, spec.name) for spec in self.registry.specs(PluginKind.FORMAT)}
+        found = [name for name, format in made.items() if self._recognised(first, name, format)]
+        if len(found) > 1:
+            raise DataError(
+                f"{self.path}: the row formats {' and '.join(found)} all recognise its rows; name one of them: --data-format {found[0]}"
+            )
+        self._asked = True
+        if found:
+            self._chosen = found[0], made[found[0]]
+            owner = self.registry.owner(PluginKind.FORMAT, found[0])
+            self.say(f"{self.path}: read by the row format {found[0]} of {owner}; --data-format none takes rows as they are")
+        elif first.get("messages") is None:
+            has = listed(first) or "nothing"
+            raise BadRow(f'the row has no "messages" (it has {has}), and {_none_knows(made)}; {_ADVICE}')
+
+    def _recognised(self, row: Mapping[Any, Any], name: str, format: RowFormat) -> bool:
+        try:
+            return bool(format.recognises(row))
+        except (Exception, SystemExit) as error:  # of a plugin
+            raise DataError(self._broken(name, error)) from error
+
+    def _converted(self, row: Mapping[Any, Any], name: str, format: RowFormat) -> Mapping[Any, Any]:
+        try:
+            made: object = format.convert(row)
+        except (BadRow, RlcoreError):
+            raise
+        except (Exception, SystemExit) as error:  # of a plugin: a row that it cannot convert is to be a BadRow
+            raise DataError(self._broken(name, error)) from error
+        if not isinstance(made, Mapping):
+            raise DataError(f"{self.path}: {self._label(name)} made {kind_of(made)} of a row, not a mapping; mend the plugin")
+        return made
+
+    def _label(self, name: str) -> str:
+        return f"the row format {name} of {self.registry.owner(PluginKind.FORMAT, name)}"
+
+    def _broken(self, name: str, error: BaseException) -> str:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return f"{self.path}: {self._label(name)} failed ({said}); mend the plugin, or name another --data-format"
+
+
+_ADVICE = 'add {"role": "user", "content": "…"} or a list of these, or name columns: [data.columns] messages = "…"'
+
+
+def formed(rows: Iterable[tuple[int, object]], forming: RowForming) -> Iterator[tuple[int, object]]:
+    """(number, row of rlcore or the reason why there is none) of each row."""
+    for number, row in rows:
+        if not isinstance(row, Mapping):
+            yield number, row
+            continue
+        try:
+            made: object = forming.row(row)
+        except BadRow as bad:
+            made = bad
+        yield number, made
+
+
+def is_raw(row: Mapping[Any, Any]) -> bool:
+    """Whether a row is none of rlcore: it has no messages, or they end with the answer of an assistant."""
+    messages = row.get("messages")
+    last = messages[-1] if isinstance(messages, list | tuple) and messages else messages
+    return messages is None or (isinstance(last, Mapping) and last.get("role") == "assistant")
+
+
+def _mapped(row: Mapping[Any, Any], columns: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The columns that ``[data.columns]`` names, by their new names; and new name -> path of those that the row lacks."""
+    mapped: dict[str, Any] = {}
+    absent: dict[str, str] = {}
+    for target, path in columns.items():
+        there, value = _at(row, path)
+        if there:
+            mapped[target] = _fitted(target, value)
+        else:
+            absent[target] = path
+    return {target: value for target, value in mapped.items() if value is not None}, absent
+
+
+def _at(row: Mapping[Any, Any], path: str) -> tuple[bool, Any]:
+    """Whether there is such a column, or such a place in an object or a list that is one, and what it holds."""
+    if path in row:
+        return True, row[path]
+    value: Any = row
+    for part in path.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list | tuple) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return False, None
+    return True, value
+
+
+def _fitted(target: str, value: Any) -> Any:
+    """What nobody can put into quotes in a data set of somebody else: a prompt that is text, a gold answer that is a number."""
+    if target == "messages" and isinstance(value, str):
+        return {"role": "user", "content": value}
+    if target == "gt_answer" and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return value
+
+
+def _none_knows(made: Mapping[str, RowFormat]) -> str:
+    known = (
+        f"no installed row format knows it ({len(made)} were asked, rlcore plugins lists them)" if made else "no row format is installed"
+    )
+    owners = {distribution_of(PluginKind.FORMAT, name) for name in known_names(PluginKind.FORMAT) if name not in made}
+    lines = [install_line(owner) for owner in sorted(filter(None, owners))]
+    return known + (f" (to install some: {' and '.join(lines)})" if lines else "")
