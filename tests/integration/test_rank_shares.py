@@ -148,8 +148,8 @@ def test_a_rank_gets_no_token_of_the_others_also_ahead_of_its_batch(tmp_path: Pa
 
 
 def test_a_batch_of_few_tokens_is_not_worth_sharing_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"schedule": {"max_staleness": 2}, "run": {"num_episodes": 20, "max_steps": 12}}
-    brought, _ = run(tmp_path / "run", monkeypatch, "-t", "2", least=8192, slow=0.2, **settings)
+    settings: dict[str, Any] = {"schedule": {"max_staleness": 2}, "run": {"num_episodes": 20, "max_steps": 8}}
+    brought, _ = run(tmp_path / "run", monkeypatch, "-t", "2", least=8192, slow=0.6, **settings)
     assert not brought.outlined
     assert brought.ahead > 0
     assert brought.computed[0] | brought.computed[1] <= brought.seen[0] == brought.seen[1]
