@@ -44,6 +44,7 @@ _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
         PluginKind.ESTIMATOR: ("reinforce++", "reinforce_ppb", "reinforce++-baseline", "remax", "opo", "gpg"),
         PluginKind.LOSS: ("gpg",),
     },
+    "rlcore-plugin-formats": {PluginKind.FORMAT: ("verl", "dapo", "trl", "openr1", "gsm8k", "math", "nemotron")},
     "rlcore-plugin-tables": {PluginKind.DATA: ("csv", "parquet", "hub")},
     "rlcore-plugin-env": {PluginKind.COMMAND: ("env",)},
     "rlcore-plugin-health": {},  # an observer, which nobody names

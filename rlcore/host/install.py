@@ -20,6 +20,7 @@ _TRACKERS = ("tensorboard", "trackio", "wandb")
 _NAMES = (
     "code",
     "colossalai",
+    "formats",
     "math",
     "processes",
     "ray",
@@ -45,9 +46,10 @@ _FOLDERS = {"sandbox": "local"}
 """Folders of the checkout that are not called like the plugin in them."""
 
 EXTRAS = {
-    "datasets": ("tables",),
+    "datasets": ("formats", "tables"),
     "quickstart": (
         "eval",
+        "formats",
         "grpo",
         "health",
         "math",

@@ -20,7 +20,9 @@ class CsvOptions(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    prompt: str = Field("prompt", description="column that holds the user's message, unless there is a column messages, which is JSON")
+    prompt: str | None = Field(
+        None, description="column that holds the user's message, unless there is messages, which is JSON; unset: prompt, if there is one"
+    )
     delimiter: str = Field(",", min_length=1, max_length=1, description="character between two cells")
 
 
@@ -51,8 +53,10 @@ class CsvFile(RowSource):
                 return {**row, "messages": json.loads(str(row["messages"]))}
         except ValueError as error:
             return BadRow(f'the cell "messages" is not JSON ({error})')
-        prompt = self._options.prompt
+        prompt = self._options.prompt or "prompt"
         if prompt not in row:
+            if self._options.prompt is None and "prompt" not in cells:
+                return row  # columns by other names: for [data.columns], or for a row format
             has = f'the row has no "{prompt}", which holds the user\'s message (it has {", ".join(row) or "nothing"})'
             return BadRow(f'{has}; fill that column, or name another: options = {{prompt = "…"}}')
         row["messages"] = {"role": "user", "content": row.pop(prompt)}

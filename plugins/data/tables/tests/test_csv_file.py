@@ -53,6 +53,12 @@ def test_a_csv_row_without_its_prompt_is_told_the_column(header: str, option: st
     assert str(row) == f'{said}fill that column, or name another: options = {{prompt = "…"}}'
 
 
+def test_csv_columns_by_other_names_are_handed_on(tmp_path: Path) -> None:
+    assert csv_rows("question,answer\n1 + 2,3\n", tmp_path) == [(2, {"question": "1 + 2", "answer": "3"})]
+    ((_, row),) = csv_rows("prompt,answer\n,3\n", tmp_path)
+    assert 'the row has no "prompt"' in str(row), "an empty cell is no other name"
+
+
 def test_a_csv_file_packed_with_gzip_is_read(tmp_path: Path) -> None:
     path = tmp_path / "train.csv.gz"
     path.write_bytes(gzip.compress(codecs.BOM_UTF8 + "prompt,gt_answer\né,3\né,3\n".encode()))
