@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ from rlcore_plugin_score.score_command import add_reward_options, add_row_option
 from rlcore_plugin_score.score_progress import progress
 from rlcore_plugin_score.score_table import duration
 from rlcore_plugin_score.scorer import Scorer
+from rlcore_plugin_score.verdict_kinds import Answer
 
 __all__ = ["AuditCommand"]
 
@@ -38,7 +40,9 @@ examples:
   rlcore audit --reward boxed --option format_score=1 --all
 
 A row of --data is a row of training data; a completion in it, if there is one, must be a right answer (each of them, in a list).
-Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, or one had no verdict in time; 2 usage.
+Near misses of a right answer are tried, too (one more, another sign, unit or order, a digit), and dumps that hold it among others.
+Exit codes: 0 no finding; 1 a hostile text was accepted, an honest one refused, one had no verdict in time, or none
+was judged at all; 2 usage.
 """
 
 
@@ -47,7 +51,7 @@ class AuditCommand(Command):
 
     def add_arguments(self, parser: Parser) -> None:
         """What to audit, with which rows, and how to print it."""
-        parser.usage = "rlcore audit --reward NAME [--data FILE.jsonl] [--option KEY=VALUE …] [--all] [--json] …"
+        parser.usage = "rlcore audit --reward NAME [--data FILE] [--option KEY=VALUE …] [--all] [--json] …"
         parser.description = _TEXT
         parser.epilog = _EPILOG
         parser.formatter_class = ExampleFormatter
@@ -90,7 +94,10 @@ class AuditCommand(Command):
             print(json.dumps(report, ensure_ascii=False, allow_nan=False))
         else:
             _show(report, args.all)
-        return 1 if report["findings"] else 0
+        judged = any(one.answer in (Answer.ACCEPTED, Answer.REFUSED) for one in tried)
+        if not judged:
+            print(f"error: no case could be judged; the first: {tried[0].verdict.score.reason}", file=sys.stderr)
+        return 0 if judged and not report["findings"] else 1
 
 
 def _tried(scorer: Scorer, material: Material) -> list[Tried]:
@@ -98,7 +105,7 @@ def _tried(scorer: Scorer, material: Material) -> list[Tried]:
     with progress(lambda: len(material.cases)) as shown:
         for one in audit_reward(scorer, material):
             tried.append(one)
-            shown.update(len(tried))
+            shown.update(len(tried), len(tried))
     return tried
 
 

@@ -12,26 +12,18 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from rlcore.api import AuditCase, DataError, Outcome, PluginError, RewardSpec
+from rlcore.api import AuditCase, DataError, PluginError, RewardSpec
 from rlcore.api.commands import load_target, reason
 from rlcore.api.data import Routes
-from rlcore_plugin_score.hostile import golds_of, plain_cases, spoiled_cases
+from rlcore_plugin_score.hostile import WHOLE, golds_of, plain_cases, spoiled_cases
 from rlcore_plugin_score.items import Item, RowsToJudge, TextVerdict, read_items
 from rlcore_plugin_score.scorer import Scorer
+from rlcore_plugin_score.verdict_kinds import Answer, answer_of
 
 __all__ = ["Answer", "Finding", "Material", "Tried", "audit_reward", "cases_of", "fails_without_row", "material_of", "no_cases"]
 
 _SEEDS = 3
 """Rows that generic cases are made of: different kinds of answer fail in different ways, and each costs seconds."""
-
-
-class Answer(StrEnum):
-    """What a reward made of one case."""
-
-    ACCEPTED = "accepted"
-    REFUSED = "refused"
-    FAILED = "failed"
-    INVALID = "invalid"
 
 
 class Finding(StrEnum):
@@ -170,9 +162,8 @@ def _rows(data: RowsToJudge, spec: RewardSpec) -> Iterator[tuple[AuditCase, ...]
 def _lenient(cases: Iterable[AuditCase], seed: AuditCase) -> Iterator[AuditCase]:
     """A hostile text that holds the right answer by chance, such as "10", makes no finding, whatever its verdict."""
     golds = golds_of(seed.columns)
-    candidates = "every candidate"
     for case in cases:
-        chance = case.accept is False and not case.name.startswith(candidates) and any(_holds(case.text, gold) for gold in golds)
+        chance = case.accept is False and not case.name.startswith(WHOLE) and any(_holds(case.text, gold) for gold in golds)
         yield replace(case, accept=None) if chance else case
 
 
@@ -187,7 +178,7 @@ def audit_reward(scorer: Scorer, material: Material) -> Iterator[Tried]:
         for number, (_, case) in enumerate(material.cases, start=1)
     )
     for (origin, case), verdict in zip(material.cases, scorer.run(items), strict=True):
-        answer = _answer(verdict)
+        answer = answer_of(verdict.score)
         yield Tried(origin=origin, case=case, verdict=verdict, answer=answer, finding=_finding(case.accept, answer))
 
 
@@ -195,16 +186,6 @@ def fails_without_row(scorer: Scorer) -> str:
     """Why the reward cannot judge even a plain text without a data row, "" if it can."""
     (verdict,) = scorer.run([Item(line=1, texts=("I do not know.",))])
     return "" if verdict.score.outcome.judged else verdict.score.reason
-
-
-def _answer(verdict: TextVerdict) -> Answer:
-    score = verdict.score
-    if score.outcome is Outcome.INVALID:
-        return Answer.INVALID
-    if not score.outcome.judged:
-        return Answer.FAILED
-    earned = score.value if score.accuracy is None else score.accuracy
-    return Answer.ACCEPTED if score.outcome is Outcome.OK and earned > 0 else Answer.REFUSED
 
 
 def _finding(expected: bool | None, answer: Answer) -> Finding | None:

@@ -22,6 +22,12 @@ class RewardChoice:
     entries: tuple[RewardEntry, ...]
     workers: int
     config: RunConfig
+    label: str = ""
+
+    @property
+    def names(self) -> str:
+        """What the rewards are called in a table."""
+        return self.label or " + ".join(entry.name for entry in self.entries)
 
     @property
     def specs(self) -> tuple[RewardSpec, ...]:

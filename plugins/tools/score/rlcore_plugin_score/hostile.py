@@ -12,8 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from rlcore.api import AuditCase, Finish
+from rlcore_plugin_score.near_misses import dumps_of, near_misses, query_dump
 
-__all__ = ["golds_of", "plain_cases", "spoiled_cases"]
+__all__ = ["WHOLE", "golds_of", "plain_cases", "spoiled_cases"]
+
+WHOLE = ("every candidate", "near miss: ", "dump: ")
+"""How the names of cases begin that hold the right answer on purpose, in a text that is wrong as a whole."""
 
 _MEGA = 1 << 20
 _LONGEST_GOLD = 200
@@ -101,8 +105,9 @@ def plain_cases(row: AuditCase, system_prompt: str = "") -> Iterator[AuditCase]:
 
 
 def golds_of(columns: Mapping[str, Any]) -> list[str]:
-    """Short texts and numbers among the columns: what may be the answer. The row's id is not."""
-    values = [value for name, value in columns.items() if name != "id" and isinstance(value, str | int | float)]
+    """Short texts and numbers among the columns: what may be the answer, ``gt_answer`` first. The row's id is not."""
+    ordered = sorted(columns.items(), key=lambda item: item[0] != "gt_answer")
+    values = [value for name, value in ordered if name != "id" and isinstance(value, str | int | float)]
     texts = [str(value).strip() for value in values if not isinstance(value, bool)]
     return [text for text in texts if 0 < len(text) <= _LONGEST_GOLD]
 
@@ -121,6 +126,8 @@ def spoiled_cases(honest: AuditCase) -> Iterator[AuditCase]:
     yield _case(honest, "1 MB, then honest", "word " * (_MEGA // 5) + text, expected=None, note="the answer far from the start")
     yield _case(honest, "honest, with NULs", "\x00".join(text), expected=None, note="a NUL between any two characters")
     yield _case(honest, "honest, backwards", f"\u202e{text[::-1]}\u202c", expected=None, note="looks right, reads wrong")
+    if dumped := query_dump(text):
+        yield _case(honest, "dump: the whole table", dumped[0], expected=dumped[1], note="every row and column, whatever was asked for")
     gold = next((gold for gold in golds_of(honest.columns) if gold in text), "")
     if not gold:
         yield _case(honest, "honest, half of it", text[: len(text) // 2], expected=None, note="cut in the middle")
@@ -143,12 +150,16 @@ def _replaced(honest: AuditCase, gold: str) -> Iterator[AuditCase]:
     yield _case(honest, "zero width inside the answer", put("\u200b".join(gold)), expected=None, note="looks right")
     if re.fullmatch(r"-?\d{1,15}", gold):
         wrong = [put(str(int(gold) + step)) for step in range(-20, 21) if step]
-        yield _case(honest, "off by one", put(str(int(gold) + 1)), expected=False, note="a near miss")
         yield _case(
             honest, "every candidate", "\n".join([*wrong[:20], honest.text, *wrong[20:]]), expected=False, note="right in the middle"
         )
         listed = put(", ".join(str(int(gold) + step) for step in range(-20, 21)))
         yield _case(honest, "every candidate as one answer", listed, expected=False, note="the right one among them")
+
+    for miss in near_misses(gold):
+        yield _case(honest, f"near miss: {miss.name}", put(miss.answer), expected=miss.expected, note=miss.note)
+    for dump in dumps_of(gold):
+        yield _case(honest, f"dump: {dump.name}", put(dump.answer), expected=dump.expected, note=dump.note)
 
 
 def _case(row: AuditCase, name: str, text: str, *, expected: bool | None, note: str) -> AuditCase:

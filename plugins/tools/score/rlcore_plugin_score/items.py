@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from rlcore.api import Finish, Message, Score
+from rlcore.api import Finish, Message, Outcome, Score
 from rlcore.api.commands import Registry, RunConfig
 from rlcore.api.data import BadRow, Routes, parse_row, read_rows
 
-__all__ = ["Item", "RowsToJudge", "TextVerdict", "read_items"]
+__all__ = ["Item", "RowsToJudge", "TextVerdict", "read_items", "verdict_of"]
 
 _OWN = ("completion", "finish")
 """Columns of a row that are no part of its data row."""
@@ -24,6 +24,7 @@ class Item:
 
     ``line``: its line in the file, from 1. ``several``: the row held a list of completions, so each verdict names its place in
     it. ``refused``: why it cannot be judged, "" if it can. ``reward``: the one reward that the row asks for, None for all.
+    ``row_id``: its ``id``, as it stands there.
     """
 
     line: int
@@ -35,6 +36,7 @@ class Item:
     reward: str | None = None
     several: bool = False
     refused: str = ""
+    row_id: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,7 @@ class TextVerdict:
     seconds: float | None = None
     place: int | None = None
     trace: str = ""
+    row_id: str | int | None = None
 
     def as_row(self) -> dict[str, Any]:
         """One row of a result file. What was not judged has no value: null, never 0."""
@@ -55,6 +58,7 @@ class TextVerdict:
         judged = score.outcome.judged
         return {
             "line": self.line,
+            **({} if self.row_id is None else {"id": self.row_id}),
             **({} if self.place is None else {"completion": self.place}),
             "value": score.value if judged else None,
             "format_acc": None if score.format_ok is None else float(score.format_ok),
@@ -78,6 +82,27 @@ class RowsToJudge:
     say: Callable[[str], None] = lambda line: None
 
 
+def verdict_of(row: Mapping[str, Any], source: str) -> TextVerdict:
+    """The verdict that ``as_row`` made a row of; ``source``: the file that was judged. Its traceback is not in the row."""
+    outcome = Outcome(row["outcome"])
+    format_ok = row.get("format_acc")
+    score = Score(
+        value=0.0 if row["value"] is None else float(row["value"]),
+        accuracy=row.get("ans_acc"),
+        format_ok=None if format_ok is None else bool(format_ok),
+        parts=row.get("parts") or {},
+        outcome=outcome,
+        reason=str(row.get("reason") or ""),
+        parsed=row.get("parsed"),
+        in_statistics=outcome.judged,
+        in_loss=outcome.judged,
+    )
+    place = row.get("completion")
+    return TextVerdict(
+        line=row["line"], source=f"{source}:{row['line']}", score=score, seconds=row.get("seconds"), place=place, row_id=row.get("id")
+    )
+
+
 def read_items(file: RowsToJudge, routes: Routes, limit: int | None = None, *, needs_completion: bool = True) -> Iterator[Item]:
     """The rows of a data set, one after the other, at most ``limit`` of them; a bad one comes out refused, with its reason.
 
@@ -98,7 +123,7 @@ def _items(file: RowsToJudge, routes: Routes, needs_completion: bool) -> Iterato
                 raise BadRow('the row has no "completion"; put the text to judge there')
             yield item
         except BadRow as bad:
-            yield Item(line=line, source=source, refused=f"{source}: {bad}")
+            yield Item(line=line, source=source, refused=f"{source}: {bad}", row_id=_id_of(row))
 
 
 def _item(row: object, line: int, source: str, index: int, routes: Routes) -> Item:
@@ -117,7 +142,13 @@ def _item(row: object, line: int, source: str, index: int, routes: Routes) -> It
         finish=_finish(row.get("finish")),
         reward=prompt.reward,
         several=isinstance(row.get("completion"), list),
+        row_id=_id_of(row),
     )
+
+
+def _id_of(row: object) -> str | int | None:
+    value = row.get("id") if isinstance(row, Mapping) else None
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
 def _texts(value: object) -> tuple[str, ...]:

@@ -7,18 +7,21 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rlcore.api import DataError, UsageError
 from rlcore.api.commands import Command, ExampleFormatter, Parser, Registry
 from rlcore.api.data import Routes
+from rlcore_plugin_score.agreement import Agreement
 from rlcore_plugin_score.choice import RewardChoice, choose_rewards
-from rlcore_plugin_score.items import Item, RowsToJudge, TextVerdict, read_items
+from rlcore_plugin_score.items import Item, RowsToJudge, read_items
 from rlcore_plugin_score.results import ResultFile
-from rlcore_plugin_score.score_progress import progress, rows_of
+from rlcore_plugin_score.score_progress import rows_of
 from rlcore_plugin_score.score_summary import ScoreSummary
-from rlcore_plugin_score.score_table import show_choice, show_summary
+from rlcore_plugin_score.score_table import show_agreement, show_choice, show_summary
 from rlcore_plugin_score.scorer import Scorer
+from rlcore_plugin_score.scoring import Scoring, identity_of, refuse_invalid
 
 __all__ = ["ScoreCommand", "add_reward_options", "add_row_options", "open_scorer", "rows_to_judge"]
 
@@ -32,11 +35,14 @@ examples:
   rlcore score samples.jsonl --reward boxed
   rlcore score samples.jsonl --reward boxed --option format_score=1 --out scores.jsonl
   rlcore score samples.jsonl --reward ./my_reward.py:score --limit 100
+  rlcore score samples.parquet --reward boxed --columns '{"completion": "response"}'
+  rlcore score samples.jsonl --reward boxed --against ./my_reward.py:score
   rlcore score samples.jsonl --config run.toml        # the rewards, weights and options of a run
 
 A row that cannot be judged is counted as invalid and stands in the result file with its reason; --strict refuses the file instead.
-Exit codes: 0 the file was scored, whatever the verdicts; 1 the reward failed on every row, or its workers cannot run;
-2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial).
+Groups (a list as completion, or rows of one id) get avg, pass@k and maj@k. Rows of other shapes: --data-format and --columns.
+Exit codes: 0 rows were judged, whatever the verdicts; 1 no row could be judged, the reward failed on every row, or its workers cannot run;
+2 what was typed, or with --strict a row, cannot work; 130 interrupted (with --out, what was judged is kept in FILE.partial: --resume).
 """
 
 
@@ -56,11 +62,23 @@ class ScoreCommand(Command):
         add_row_options(parser)
         parser.add_argument("--config", type=Path, metavar="FILE.toml", help="take [[rewards]] from this run file; --reward overrides it")
         parser.add_argument(
+            "--against", metavar="NAME", help="a second reward for the same rows: how often both agree, and where they do not"
+        )
+        parser.add_argument(
+            "--against-option",
+            "--against_option",
+            action="append",
+            default=[],
+            metavar="KEY=VALUE",
+            help="an option of --against; repeatable",
+        )
+        parser.add_argument(
             "--out", type=Path, metavar="FILE", help="write one row a completion, in order, as JSONL [none: print the table only]"
         )
         parser.add_argument(
             "--strict", action="store_true", help="refuse the file (exit code 2) where a row cannot be judged; check it first"
         )
+        parser.add_argument("--resume", action="store_true", help="go on with the result file of --out, if it was broken off")
         parser.add_argument("--limit", metavar="N", help="judge the first N rows only [all]")
         parser.add_argument(
             "--dry-run", "--dry_run", action="store_true", help="read the file and say what would run; judge and write nothing"
@@ -70,22 +88,30 @@ class ScoreCommand(Command):
     def run(self, args: argparse.Namespace) -> int:
         """Choose the rewards, read the first row, judge, report."""
         choice, limit = _choice(args), _whole(args.limit)
-        routes, file = Routes(choice.specs), rows_to_judge(args.file, choice, args.registry)
-        if next(read_items(file, routes), None) is None:
+        rival = _rival(args, choice)
+        if rival is not None:
+            choice, rival = (replace(each, workers=max(1, each.workers // 2)) for each in (choice, rival))
+        file = rows_to_judge(args.file, choice, args.registry)
+        if next(read_items(file, Routes(choice.specs)), None) is None:
             raise DataError(f'{args.file}: the file is empty; it needs rows like {{"messages": …, "gt_answer": "3", "completion": "…"}}')
 
-        def items() -> Iterator[Item]:
-            return read_items(file, routes, limit)
+        def items(judge: RewardChoice = choice) -> Iterator[Item]:
+            return read_items(file, Routes(judge.specs), limit)
 
         if args.dry_run:
             return _show_plan(args, choice, items())
         with ExitStack() as closing:
-            results = _results(args)
+            results = _results(args, choice, rival)
             scorer = open_scorer(choice, closing)
             if args.strict:
                 _check(scorer, items())
-            summary = _score(args, scorer, items(), choice.workers, results)
-        return _report(args, summary)
+            scoring = Scoring(choice=choice, scorer=scorer, results=results, path=args.file, strict=args.strict)
+            if rival is not None:
+                scoring.against(rival, open_scorer(rival, closing), items(rival))
+            if args.resume:
+                scoring.resume()
+            summary = scoring.run(items(), lambda: rows_of(args.file, args.registry, limit))
+        return _report(args, summary, scoring.agreement)
 
 
 def add_reward_options(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +180,30 @@ def _whole(word: str | None) -> int | None:
     return int(word[:18])
 
 
-def _results(args: argparse.Namespace) -> ResultFile | None:
-    return None if args.out is None else ResultFile(args.out, Path(args.file))
+def _rival(args: argparse.Namespace, choice: RewardChoice) -> RewardChoice | None:
+    """The reward of ``--against``."""
+    if args.against is None:
+        if args.against_option:
+            raise UsageError(f"--against-option {args.against_option[0]}: it is an option of --against; name that reward, too")
+        return None
+    if args.resume:
+        raise UsageError("--resume: it goes on with one reward alone; leave out --against, or judge all rows anew")
+    try:
+        rival = choose_rewards(args.against, args.registry, options=args.against_option, deadline=args.deadline, workers=args.workers)
+    except UsageError as error:  # in the words that were typed for this one
+        said = str(error).replace("--option ", "--against-option ").replace("--reward ", "--against ")
+        raise type(error)(said) from error
+    if rival.names == choice.names:
+        return replace(rival, label=f"{rival.names} (the other)")
+    return rival
+
+
+def _results(args: argparse.Namespace, choice: RewardChoice, rival: RewardChoice | None) -> ResultFile | None:
+    if args.out is None:
+        if args.resume:
+            raise UsageError("--resume: it goes on with a result file; name it by --out FILE")
+        return None
+    return ResultFile(args.out, Path(args.file), identity_of(args.file, choice, rival))
 
 
 def open_scorer(choice: RewardChoice, closing: ExitStack) -> Scorer:
@@ -171,52 +219,24 @@ def _check(scorer: Scorer, items: Iterable[Item]) -> None:
     found = ScoreSummary(0)
     for verdict in scorer.run(items, scores=False):
         found.add(verdict)
-    _refuse_invalid(found)
+    refuse_invalid(found)
 
 
-def _refuse_invalid(found: ScoreSummary) -> None:
-    if found.invalid:
-        more = found.invalid - len(found.invalid_reasons)
-        raise DataError("; ".join(found.invalid_reasons) + (f"; and {more} more rows" if more else ""))
-
-
-def _score(args: argparse.Namespace, scorer: Scorer, items: Iterable[Item], workers: int, results: ResultFile | None) -> ScoreSummary:
-    summary = ScoreSummary(workers)
-
-    def keep(verdicts: Iterable[TextVerdict]) -> None:
-        for verdict in verdicts:
-            summary.add(verdict)
-            if results is not None:
-                results.add(verdict)
-            shown.update(summary.rows)
-
-    with ExitStack() as closing:
-        if results is not None:
-            closing.enter_context(results)
-        shown = closing.enter_context(progress(lambda: rows_of(Path(args.file), _whole(args.limit))))
-        try:
-            keep(scorer.run(items))
-        except KeyboardInterrupt:
-            keep(scorer.finished())
-            kept = f"; what was judged is in {results.partial}" if results is not None else ""
-            print(f"{summary.rows} completions were judged{kept}", file=sys.stderr)
-            raise
-        summary.stop()
-        if args.strict:
-            _refuse_invalid(summary)
-    return summary
-
-
-def _report(args: argparse.Namespace, summary: ScoreSummary) -> int:
-    broken = summary.all_failed
+def _report(args: argparse.Namespace, summary: ScoreSummary, agreement: Agreement | None) -> int:
+    compared = None if agreement is None else agreement.as_json()
     if args.json:
         out = None if args.out is None else str(args.out)
-        print(json.dumps({"file": str(args.file), "out": out, **summary.as_json()}, ensure_ascii=False, allow_nan=False))
+        more = {} if compared is None else {"agreement": compared}
+        print(json.dumps({"file": str(args.file), "out": out, **summary.as_json(), **more}, ensure_ascii=False, allow_nan=False))
     else:
         show_summary(summary, args.out)
-    if broken:
+        if compared is not None:
+            show_agreement(compared)
+    if summary.all_failed:
         print(f"error: the reward failed on every row; the first: {summary.first_failure}", file=sys.stderr)
-    return 1 if broken else 0
+    elif not summary.judged:
+        print(f"error: no row could be judged; the first: {summary.invalid_reasons[0]}", file=sys.stderr)
+    return 0 if summary.judged else 1
 
 
 def _show_plan(args: argparse.Namespace, choice: RewardChoice, items: Iterable[Item]) -> int:

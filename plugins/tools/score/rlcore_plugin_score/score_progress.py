@@ -1,4 +1,4 @@
-"""How far the judging is: a bar on a terminal, a line every ten seconds anywhere else; always on standard error."""
+"""How far the judging is, and how long it will take: a bar on a terminal, a line every ten seconds elsewhere; on standard error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rlcore.api.commands import SteadyConsole
+from rlcore.api.commands import Registry, SteadyConsole
+from rlcore.api.data import DataError, read_rows
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -22,49 +23,74 @@ _COUNTED_BYTES = 1 << 30  # a larger file is not read once more only to know how
 class Shown(Protocol):
     """What shows the progress."""
 
-    def update(self, rows: int) -> None:
-        """So many completions are judged."""
+    def update(self, completions: int, rows: int) -> None:
+        """So many completions are judged, of so many rows."""
 
 
 @contextmanager
 def progress(total: Callable[[], int | None]) -> Iterator[Shown]:
-    """Show how many completions are judged while the block runs; ``total`` is called if there is a bar to show it."""
+    """Show how many completions are judged while the block runs; ``total``: called once, how many rows there are, None if unknown."""
     console = SteadyConsole(stderr=True)
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _Lines(console, total)
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         yield _Bar(bar, bar.add_task("judging", total=total()))
 
 
-def rows_of(file: Path, limit: int | None) -> int | None:
-    """Lines of a JSONL file; None if counting would take long, or if its lines are no rows. With lists of completions a lower bound."""
-    if file.suffix != ".jsonl" or not file.is_file() or file.stat().st_size > _COUNTED_BYTES:
+def rows_of(path: str, registry: Registry, limit: int | None) -> int | None:
+    """How many rows a data set has; None if counting would take long, as of one of the hub."""
+    file = Path(path)
+    if not file.is_file() or file.stat().st_size > _COUNTED_BYTES:
         return limit
-    with file.open("rb") as lines:
-        count = sum(1 for line in lines if line.strip())
+    try:
+        count = _lines(file) if file.suffix == ".jsonl" else sum(1 for _ in read_rows(path, registry))
+    except DataError:  # who judges the rows says what is wrong with them
+        return limit
     return count if limit is None else min(count, limit)
+
+
+def _lines(file: Path) -> int:
+    with file.open("rb") as lines:
+        return sum(1 for line in lines if line.strip())
 
 
 class _Bar:
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task = bar, task
 
-    def update(self, rows: int) -> None:
-        self._bar.update(self._task, completed=rows)
+    def update(self, completions: int, rows: int) -> None:
+        self._bar.update(self._task, completed=rows, description=f"judging, {completions} completions")
 
 
 class _Lines:
-    def __init__(self, console: SteadyConsole) -> None:
+    def __init__(self, console: SteadyConsole, total: Callable[[], int | None]) -> None:
         self._console = console
+        self._count = total
+        self._total: int | None = None
+        self._counted = False
         self._started = self._said = time.monotonic()
 
-    def update(self, rows: int) -> None:
+    def update(self, completions: int, rows: int) -> None:
         now = time.monotonic()
         if now - self._said >= _SECONDS:
             self._said = now
-            rate = rows / (now - self._started)
-            self._console.print(f"{rows} completions judged, {rate:.1f} a second", markup=False, highlight=False, soft_wrap=True)
+            passed = now - self._started
+            line = f"{completions} completions judged, {completions / passed:.1f} a second{self._left(rows, passed)}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _left(self, rows: int, passed: float) -> str:
+        if not self._counted:
+            self._counted, self._total = True, self._count()
+        if not self._total or rows < 1 or rows >= self._total:
+            return ""
+        return f", {rows} of {self._total} rows, about {_spoken(passed * (self._total - rows) / rows)} left"
+
+
+def _spoken(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

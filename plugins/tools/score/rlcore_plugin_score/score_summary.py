@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rlcore.api import Outcome
+from rlcore_plugin_score.group_figures import GroupFigures
 from rlcore_plugin_score.items import TextVerdict
 
 __all__ = ["OutcomeFigures", "ScoreSummary"]
@@ -61,6 +62,10 @@ class ScoreSummary:
         self.invalid_reasons: list[str] = []
         self.first_failure = ""
         self.first_trace = ""
+        self.groups = GroupFigures()
+        self.lines = 0
+        """Rows of the file, of which each may have several completions."""
+        self._line = 0
         self._started = time.perf_counter()
         self._seconds: float | None = None
 
@@ -91,6 +96,9 @@ class ScoreSummary:
 
     def add(self, verdict: TextVerdict) -> None:
         """Count one verdict."""
+        self.lines += verdict.line != self._line
+        self._line = verdict.line
+        self.groups.add(verdict)
         outcome = verdict.score.outcome
         self.by_outcome.setdefault(outcome, OutcomeFigures()).add(verdict)
         if verdict.seconds is not None and (self.slowest is None or verdict.seconds > (self.slowest.seconds or 0.0)):
@@ -123,6 +131,7 @@ class ScoreSummary:
             "rows_per_second": total / max(self.seconds, 1e-9),
             "workers": self.workers,
             "slowest": None if slowest is None else {"line": slowest.line, "completion": slowest.place, "seconds": slowest.seconds},
+            "groups": self.groups.as_json(),
             "invalid": list(self.invalid_reasons),
             "first_failure": self.first_failure or None,
             "first_traceback": self.first_trace or None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from rlcore.api.commands import plain_console, visible
 from rlcore_plugin_score.score_summary import ScoreSummary
 
-__all__ = ["duration", "show_choice", "show_summary"]
+__all__ = ["duration", "show_agreement", "show_choice", "show_summary"]
 
 
 def show_summary(summary: ScoreSummary, out: Path | None) -> None:
@@ -26,6 +27,7 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
     if len(figures["outcomes"]) > 1:
         table.add_row("all", *_cells({**figures, "count": figures["rows"], "share": 1.0}), style="bold")
     console.print(table)
+    _show_groups(figures["groups"], console)
     rate = f"{figures['rows_per_second']:.1f} a second"
     say = [f"{figures['rows']} completions in {figures['seconds']:.1f} s, {rate}, with {_workers(figures['workers'])}"]
     if summary.slowest is not None and summary.slowest.seconds is not None:
@@ -40,6 +42,51 @@ def show_summary(summary: ScoreSummary, out: Path | None) -> None:
         say.append(f"results: {out}")
     for line in say:
         console.print(visible(line, lines=True), soft_wrap=True)
+
+
+def _show_groups(figures: dict[str, Any] | None, console: Console) -> None:
+    if figures is None:
+        return
+    console.print(f"\n{figures['completions']} judged completions of {figures['prompts']} prompts")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("figure", "mean", "95 % interval", "prompts"):
+        table.add_column(heading, justify="left" if heading == "figure" else "right")
+    for name, row in figures.items():
+        if isinstance(row, dict):
+            table.add_row(name, f"{row['mean']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}", str(row["prompts"]))
+    console.print(table)
+    console.print()
+
+
+_SHOWN = 20
+
+
+def show_agreement(said: dict[str, Any]) -> None:
+    """How often two rewards say the same, and the first completions of which they do not."""
+    console = plain_console()
+    one, other = said["reward"], said["against"]
+    share = f"{said['agree'] / said['completions']:.1%}" if said["completions"] else "–"
+    console.print(f"\n{one} and {other} agree on {said['agree']} of {said['completions']} completions ({share})", soft_wrap=True)
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column(f"{one} (down), {other} (across)")
+    for kind in said["table"]:
+        table.add_column(kind, justify="right")
+    for kind, row in said["table"].items():
+        table.add_row(kind, *(str(count) for count in row.values()))
+    console.print(table)
+    if not said["differ"]:
+        return
+    console.print("\nwhere they differ")
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for heading in ("row", one, other, "judged, or the reason"):
+        table.add_column(heading, overflow="fold")
+    for row in said["different"][:_SHOWN]:
+        place = f"{row['line']}" + ("" if row["completion"] is None else f", completion {row['completion']}")
+        words = "; ".join(filter(None, (row[name]["parsed"] or row[name]["reason"] for name in (one, other))))
+        table.add_row(place, row[one]["answer"], row[other]["answer"], visible(words[:120]))
+    console.print(table)
+    if (more := said["differ"] - _SHOWN) > 0:
+        console.print(f"and {more} more; --out FILE writes every row with both verdicts", soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

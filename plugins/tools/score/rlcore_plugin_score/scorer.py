@@ -102,7 +102,9 @@ class Scorer(RewardBooks[ItemCase]):
         opened = ItemCase(item=item)
         self._order.append(opened)
         if item.refused:
-            opened.done = (TextVerdict(line=item.line, source=item.source, score=Score.failed(Outcome.INVALID, item.refused)),)
+            opened.done = (
+                TextVerdict(line=item.line, source=item.source, score=Score.failed(Outcome.INVALID, item.refused), row_id=item.row_id),
+            )
             return []
         opened.rewards = self.routes(item.reward)
         opened.seconds = [0.0] * len(item.texts)
@@ -173,7 +175,9 @@ class Scorer(RewardBooks[ItemCase]):
         self.pool.cancel(opened.missing)
         for task_id in opened.missing:
             self.cases.pop(task_id, None)
-        opened.done = (TextVerdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace),)
+        opened.done = (
+            TextVerdict(line=opened.item.line, source=opened.item.source, score=score, trace=opened.trace, row_id=opened.item.row_id),
+        )
         self._leave(opened)
 
     def _finish(self, opened: ItemCase) -> None:
@@ -186,6 +190,7 @@ class Scorer(RewardBooks[ItemCase]):
                 seconds=opened.seconds[place] or None,  # a worker that died took no time that anybody knows
                 place=place if item.several else None,
                 trace=opened.trace,
+                row_id=item.row_id,
             )
             for place in range(len(item.texts))
             if opened.scores

@@ -36,7 +36,7 @@ def test_a_whole_file_replaces_an_old_one(tmp_path: Path) -> None:
 def test_what_was_judged_before_a_stop_is_kept_as_partial(error: BaseException, tmp_path: Path) -> None:
     with pytest.raises(type(error)):
         write(tmp_path, error)
-    assert names(tmp_path) == ["out.jsonl.partial"]
+    assert names(tmp_path) == ["out.jsonl.partial", "out.jsonl.partial.json"]
     assert (tmp_path / "out.jsonl.partial").read_text(encoding="utf-8").count("\n") == 1
 
 

@@ -143,4 +143,4 @@ def test_ctrl_c_keeps_what_was_judged(tester: RunTester, monkeypatch: pytest.Mon
     assert f"{len(lines)} completions were judged; what was judged is in" in done.stderr
     assert lines == sorted(set(lines) - {3})
     assert lines[-1] > 3
-    assert done.written == (Path("o.jsonl.partial"),)
+    assert done.written == (Path("o.jsonl.partial"), Path("o.jsonl.partial.json"))

@@ -8,8 +8,11 @@ from rlcore_plugin_score.score_command import ScoreCommand
 
 from rlcore.api.commands import Command, Parser
 
-OF_SCORE = "--config --deadline --dry-run --dry_run --help --json --limit --option --out --reward --reward-deadline --strict --workers -h"
-OF_AUDIT = "--all --data --deadline --help --json --option --reward --reward-deadline --workers -h"
+OF_SCORE = (
+    "--against --against-option --against_option --columns --config --data-format --data_format --deadline --dry-run --dry_run --help "
+    "--json --limit --option --out --resume --reward --reward-deadline --strict --workers -h"
+)
+OF_AUDIT = "--all --columns --data --data-format --data_format --deadline --help --json --option --reward --reward-deadline --workers -h"
 
 
 @pytest.mark.parametrize(("command", "flags"), [(ScoreCommand, OF_SCORE), (AuditCommand, OF_AUDIT)], ids=["score", "audit"])

@@ -1,0 +1,29 @@
+"""What a verdict comes to: accepted, refused, failed, or a row that cannot be judged."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from rlcore.api import Outcome, Score
+
+__all__ = ["Answer", "answer_of"]
+
+
+class Answer(StrEnum):
+    """What a reward made of one text."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    FAILED = "failed"
+    INVALID = "invalid"
+
+
+def answer_of(score: Score) -> Answer:
+    """Accepted is a text that earns what a right answer earns: outcome ``ok``, and an accuracy above 0, or a value above 0 if the reward
+    gives no accuracy."""
+    if score.outcome is Outcome.INVALID:
+        return Answer.INVALID
+    if not score.outcome.judged:
+        return Answer.FAILED
+    earned = score.value if score.accuracy is None else score.accuracy
+    return Answer.ACCEPTED if score.outcome is Outcome.OK and earned > 0 else Answer.REFUSED
