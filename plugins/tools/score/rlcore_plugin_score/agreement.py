@@ -33,8 +33,8 @@ class Agreement:
                     "line": verdict.line,
                     "completion": verdict.place if verdict.place is not None else against.place,
                     "id": verdict.row_id,
-                    self.name: _said(verdict, mine),
-                    self.other: _said(against, theirs),
+                    "reward": _said(verdict, mine),
+                    "against": _said(against, theirs),
                 }
             )
         return mine is theirs

@@ -82,8 +82,8 @@ def show_agreement(said: dict[str, Any]) -> None:
         table.add_column(heading, overflow="fold")
     for row in said["different"][:_SHOWN]:
         place = f"{row['line']}" + ("" if row["completion"] is None else f", completion {row['completion']}")
-        words = "; ".join(filter(None, (row[name]["parsed"] or row[name]["reason"] for name in (one, other))))
-        table.add_row(place, row[one]["answer"], row[other]["answer"], visible(words[:120]))
+        words = "; ".join(filter(None, (row[key]["parsed"] or row[key]["reason"] for key in ("reward", "against"))))
+        table.add_row(place, row["reward"]["answer"], row["against"]["answer"], visible(words[:120]))
     console.print(table)
     if (more := said["differ"] - _SHOWN) > 0:
         console.print(f"and {more} more; --out FILE writes every row with both verdicts", soft_wrap=True)
