@@ -123,10 +123,10 @@ def _train(plan: Plan, *, as_json: bool, quiet: bool) -> int:
 def check_data(plan: Plan) -> None:
     """Read every local data file that is here; DataError with file:line. Nothing is fetched.
 
-    Where a reward is not installed, what its rows must hold is not known, and nothing is read.
+    Where a reward or the row format that is named is not installed, what rows must hold is not known, and nothing is read.
     """
     specs = plan.reward_specs()
-    if len(specs) < len(plan.config.rewards):
+    if len(specs) < len(plan.config.rewards) or any(item.path == "data.format" for item in plan.missing):
         return
     from rlcore.data import load_eval, load_prompts
 

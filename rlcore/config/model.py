@@ -385,7 +385,8 @@ class LogSection(Section):
 
 
 class RunConfig(Section):
-    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` none does but ``save_interval``."""
+    """Everything that a run is told. Before ``plan_run`` some values may read "auto"; in a ``Plan`` only ``save_interval`` and
+    ``data.format`` do."""
 
     run: RunSection = Field(default_factory=RunSection)
     model: ModelSection = Field(default_factory=ModelSection)

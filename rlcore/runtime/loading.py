@@ -53,11 +53,24 @@ def load_data(plan: Plan, say: Callable[[str], None] = lambda line: None) -> dic
     """``train``, if data to train on is named, and the held-out tasks by name; DataError with file:line. ``say``: told which row format
     was found, and where looking at the rows will take long."""
     specs, asked = plan.reward_specs(), plan.config.data
-    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, say) for task, path in plan.config.eval.eval_dataset.items()}
-    data = {"train": load_prompts(plan.config, specs, plan.registry, say), **tasks} if plan.config.data.sources else tasks
+    once = _once(say)
+    tasks = {f"eval/{task}": load_eval(path, specs, plan.registry, asked, once) for task, path in plan.config.eval.eval_dataset.items()}
+    data = {"train": load_prompts(plan.config, specs, plan.registry, once), **tasks} if plan.config.data.sources else tasks
     if (rows := sum(len(data_set) for data_set in data.values())) >= _MANY_ROWS:
         say(f"checking {rows} rows: gold answers, then prompt lengths …")
     return data
+
+
+def _once(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Says a sentence once: a file may be read for training and for an evaluation."""
+    said: set[str] = set()
+
+    def told(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            say(line)
+
+    return told
 
 
 def read_texts(plan: Plan, data: Mapping[str, DataSet], *, checked: bool = False) -> Texts:

@@ -151,7 +151,7 @@ def test_a_resolved_configuration_resolves_to_itself(registry: Registry, tmp_pat
         for table in tomllib.loads(file.read_text()).values()
         if isinstance(table, dict)
         for key, value in table.items()
-        if key not in ("device", "save_interval")  # known only where a run stands
+        if key not in ("device", "save_interval", "format")  # known only where a run stands, and by the rows
     )
 
 
@@ -333,6 +333,15 @@ def test_a_data_source_that_is_not_installed_is_missing_for_training_and_for_eva
     tables = install_line("rlcore-plugin-tables")
     missing = [item for item in found.missing if item.what.startswith("data")]
     assert missing == [Missing(f"data source {name} is not installed", tables) for name in ("csv", "parquet")]
+
+
+def test_a_row_format_that_is_not_installed_is_missing_and_an_unknown_one_is_refused(registry: Registry, tmp_path: Path) -> None:
+    found = plan(registry, "data.format=--data-format verl")
+    assert Missing("row format verl is not installed", install_line("rlcore-plugin-formats")) in found.missing
+    file = tmp_path / "a.toml"
+    file.write_text('[data]\nformat = "virl"\n', encoding="utf-8")
+    with pytest.raises(PluginError, match=r"a.toml, line 2: there is no row format 'virl', did you mean 'verl'"):
+        plan_run([file], {}, registry, require=False)
 
 
 def test_a_hub_name_is_not_missing(registry: Registry) -> None:

@@ -27,7 +27,7 @@ class RewardChoice:
     @property
     def names(self) -> str:
         """What the rewards are called in a table."""
-        return self.label or " + ".join(entry.name.rpartition("/")[2] for entry in self.entries)
+        return self.label or " + ".join(entry.name for entry in self.entries)
 
     @property
     def specs(self) -> tuple[RewardSpec, ...]:

@@ -39,7 +39,7 @@ def test_both_verdicts_are_counted_and_the_rows_that_differ_are_named(tester: Ru
 
 def test_the_table_is_shown(tester: RunTester) -> None:
     shown = tester.run("score", "samples.jsonl", "--reward", "fake", "--against", "./mine.py:score").assert_ok().stdout
-    assert "fake and mine.py:score agree on 4 of 6 completions (66.7%)" in shown
+    assert "fake and score agree on 4 of 6 completions (66.7%)" in shown
     assert "where they differ" in shown
     assert "2, completion 0" in shown
 

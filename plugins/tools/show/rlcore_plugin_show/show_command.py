@@ -38,6 +38,7 @@ _HELP = {
     PluginKind.COMMAND: "a command of the command line",
     PluginKind.DATA: "a data source: a reader of data sets",
     PluginKind.CONVERSATION: "a conversation: how a rollout is made of a prompt",
+    PluginKind.FORMAT: "a row format: how rows of a published data set are read",
 }
 
 
