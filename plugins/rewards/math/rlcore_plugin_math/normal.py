@@ -49,6 +49,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
+        (r"(?<=[0-9]),\\!\s*(?=[0-9]{3}(?![0-9]))", ","),  # set between groups of thousands
         (r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space parts nothing
         (r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
         (r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
@@ -78,7 +79,8 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
         (r"\{,\}", ","),
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
-        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+        (r"\\sqrt\s*(\[[^\[\]]{1,20}\])?\s*([0-9])(?!\d)", r"\\sqrt\1{\2}"),
+        (r"\\sqrt\s*(\[[^\[\]]{1,20}\])\s*([A-Za-z])", r"\\sqrt\1{\2}"),
         (r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}"),
         (r"\\frac\s*(\{(?:[^{}]|\{[^{}]*\}){1,80}\})\s*(\d)", r"\\frac\1{\2}"),
         (r"\\%", "%"),

@@ -8,6 +8,7 @@ and values cost a fraction of a symbolic simplification, which for some formulas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -59,7 +60,7 @@ from sympy.matrices.exceptions import MatrixError
 
 from rlcore_plugin_math.guards import LimitExceeded
 
-__all__ = ["same"]
+__all__ = ["real_number", "same"]
 
 _DIGITS = 40
 _HUGE = 10**30
@@ -92,6 +93,22 @@ def same(gold: Any, answer: Any) -> bool | None:
         return _same(gold, answer)
     except _NO_VALUE:
         return None
+
+
+def real_number(side: Any) -> Fraction | None:
+    """The value of a result of the parser, to the working digits; None where it has unknowns, or is not real and finite."""
+    try:
+        _check_growth(side)
+        if not _is_value(side) or side.free_symbols:
+            return None
+        found = side.doit().evalf(_DIGITS)
+    except _NO_VALUE:
+        return None
+    return Fraction(int(found.p), int(found.q)) if (found := _rational(found)) is not None else None
+
+
+def _rational(found: Any) -> Any:
+    return Rational(found) if found.is_number and found.is_finite and found.is_real else None
 
 
 def _check_growth(side: Any) -> None:

@@ -148,9 +148,14 @@ def nested_signs(text: str) -> list[str]:
     return sorted({">": "<", ">=": "<="}.get(sign, sign) for sign in signs)
 
 
+_MEASURED = r"(?:[A-Z]{2}|[A-Z]_ ?(?:\{[^{}]*\}|[0-9A-Za-z])|\\(?:text|overline) ?\{ ?[A-Z]{2} ?\})"
+"""A segment, or one of several volumes."""
 _LABEL = re.compile(
     r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
     r"|\\frac ?\{ ?d ?[a-z] ?\} ?\{ ?d ?[a-z] ?\}"
+    rf"|\\frac ?\{{ ?{_MEASURED} ?\}} ?\{{ ?{_MEASURED} ?\}}|{_MEASURED}(?: ?[:/] ?{_MEASURED})+"
+    r"|(?:\||\\lvert) ?(?:[A-Z]{2}|\\(?:vec|overrightarrow) ?\{[A-Za-z]{1,2}\}) ?(?:\||\\rvert)"
+    r"|\\(?:sin|cos|tan|cot) ?(?:\\angle ?)?\(? ?(?:[A-Z]{1,3}|\\(?:alpha|beta|gamma|theta|phi)) ?\)?"
     r"|(?:\\angle|\\triangle|\\overline|\\text ?\{[^{}]*\}) ?\{?[A-Z]{1,4}\}?|[A-Za-z ]{2,40}"
 )
 _TUPLE_LABEL = re.compile(r"\([a-z](?: ?, ?[a-z]){1,5}\)")
@@ -161,6 +166,7 @@ _TAKES_BACK_TEXT = (
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half twice "
 )
 _TAKES_BACK = frozenset(_TAKES_BACK_TEXT.split())
+_SEGMENT = re.compile(r"(?<![A-Za-z])[A-Z]{2}(?![A-Za-z])")  # NO is no word
 _WORDED = re.compile(r"\\text ?\{([^{}]*)\}")
 _AT_BOUND = re.compile(r"(?<![a-z])at (?:least|most)(?![a-z])|^one$")
 _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
@@ -175,7 +181,7 @@ def is_label(text: str) -> bool:
     if _TUPLE_LABEL.fullmatch(text):
         names = re.findall("[a-z]", text)
         return names == sorted(set(names))  # (y,x)=(1,2) is not (1,2)
-    plain = _WORDED.sub(r"\1", text).replace("'", "").strip().lower()
+    plain = _SEGMENT.sub(" ", _WORDED.sub(r"\1", text).replace("'", "")).strip().lower()
     if any(re.search("[0-9]", worded) for worded in _WORDED.findall(text)) or _AT_BOUND.search(plain):
         return False  # \text{6 or}=5 is no name for 5
     return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(re.findall("[a-z]+", plain))
