@@ -17,11 +17,12 @@ _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _LETTER = re.compile(r"([A-Za-z])[.)]?|\(([A-Za-z])\)[.]?")
 _MARKED = re.compile(r"(?:\(([A-J])\)(?= )|([A-J])\)|([A-J])[.:](?= )) ?(\S.*)", re.DOTALL)
 _SAID = re.compile(
-    r"(?:(?i:so|thus|hence|therefore),? )?(?i:the )?(?:(?i:final|correct|right|best) )*(?i:answer|option|choice)(?: (?i:choice|option))?"
-    r"(?: (?i:is)| ?[:=])*:? ?(?:(?i:option|choice) )?\(?([A-J])\)?[.)]?(?: ?(?:(?<=\)|\.|:) )?(.*))?",
-    re.DOTALL,
+    r"(?:(?:so|thus|hence|therefore),? )?(?:the )?(?:(?:final|correct|right|best) )*(?:answer|option|choice)(?: (?:choice|option))?"
+    r"(?: is| ?[:=])*:? ?(?:(?:option|choice) )?",
+    re.IGNORECASE,
 )
 _ANOTHER = re.compile(r"\([A-J]\)|(?<![A-Za-z(])[A-J]\)|(?:,|;|\b(?:or|and|no|not|so|but|actually|rather))\s*[A-J]\.?$", re.IGNORECASE)
+_LONGEST = 400
 _GOES_ON = re.compile(r"(?i:or|and|nor|not|is|isnt|isn't|was|but|with)\b|[,;&/*^=<>_|]|\\(?:le|ge|ne|in|cdot|times|cup|cap|to)\b|[-+] ")
 
 
@@ -37,14 +38,12 @@ class Choice:
 def choice(text: str) -> Choice | None:
     """The one option that a normalised text names; None where it names none, two, or takes it back (``B or C``, ``(B) is wrong``)."""
     said = " ".join(_TEXT.sub(r" \1 ", text).split())
-    if letter := _LETTER.fullmatch(said):
-        return Choice(letter[1] or letter[2], "", marked=")" in said or "\\text" in text)
-    if marked := _MARKED.fullmatch(said):
-        content = marked[4].strip()
-        if _GOES_ON.match(content) or _ANOTHER.search(content):
-            return None
-        return Choice(marked[1] or marked[2] or marked[3], content, marked=True)
-    sentence = _SAID.fullmatch(said)
-    if sentence is None or (sentence[2] or "").strip():
+    if not said or len(said) > _LONGEST:
         return None
-    return Choice(sentence[1], "", marked=True)
+    rest = said[sentence.end() :] if (sentence := _SAID.match(said)) else said
+    if letter := _LETTER.fullmatch(rest):
+        return Choice(letter[1] or letter[2], "", marked=")" in said or "\\text" in text or rest != said)
+    marked = _MARKED.fullmatch(rest)
+    if marked is None or _GOES_ON.match(marked[4]) or _ANOTHER.search(marked[4]):
+        return None
+    return Choice(marked[1] or marked[2] or marked[3], marked[4].strip(), marked=True)

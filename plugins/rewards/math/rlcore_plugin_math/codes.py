@@ -54,8 +54,10 @@ def lettered(text: str) -> str | None:
     below (``CO_2``). None for anything else: ``2x``, ``V_1V_2``, ``1e5``."""
     if not any(sign.isalpha() for sign in text) or any(sign in text for sign in "^=<>|+-*/(),;:'"):
         return None
+    if in_base(text) is not None or quantity(text) is not None:
+        return None
     bare = _BELOW.sub(lambda below: f"_{below[1] or below[2]}", _TEXT.sub(r"\1", text)).strip()
-    if _GLUED.fullmatch(bare) and not _FUNCTION.search(bare) and quantity(text) is None and in_base(text) is None:
+    if _GLUED.fullmatch(bare) and not _FUNCTION.search(bare):
         return bare
     bare = bare.replace(" ", "")
     if not _COMPOUND.fullmatch(bare):

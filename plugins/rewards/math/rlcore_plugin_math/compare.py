@@ -80,13 +80,12 @@ def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tol
 
 
 def _checked(gold: _Gold, answer: str) -> str:
-    """The answer normalised, within the size guards; what is spelled as the gold answer is may be of any size, for nothing computes it."""
+    """The answer normalised. It is within the size guards, or spelled as the gold answer is, so that nothing will be computed."""
     try:
         check_size(answer)
     except LimitExceeded:
         if len(answer) > _SPELLED_ALIKE or not _spelled_alike(gold.spelled, normal(answer)):
             raise
-        return gold.spelled
     answer = meant(normal(answer))
     if not _spelled_alike(gold.spelled, answer):
         check_size(answer)  # again: a superscript is an exponent only now
@@ -94,11 +93,12 @@ def _checked(gold: _Gold, answer: str) -> str:
 
 
 def _spelled_alike(gold: str, answer: str) -> bool:
-    return compact(_value_of(gold)) == compact(_value_of(answer))
+    """Up to the name of the value."""
+    return compact(_unnamed(gold)) == compact(_unnamed(answer))
 
 
-def _value_of(text: str) -> str:
-    found = relation(text)
+def _unnamed(text: str) -> str:
+    found = relation(text) if "=" in text else None
     return found.parts[1] if found and found.operators == ("=",) and is_label(found.parts[0]) else text
 
 

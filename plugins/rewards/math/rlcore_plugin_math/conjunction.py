@@ -21,6 +21,9 @@ _ORDER = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])")
 _FAR = re.compile(rf"(?:\||\\lvert) ?({VARIABLE.pattern}) ?(?:\||\\rvert) ?(>|\\ge|>=) ?([^<>=|\\]+|\\[a-z]+[^<>=|]*)")
 _MEMBER = re.compile(rf"({VARIABLE.pattern}) ?\\in(?![A-Za-z]) ?(.*)", re.DOTALL)
 _WITHOUT = re.compile(r"(?:\\mathbb\{R\}|\( ?-\\infty ?, ?\+?\\infty ?\)) ?(?:\\setminus|\\backslash|-) ?\\\{([^{}]*)\\\}")
+_RING = re.compile(
+    rf"([^<>|]+?) ?(<|\\le(?![A-Za-z])) ?(?:\||\\lvert) ?({VARIABLE.pattern}) ?(?:\||\\rvert) ?(<|\\le(?![A-Za-z])) ?([^<>|]+)"
+)
 _SIGNS = {"<": "<", "<=": "\\le "}
 _TURNED = {">": "<", ">=": "<="}
 
@@ -94,7 +97,10 @@ def merged(text: str) -> str | None:
 
 
 def distance(text: str) -> str | None:
-    """``|x|>a`` as the union that it is; None for anything else."""
+    """``|x|>a`` and ``a<|x|<b`` as the unions that they are; None for anything else."""
+    if ring := _RING.fullmatch(text):
+        low, first, name, second, high = ring.groups()
+        return f"-({high}) {second} {name} {first} -({low}) \\text{{ or }} {low} {first} {name} {second} {high}"
     match = _FAR.fullmatch(text)
     if match is None:
         return None

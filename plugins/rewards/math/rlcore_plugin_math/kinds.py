@@ -11,7 +11,7 @@ from enum import Enum, auto
 from fractions import Fraction
 
 from rlcore_plugin_math import symbolic
-from rlcore_plugin_math.bound import indexed, renamed
+from rlcore_plugin_math.bound import indexed, renamed, terms
 from rlcore_plugin_math.choices import choice
 from rlcore_plugin_math.codes import lettered, numbered
 from rlcore_plugin_math.conjunction import alternatives, connective, distance, excluded, joined_by_or, merged
@@ -23,6 +23,7 @@ from rlcore_plugin_math.structure import (
     Listing,
     Relation,
     as_interval,
+    assignments,
     balanced,
     is_label,
     label_first,
@@ -32,6 +33,7 @@ from rlcore_plugin_math.structure import (
     nested_signs,
     point,
     relation,
+    same_label,
 )
 from rlcore_plugin_math.tolerance import EXACT, Tolerance
 from rlcore_plugin_math.units import conversion, split_unit
@@ -55,6 +57,7 @@ _WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\inf
 
 
 _REAL_LINE = frozenset([r"\mathbb{R}", r"(-\infty,\infty)"])
+_REMARK = re.compile(r"(.*[^\s=]) ?\\approx ?(-?[0-9]*\.[0-9]+)", re.DOTALL)
 _TEN = re.compile(r"(-?[0-9]+) ?_ ?(?:\{ ?10 ?\})")
 
 
@@ -102,11 +105,18 @@ def _figures(text: str) -> str:
     return re.sub(r"[_{}\s]", "", re.sub(r"\\text ?", "", text))
 
 
-def _as_set(found: Listing) -> Listing:
-    """In braces nothing counts twice."""
-    if found.brackets != "{}":
-        return found
-    return Listing("{}", tuple({compact(item): item for item in found.items}.values()))
+def _once_each(found: Listing) -> Listing:
+    """In a set nothing counts twice."""
+    return Listing(found.brackets, tuple({compact(item): item for item in found.items}.values()))
+
+
+def _tuples(found: Listing) -> bool:
+    return all(item.startswith("(") and item.endswith(")") for item in found.items)
+
+
+def _points(solutions: tuple[tuple[str, ...], ...], *, ordered: bool) -> Listing:
+    """``ordered``: by the names of the unknowns, as where both sides name them."""
+    return Listing("", tuple(f"({','.join(sorted(items) if ordered else items)})" for items in solutions))
 
 
 def _in_radians(gold: tuple[str, str], answer: tuple[str, str]) -> tuple[str, str] | None:
@@ -236,6 +246,8 @@ class Comparer:
     def _by_relation(self, gold: str, answer: str) -> bool | None:
         if _several(gold) or _several(answer):
             return None  # a list of relations: its items come back here one by one
+        if remark := _REMARK.fullmatch(answer):
+            return self._same(gold, remark[1]) and self._about(gold, remark[2])
         (gold_sign, gold_rest), (answer_sign, answer_rest) = leading_sign(gold), leading_sign(answer)
         if gold_sign or answer_sign:
             return gold_sign == answer_sign and self._same(gold_rest, answer_rest)
@@ -253,11 +265,18 @@ class Comparer:
         named = of_gold.operators[0] in ("=", "in") and len(of_gold.parts) == 2 and is_label(of_gold.parts[0])
         return named and self._same(of_gold.parts[1], answer)
 
+    def _about(self, gold: str, decimal: str) -> bool:
+        """True where a decimal is the value of the gold answer up to one of its last place."""
+        found, named = quantity(decimal), label_first(relation(gold))
+        expected = quantity(gold) or quantity(named.parts[-1] if named else gold)
+        value = expected.value if expected else symbolic.value(named.parts[-1] if named else gold)
+        return found is not None and value is not None and abs(found.value - value) <= found.step
+
     def _two_relations(self, gold: str, answer: str, of_gold: Relation, of_answer: Relation) -> bool | None:
         if is_label(of_gold.parts[0]) and is_label(of_answer.parts[0]) and of_gold.operators[0] in ("=", "in"):
-            if of_gold.operators == of_answer.operators == ("=",) and compact(of_gold.parts[0]) == compact(of_answer.parts[1]):
+            if of_gold.operators == of_answer.operators == ("=",) and same_label(of_gold.parts[0], of_answer.parts[1]):
                 of_answer = Relation(of_answer.parts[::-1], of_answer.operators)
-            if of_answer.operators[0] != of_gold.operators[0] or compact(of_gold.parts[0]) != compact(of_answer.parts[0]):
+            if of_answer.operators[0] != of_gold.operators[0] or not same_label(of_gold.parts[0], of_answer.parts[0]):
                 return False
             if set(of_gold.operators) == set(of_answer.operators) and len(set(of_gold.operators)) == 1:
                 return all(self._same(of_gold.parts[-1], part) for part in of_answer.parts[1:])
@@ -286,6 +305,7 @@ class Comparer:
             of_gold = point(gold) or of_gold
         if of_gold is None and of_answer is None:
             return None
+        of_gold, of_answer = self._solutions(of_gold, of_answer)
         either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
             return False  # x=2 or y=3: no point
@@ -299,8 +319,16 @@ class Comparer:
             of_gold = Listing("", tuple(split))
         return self._listings(of_gold or Listing("", (gold,)), of_answer or Listing("", (answer,)))
 
+    def _solutions(self, of_gold: Listing | None, of_answer: Listing | None) -> tuple[Listing | None, Listing | None]:
+        """Several solutions of several unknowns (``p=5, q=2, p=7, q=2``) as a list of points."""
+        sides = [(found, assignments(found)) for found in (of_gold, of_answer)]
+        ordered = all(points for _, points in sides)
+        one, other = (_points(points, ordered=ordered) if points else found for found, points in sides)
+        return one, other
+
     def _listings(self, gold: Listing, answer: Listing) -> bool:
-        gold, answer = _as_set(gold), _as_set(answer)
+        if gold.brackets == answer.brackets == "{}" or (gold.brackets == answer.brackets == "" and _tuples(gold) and _tuples(answer)):
+            gold, answer = _once_each(gold), _once_each(answer)
         if len(gold.items) != len(answer.items):
             return False
         if not all(map(same_groups, gold.items, answer.items)):
@@ -352,7 +380,7 @@ class Comparer:
             and not self.strict
             and (turned := _in_radians((gold_body, gold_unit), (answer_body, answer_unit)))
         ):
-            return self._same(*turned)
+            return self._same(*turned) or None
         if "%" in (gold_unit, answer_unit) or "degree" in (gold_unit, answer_unit) or not (gold_unit or answer_unit):
             return None
         if not answer_unit and len(gold_unit) == 1 and (glued := re.fullmatch(rf"(.*[0-9]) ?{re.escape(gold_unit)}", answer)):
@@ -368,7 +396,7 @@ class Comparer:
 
     def _by_algebra(self, gold: str, answer: str) -> Equality:
         if indexed(gold) or indexed(answer):
-            return _of(renamed(gold) == renamed(answer))
+            return _of(self._indexed(gold, answer))
         if has_words(gold) or has_words(answer) or glued_numbers(answer) or glued_numbers(gold):
             return _of(plain_text(gold) == plain_text(answer))
         if no_formula(answer) or no_formula(gold):
@@ -387,6 +415,13 @@ class Comparer:
         if not same and self.tolerance and self._near(gold, answer):
             return Equality.EQUAL
         return self._as_text(gold, answer) if same is None else _of(same)
+
+    def _indexed(self, gold: str, answer: str) -> bool:
+        """Sums and products over an index: the same bounds, and terms that are equal for every value of it."""
+        if renamed(gold) == renamed(answer):
+            return True
+        one, other = terms(gold), terms(answer)
+        return one is not None and other is not None and one[0] == other[0] and self._same(one[1], other[1])
 
     def _near(self, gold: str, answer: str) -> bool:
         """Two real constants within the tolerance."""

@@ -78,6 +78,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:rbrace|\})", r"\\}"),
         (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
         (r"\{,\}", ","),
+        (r"(?<=[^$])\$ ?(,? ?(?:and|or)|[,;]) ?\$(?=[^$])", r" \1 "),
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
         (r"\\sqrt\s*(\[[^\[\]]{1,20}\])?\s*([0-9])(?!\d)", r"\\sqrt\1{\2}"),
         (r"\\sqrt\s*(\[[^\[\]]{1,20}\])\s*([A-Za-z])", r"\\sqrt\1{\2}"),
@@ -159,6 +160,7 @@ _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
 _STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
 _CHOICE = re.compile(r"([A-Za-z])\)")
+_DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
 _LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 
 
@@ -178,6 +180,8 @@ def _unwrapped(text: str) -> str:
         return letter[1]
     if dollar := _LONE_DOLLAR.fullmatch(text):
         return f"{dollar[1].strip()}\\${dollar[2].strip()}"
+    if dollar := _DOLLAR_BEHIND.fullmatch(text):
+        return f"{dollar[1]}\\$"
     if text.startswith("=") and not (rest := text[1:].lstrip()).startswith("="):
         return rest
     if len(text) > 1 and text.endswith((".", ",", ";")) and text[-2:] not in ("..", "\\,", "\\;"):

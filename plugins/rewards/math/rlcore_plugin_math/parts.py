@@ -25,7 +25,7 @@ def labelled_parts(text: str) -> tuple[str, ...] | None:
     if len(marks) < 2 or marks[0].start() != 0:
         return None
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    found = {mark[1]: _BETWEEN.sub("", text[mark.end() : end]).strip() for mark, end in zip(marks, ends, strict=True)}
+    found = {mark[1]: _BETWEEN.sub("", text[mark.end() : end]).lstrip(" :=.") for mark, end in zip(marks, ends, strict=True)}
     series = next((series for series in _SERIES if sorted(found) == sorted(series[: len(marks)])), None)
     if series is None or not all(found.values()):
         return None

@@ -16,7 +16,18 @@ from math import gcd
 from rlcore_plugin_math.tolerance import EXACT, Tolerance
 from rlcore_plugin_math.units import conversion, split_unit
 
-__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_clock", "same_groups", "same_quantity"]
+__all__ = [
+    "Clock",
+    "Quantity",
+    "bases_equal",
+    "clock",
+    "comma_sequence",
+    "in_base",
+    "quantity",
+    "same_clock",
+    "same_groups",
+    "same_quantity",
+]
 __all__ += ["sequence"]
 
 _MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
@@ -214,26 +225,46 @@ def same_groups(gold: str, answer: str) -> bool:
     return gold == answer or not (_GROUP.fullmatch(gold) or _GROUP.fullmatch(answer))
 
 
-def clock(text: str) -> tuple[tuple[int, ...], str] | None:
-    """(numbers with colons between, "a", "p" or ""): a time or a ratio, which equals only another one."""
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Numbers with colons between, a time or a ratio. ``half`` of the day: "a", "p" or "". ``timed``: 2 where it can be nothing but a time
+    (``9:05``, ``3:45 pm``), 1 where it may be one (``10:15``), else 0."""
+
+    numbers: tuple[int, ...]
+    half: str
+    timed: int
+
+
+def clock(text: str) -> Clock | None:
+    """The time or ratio that a normalised text is; None for anything else."""
     match = _CLOCK.fullmatch(text)
-    return (tuple(int(part) for part in match[1].split(":")), (match[2] or "").lower()) if match else None
+    if match is None:
+        return None
+    parts = [part.strip() for part in match[1].split(":")]
+    numbers = tuple(int(part) for part in parts)
+    may_be = numbers[0] < 24 and all(len(part) == 2 and number < 60 for part, number in zip(parts[1:], numbers[1:], strict=True))
+    must_be = bool(match[2]) or not all(numbers) or any(part.startswith("0") for part in parts)
+    return Clock(numbers, (match[2] or "").lower(), 2 if must_be else int(may_be))
 
 
-def same_clock(gold: tuple[tuple[int, ...], str], answer: tuple[tuple[int, ...], str]) -> bool:
+def same_clock(gold: Clock, answer: Clock) -> bool:
     """The same numbers; which half of the day may be left out, never differ. Numbers that tell no time are a ratio: ``2:3`` is ``4:6``."""
-    if gold[0] == answer[0]:
-        return gold[1] == answer[1] or not (gold[1] and answer[1])
-    if gold[1] or answer[1] or (_tells_time(gold[0]) and _tells_time(answer[0])):
+    if gold.numbers == answer.numbers:
+        return gold.half == answer.half or not (gold.half and answer.half)
+    if gold.timed and answer.timed:
+        return _of_day(gold) == _of_day(answer)
+    if gold.timed + answer.timed > 1 or (gold.timed and gcd(*gold.numbers) > 1):
         return False
-    return _lowest(gold[0]) == _lowest(answer[0])
+    return _lowest(gold.numbers) == _lowest(answer.numbers)
 
 
-def _tells_time(numbers: tuple[int, ...]) -> bool:
-    """Hours and minutes, of two digits each after the first: ``10:15`` may be a ratio as well."""
-    return numbers[0] < 24 and all(10 <= number < 60 for number in numbers[1:])
+def _of_day(time: Clock) -> tuple[int, ...]:
+    """Hours of 24, and no seconds that are 0."""
+    hours, *rest = time.numbers
+    hours = hours % 12 + (12 if time.half == "p" else 0) if time.half else hours
+    return (hours, *(rest[:-1] if len(rest) > 1 and rest[-1] == 0 else rest))
 
 
 def _lowest(numbers: tuple[int, ...]) -> tuple[int, ...]:
     divisor = gcd(*numbers)
-    return tuple(number // divisor for number in numbers) if divisor else numbers
+    return tuple(number // divisor for number in numbers)
