@@ -78,6 +78,7 @@ _SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\(?:rbrace|\})", r"\\}"),
         (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
         (r"\{,\}", ","),
+        (r"^([A-Za-z] ?= ?)?\+ ?/? ?- ?(?=[0-9\\])", r"\1\\pm "),
         (r"(?<=[^$])\$ ?(,? ?(?:and|or)|[,;]) ?\$(?=[^$])", r" \1 "),
         (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
         (r"\\sqrt\s*(\[[^\[\]]{1,20}\])?\s*([0-9])(?!\d)", r"\\sqrt\1{\2}"),
@@ -143,23 +144,28 @@ def _spelled(text: str) -> str:
 
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _RUN = re.compile(r"[A-Za-z]{2,}")
+_PLAIN_NAMES = frozenset(
+    ["pi", "sqrt", "exp", "ln", "log", *(f"{arc}{name}" for arc in ("", "arc") for name in ("sin", "cos", "tan", "cot"))]
+)
 _PLAIN_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _PLAIN_ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]{1,80})\)")
+_PLAIN_FUNCTION = re.compile(r"(?<![A-Za-z\\])((?:arc)?(?:sin|cos|tan|cot)|exp|ln|log)(?= ?\()")
 
 
 def _plain_functions(text: str) -> str:
-    """``pi`` and ``sqrt(2)`` among figures, as a program spells them; left alone among words."""
-    if "pi" not in text and "sqrt" not in text:
+    """``pi``, ``sqrt(2)`` and ``sin(x)`` among figures, as a program spells them; left alone among words."""
+    runs = set(_RUN.findall(_COMMAND.sub(" ", text)))
+    if not runs or not runs <= _PLAIN_NAMES or text.replace(" ", "").isalpha():
         return text
-    if not set(_RUN.findall(_COMMAND.sub(" ", text))) <= {"pi", "sqrt"} or text.replace(" ", "").isalpha():
-        return text
-    return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", _PLAIN_PI.sub(r"\\pi ", text)))
+    text = _PLAIN_FUNCTION.sub(r"\\\1", _PLAIN_PI.sub(r"\\pi ", text))
+    return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", text))
 
 
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
 _STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
 _CHOICE = re.compile(r"([A-Za-z])\)")
+_DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z ]{0,40}|\\text ?\{[^{}$]*\}|%)")
 _DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
 _LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 
@@ -180,6 +186,8 @@ def _unwrapped(text: str) -> str:
         return letter[1]
     if dollar := _LONE_DOLLAR.fullmatch(text):
         return f"{dollar[1].strip()}\\${dollar[2].strip()}"
+    if noun := _DOLLARS_AROUND.fullmatch(text):
+        return f"{noun[1]} {noun[2]}"
     if dollar := _DOLLAR_BEHIND.fullmatch(text):
         return f"{dollar[1]}\\$"
     if text.startswith("=") and not (rest := text[1:].lstrip()).startswith("="):

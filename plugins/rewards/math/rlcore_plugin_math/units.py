@@ -105,6 +105,7 @@ _GLUED_UNIT = re.compile(rf"(?P<body>.*[0-9)}}])(?P<unit>{_KNOWN})(?P<power>{_PO
 _SIGN_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>%|\^\\circ(?: ?[CF])?|\\\$|\$|€|£|¥)")
 _CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>-?[0-9.].*)")
 _SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
+_WAITING = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|log|ln)h? ?\^ ?(?:\{[^{}]*\}|[0-9])$")  # for its argument
 _IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
 
 
@@ -163,8 +164,8 @@ def _is_noun(unit: str) -> bool:
 
 
 def _is_formula(body: str, unit: str) -> bool:
-    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx"."""
-    return ("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES
+    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx", nor ``\\cos^2 t`` in tons."""
+    return bool(_WAITING.search(body)) or ("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES
 
 
 def _name(unit: str, power: str) -> str:
