@@ -165,7 +165,7 @@ def _is_noun(unit: str) -> bool:
 
 def _is_formula(body: str, unit: str) -> bool:
     r"""``\\int_0^1 x dx`` does not end in a unit called "x dx", nor ``\\cos^2 t`` in tons."""
-    return bool(_WAITING.search(body)) or ("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES
+    return bool(_WAITING.search(body)) or (("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES)
 
 
 def _name(unit: str, power: str) -> str:
