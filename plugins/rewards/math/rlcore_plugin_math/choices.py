@@ -23,6 +23,7 @@ _SAID = re.compile(
 )
 _ANOTHER = re.compile(r"\([A-J]\)|(?<![A-Za-z(])[A-J]\)|(?:,|;|\b(?:or|and|no|not|so|but|actually|rather))\s*[A-J]\.?$", re.IGNORECASE)
 _LONGEST = 400
+_MAY_NAME = re.compile(r"[A-J](?![A-Za-z])|^[^A-Za-z0-9]{0,3}[A-Za-z][^A-Za-z0-9]{0,3}$|\\text")
 _GOES_ON = re.compile(r"(?i:or|and|nor|not|is|isnt|isn't|was|but|with)\b|[,;&/*^=<>_|]|\\(?:le|ge|ne|in|cdot|times|cup|cap|to)\b|[-+] ")
 
 
@@ -37,6 +38,8 @@ class Choice:
 
 def choice(text: str) -> Choice | None:
     """The one option that a normalised text names; None where it names none, two, or takes it back (``B or C``, ``(B) is wrong``)."""
+    if not _MAY_NAME.search(text):
+        return None
     said = " ".join(_TEXT.sub(r" \1 ", text).split())
     if not said or len(said) > _LONGEST:
         return None

@@ -14,6 +14,7 @@ from rlcore_plugin_math.quantity import in_base, quantity
 
 __all__ = ["lettered", "numbered"]
 
+_MAY_NUMBER = re.compile(r"[+(]?[0-9][0-9 ().]*[-/.][-0-9/. ]+")
 _SPACED = re.compile(r" ?- ?")
 _YEAR_FIRST = re.compile(r"([12][0-9]{3})([-/.])(0?[1-9]|1[0-2])\2(0?[1-9]|[12][0-9]|3[01])")
 _YEAR_LAST = re.compile(r"([0-9]{1,2})([-/.])([0-9]{1,2})\2([12][0-9]{3})")
@@ -25,7 +26,9 @@ _PADDED = re.compile(r"(?<![0-9])0[0-9]")
 def numbered(text: str, *, gold: bool = False) -> tuple[str, ...] | None:
     """(kind, groups of digits) of a date, a telephone number, or digits joined by hyphens, one of them padded with 0; None for anything
     else. A gold answer is a result, no sum left to do: any digits joined by hyphens are a score, a span or a code there."""
-    text = _SPACED.sub("-", text) if "-" in text else text
+    if not _MAY_NUMBER.fullmatch(text):
+        return None
+    text = _SPACED.sub("-", text)
     if date := _YEAR_FIRST.fullmatch(text):
         return ("date", *(group.lstrip("0") for group in (date[1], date[3], date[4])))
     if date := _YEAR_LAST.fullmatch(text):
@@ -38,6 +41,7 @@ def numbered(text: str, *, gold: bool = False) -> tuple[str, ...] | None:
 
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 _BELOW = re.compile(r"_ ?(?:\{ ?([0-9]+) ?\}|([0-9]))")
+_MAY_SPELL = re.compile(r"(?=.*[A-Za-z])(?=.*[0-9])[A-Za-z0-9_{} \\]+")
 _GLUED = re.compile(r"[0-9]*[A-Za-z]+[0-9]+[A-Za-z0-9]*")
 _FUNCTION = re.compile(r"(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|sqrt|pi)(?=[0-9])")
 _COMPOUND = re.compile(r"[0-9]*(?:[A-Z][a-z]?(?:_[0-9]+)?){2,}")
@@ -52,9 +56,7 @@ _ELEMENTS = frozenset(_ELEMENTS_TEXT.split())
 def lettered(text: str) -> str | None:
     """What a code of letters and figures spells: a letter with a figure right after it (``A1``), or a chemical formula with its figures
     below (``CO_2``). None for anything else: ``2x``, ``V_1V_2``, ``1e5``."""
-    if not any(sign.isalpha() for sign in text) or any(sign in text for sign in "^=<>|+-*/(),;:'"):
-        return None
-    if in_base(text) is not None or quantity(text) is not None:
+    if not _MAY_SPELL.fullmatch(text) or in_base(text) is not None or quantity(text) is not None:
         return None
     bare = _BELOW.sub(lambda below: f"_{below[1] or below[2]}", _TEXT.sub(r"\1", text)).strip()
     if _GLUED.fullmatch(bare) and not _FUNCTION.search(bare):

@@ -86,10 +86,14 @@ def _checked(gold: _Gold, answer: str) -> str:
     except LimitExceeded:
         if len(answer) > _SPELLED_ALIKE or not _spelled_alike(gold.spelled, normal(answer)):
             raise
-    answer = meant(normal(answer))
-    if not _spelled_alike(gold.spelled, answer):
-        check_size(answer)  # again: a superscript is an exponent only now
-    return answer
+    spelled = meant(normal(answer))
+    if spelled != answer:
+        try:
+            check_size(spelled)  # again: a superscript is an exponent only now
+        except LimitExceeded:
+            if not _spelled_alike(gold.spelled, spelled):
+                raise
+    return spelled
 
 
 def _spelled_alike(gold: str, answer: str) -> bool:

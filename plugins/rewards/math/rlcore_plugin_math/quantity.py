@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import gcd
 
 from rlcore_plugin_math.tolerance import EXACT, Tolerance
@@ -53,6 +54,9 @@ _GROUP = re.compile(r"0[0-9]{2}")
 _ITEM = re.compile(rf"[+-]?(?:{_DECIMAL}|[0-9]+/[0-9]+)")
 
 
+_NOTHING, _HUNDREDTH = Fraction(0), Fraction(1, 100)
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     """A number; ``decimal`` where it was written with a point; ``unit`` "%" for per cent, "" for none; ``step`` the last place of a decimal
@@ -61,13 +65,14 @@ class Quantity:
     value: Fraction
     decimal: bool = False
     unit: str = ""
-    step: Fraction = Fraction(0)
+    step: Fraction = _NOTHING
 
     def times(self, factor: Fraction) -> Quantity:
         """So many of it, without its unit."""
         return Quantity(self.value * factor, self.decimal, "", self.step * factor)
 
 
+@lru_cache(maxsize=4096)
 def quantity(text: str) -> Quantity | None:
     """The number that a normalised text is, with its unit; None where it is anything else."""
     bare = _unsigned(text)
@@ -85,7 +90,9 @@ def _unsigned(text: str) -> Quantity | None:
     while text[:1] in ("(", "{") and text[-1:] == {"(": ")", "{": "}"}[text[0]] and _NUMBER.fullmatch(text[1:-1].strip()):
         text = text[1:-1].strip()
     number = _magnitude(text)
-    return Quantity(sign * number.value, number.decimal, "", number.step) if number is not None else None
+    if number is None or sign > 0:
+        return number
+    return Quantity(-number.value, number.decimal, "", number.step)
 
 
 def _magnitude(text: str) -> Quantity | None:
@@ -94,7 +101,7 @@ def _magnitude(text: str) -> Quantity | None:
     if _GROUPED.fullmatch(text):
         text = text.replace(",", "").replace(" ", "")
     if _NUMBER.fullmatch(text):
-        return _decimal(text.rstrip("."), Fraction(1))
+        return _decimal(text.rstrip("."))
     if match := _REPEATING.fullmatch(text):
         return _repeating(match[1], match[2], match[3])
     if match := _REMAINDER.fullmatch(text):
@@ -114,9 +121,11 @@ def _magnitude(text: str) -> Quantity | None:
     return None
 
 
-def _decimal(digits: str, scale: Fraction) -> Quantity:
+def _decimal(digits: str, scale: Fraction | None = None) -> Quantity:
     places = len(digits.partition(".")[2])
-    return Quantity(Fraction(digits) * scale, "." in digits, "", Fraction(1, 10**places) * scale if places else Fraction(0))
+    step = Fraction(1, 10**places) if places else _NOTHING
+    found = Quantity(Fraction(digits), "." in digits, "", step)
+    return found if scale is None else found.times(scale)
 
 
 def _repeating(whole: str, once: str, again: str) -> Quantity:
@@ -165,15 +174,14 @@ def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: 
     if gold.unit and answer.unit and gold.unit != answer.unit:
         factor = conversion(answer.unit, gold.unit)
         return factor is not None and _same_value(gold, answer.times(factor), tolerance)
-    hundredth = Fraction(1, 100)
     if answer.unit == "%" and not gold.unit and 0 < abs(gold.value) < 1:
-        return _same_value(gold, answer.times(hundredth), tolerance)
+        return _same_value(gold, answer.times(_HUNDREDTH), tolerance)
     if _same_value(gold, answer, tolerance):
         return True
     if gold.unit == "%" and not answer.unit:
-        return _same_value(gold.times(hundredth), answer, tolerance)
+        return _same_value(gold.times(_HUNDREDTH), answer, tolerance)
     if answer.unit == "%" and not gold.unit and abs(gold.value) == 1:
-        return _same_value(gold, answer.times(hundredth), tolerance)
+        return _same_value(gold, answer.times(_HUNDREDTH), tolerance)
     return False
 
 

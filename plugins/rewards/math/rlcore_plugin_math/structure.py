@@ -73,8 +73,14 @@ _WORD_SEPARATORS = re.compile(
 )
 
 
+_MAY_LIST = re.compile(r"[,;]|\\(?:cup|pm|mp|text|lor|vee|land|wedge|\{)|or|and")
+_ANY_OPERATOR = re.compile(r"[=<>]|\\(?:le|ge|ne|in|approx)(?![A-Za-z])")
+
+
 def listing(text: str) -> Listing | None:
     """The items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
+    if not _MAY_LIST.search(text):
+        return None
     tokens = _tokens(text)
     if len(tokens) > 1 and tokens[0] in _OPEN and _encloses(tokens):
         inner = text[len(tokens[0]) : -len(tokens[-1])]
@@ -100,8 +106,7 @@ def _brackets(tokens: Sequence[str]) -> str:
 
 
 def _bare(text: str) -> Listing | None:
-    union, _ = _split(text, ("\\cup",))
-    if len(union) > 1:
+    if "\\cup" in text and len(union := _split(text, ("\\cup",))[0]) > 1:
         return Listing("U", tuple(union))
     pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text or "or" in text or "and" in text else text
     if pieces != text and not _ORDER_SIGN.search(text) and _CONNECTIVE.search(text):
@@ -123,6 +128,8 @@ def _both_signs(item: str) -> list[str]:
 
 def relation(text: str) -> Relation | None:
     """The parts of an equation, inequality or membership; None where there is no such sign outside brackets."""
+    if not _ANY_OPERATOR.search(text):
+        return None
     parts, found = _split(text, (*_OPERATORS, "<=", ">="))
     if not found or not all(parts):
         return None
