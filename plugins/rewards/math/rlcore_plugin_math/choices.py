@@ -24,7 +24,10 @@ _SAID = re.compile(
 _ANOTHER = re.compile(r"\([A-J]\)|(?<![A-Za-z(])[A-J]\)|(?:,|;|\b(?:or|and|no|not|so|but|actually|rather))\s*[A-J]\.?$", re.IGNORECASE)
 _LONGEST = 400
 _MAY_NAME = re.compile(r"[A-J](?![A-Za-z])|^[^A-Za-z0-9]{0,3}[A-Za-z][^A-Za-z0-9]{0,3}$|\\text")
-_GOES_ON = re.compile(r"(?i:or|and|nor|not|is|isnt|isn't|was|but|with)\b|[,;&/*^=<>_|]|\\(?:le|ge|ne|in|cdot|times|cup|cap|to)\b|[-+] ")
+_GOES_ON = re.compile(
+    r"[^A-Za-z0-9]*$|[A-J] (?i:is)\b|(?i:it|this|that) (?i:is|was) (?i:wrong|incorrect|not)\b"
+    r"|(?i:or|and|nor|not|is|isnt|isn't|was|but|with)\b|[,;&/*^=<>_|]|\\(?:le|ge|ne|in|cdot|times|cup|cap|to)\b|[-+] "
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,10 +61,10 @@ def excluded(text: str) -> tuple[str, tuple[str, ...]] | None:
 
 def _unequal(text: str) -> tuple[str, tuple[str, ...]] | None:
     found = [relation(item) for item in re.split(rf",(?! ?[0-9-])|{_AND.pattern}", text)]
-    names = {side.parts[0] for side in found if side and side.operators == ("!=",) and VARIABLE.fullmatch(side.parts[0])}
-    if len(names) != 1 or not all(side and side.operators == ("!=",) for side in found):
+    names = {side.parts[0] for side in found if side and side.operators == ("!=",)}
+    if len(names) != 1 or not all(side and side.operators == ("!=",) for side in found) or not VARIABLE.fullmatch(name := names.pop()):
         return None
-    return names.pop(), tuple(point.strip() for side in found if side for point in side.parts[1].split(","))
+    return name, tuple(point.strip() for side in found if side for point in side.parts[1].split(","))
 
 
 def _gaps(name: str, text: str) -> tuple[str, tuple[str, ...]] | None:

@@ -185,11 +185,13 @@ class Comparer:
         return of_gold.letter.upper() == of_answer.letter.upper() and alike
 
     def _by_code(self, gold: str, answer: str) -> bool | None:
+        if relation(gold) or relation(answer):
+            return None
         of_gold, of_answer = numbered(gold, gold=True), numbered(answer)
         if of_gold or of_answer:
             return of_gold == (numbered(answer, gold=True) if of_gold else of_answer)
         spelled = lettered(gold), lettered(answer)
-        if spelled == (None, None) or relation(gold) or relation(answer):
+        if spelled == (None, None):
             return None
         one, other = (found or _figures(side) for found, side in zip(spelled, (gold, answer), strict=True))
         return one == other

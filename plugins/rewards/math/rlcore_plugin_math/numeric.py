@@ -117,7 +117,7 @@ def _check_growth(side: Any) -> None:
     for part in postorder_traversal(side):
         if isinstance(part, _GROWING):
             sizes = [arg.evalf(15) for arg in (part.args[1:] if isinstance(part, Pow) else part.args) if not arg.free_symbols]
-            if any(size.is_number and not Abs(size) <= _LARGEST for size in sizes):
+            if any(size.is_number and (Abs(size.doit()).evalf(15) <= _LARGEST) != True for size in sizes):  # noqa: E712 - sympy's own truth
                 raise LimitExceeded(f"an exponent or a factorial above {_LARGEST}")
 
 
@@ -127,6 +127,8 @@ def _same(gold: Any, answer: Any) -> bool | None:
     relations = [list(_relations(side)) for side in (gold, answer)]
     if all(relations):
         of_gold, of_answer = relations
+        if not all(_is_value(part) for side in (*of_gold, *of_answer) for part in (side.lhs, side.rhs)):
+            return None  # between points or sets
         return len(of_gold) == len(of_answer) and all(map(_same_relation, of_gold, of_answer))
     if not (_is_value(gold) and _is_value(answer)):
         return None
