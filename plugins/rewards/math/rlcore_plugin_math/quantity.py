@@ -18,7 +18,7 @@ from rlcore_plugin_math.tolerance import EXACT, Tolerance
 from rlcore_plugin_math.units import conversion, split_unit
 
 __all__ = [
-    "Clock",
+    "ClockReading",
     "Quantity",
     "bases_equal",
     "clock",
@@ -234,7 +234,7 @@ def same_groups(gold: str, answer: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class ClockReading:
     """Numbers with colons between, a time or a ratio. ``half`` of the day: "a", "p" or "". ``timed``: 2 where it can be nothing but a time
     (``9:05``, ``3:45 pm``), 1 where it may be one (``10:15``), else 0."""
 
@@ -243,7 +243,7 @@ class Clock:
     timed: int
 
 
-def clock(text: str) -> Clock | None:
+def clock(text: str) -> ClockReading | None:
     """The time or ratio that a normalised text is; None for anything else."""
     match = _CLOCK.fullmatch(text)
     if match is None:
@@ -252,10 +252,10 @@ def clock(text: str) -> Clock | None:
     numbers = tuple(int(part) for part in parts)
     may_be = numbers[0] < 24 and all(len(part) == 2 and number < 60 for part, number in zip(parts[1:], numbers[1:], strict=True))
     must_be = bool(match[2]) or not all(numbers) or any(part.startswith("0") for part in parts)
-    return Clock(numbers, (match[2] or "").lower(), 2 if must_be else int(may_be))
+    return ClockReading(numbers, (match[2] or "").lower(), 2 if must_be else int(may_be))
 
 
-def same_clock(gold: Clock, answer: Clock) -> bool:
+def same_clock(gold: ClockReading, answer: ClockReading) -> bool:
     """The same numbers; which half of the day may be left out, never differ. Numbers that tell no time are a ratio: ``2:3`` is ``4:6``."""
     if gold.numbers == answer.numbers:
         return gold.half == answer.half or not (gold.half and answer.half)
@@ -266,7 +266,7 @@ def same_clock(gold: Clock, answer: Clock) -> bool:
     return _lowest(gold.numbers) == _lowest(answer.numbers)
 
 
-def _of_day(time: Clock) -> tuple[int, ...]:
+def _of_day(time: ClockReading) -> tuple[int, ...]:
     """Hours of 24, and no seconds that are 0."""
     hours, *rest = time.numbers
     hours = hours % 12 + (12 if time.half == "p" else 0) if time.half else hours
