@@ -21,11 +21,14 @@ _SAID = re.compile(
     r"(?: is| ?[:=])*:? ?(?:(?:option|choice) )?",
     re.IGNORECASE,
 )
-_ANOTHER = re.compile(r"\([A-J]\)|(?<![A-Za-z(])[A-J]\)|(?:,|;|\b(?:or|and|no|not|so|but|actually|rather))\s*[A-J]\.?$", re.IGNORECASE)
+_ANOTHER = re.compile(
+    r"\([A-J]\)|(?<![A-Za-z(])[A-J]\)|(?:,|;|\b(?:or|and|no|not|so|but|actually|rather)\b,?)\s*[A-J](?![A-Za-z])[^A-Za-z0-9]*$",
+    re.IGNORECASE,
+)
 _LONGEST = 400
 _MAY_NAME = re.compile(r"[A-J](?![A-Za-z])|^[^A-Za-z0-9]{0,3}[A-Za-z][^A-Za-z0-9]{0,3}$|\\text")
 _GOES_ON = re.compile(
-    r"[^A-Za-z0-9]*$|[A-J] (?i:is)\b|(?i:it|this|that) (?i:is|was) (?i:wrong|incorrect|not)\b"
+    r"[^A-Za-z0-9]*$|(?i:no|not|wrong|incorrect)[^A-Za-z]*$|[A-J] (?i:is)\b|(?i:it|this|that) (?i:is|was) (?i:wrong|incorrect|not)\b"
     r"|(?i:or|and|nor|not|is|isnt|isn't|was|but|with)\b|[,;&/*^=<>_|]|\\(?:le|ge|ne|in|cdot|times|cup|cap|to)\b|[-+] "
 )
 
