@@ -14,7 +14,7 @@ export HF_HUB_DISABLE_TELEMETRY ?= 1
 # Processes that run tests side by side; those marked `serial` come after them, alone. 0: all in one process, as --pdb needs.
 WORKERS ?= 2
 
-.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
+.PHONY: help env quickstart wheels test test-full test-nightly test-vllm test-vllm-engine test-vllm-runs test-sglang lint format bench bench-algorithms bench-parity bench-engines bench-layouts bench-rewards bench-verdicts bench-unsafe bench-help bench-report bench-logprobs bench-schedule bench-overlap bench-processes bench-packing bench-checkpoint bench-weights bench-weights-paper bench-scale-paper bench-updates bench-evaluation bench-peers bench-flames bench-generation bench-coordinator bench-simulation crash-matrix chaos architectures planning mutation gpu gpu-engines gpu-wheels bench-files test-slurm test-colossalai clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -96,6 +96,9 @@ bench-layouts: env  ## the quickstart's task with torch and ColossalAI in each l
 
 bench-rewards: env  ## what judging costs: mathematics, jailed programs, items that hang; two workers, five minutes
 	$(BIN)/python -m benchmarks.rewards $(ARGS)
+
+bench-verdicts: env  ## verdicts of mathematics, math-verify alone and boxed, on published tables; half a minute
+	$(BIN)/python -W ignore -m benchmarks.verdicts
 
 bench-unsafe: env  ## hostile programs with and without the sandbox; a few minutes
 	$(BIN)/python -m benchmarks.unsafe

@@ -20,17 +20,19 @@ from rlcore_plugin_math import symbolic
 from rlcore_plugin_math.guards import LimitExceeded, check_size
 from rlcore_plugin_math.kinds import Comparer, Equality
 from rlcore_plugin_math.limits import time_limit
-from rlcore_plugin_math.normal import fold, foreign_digits, normal
+from rlcore_plugin_math.normal import compact, fold, foreign_digits, normal
+from rlcore_plugin_math.phrases import meant
 from rlcore_plugin_math.quantity import clock, comma_sequence, in_base, quantity, sequence
 from rlcore_plugin_math.structure import is_label, listing, relation
+from rlcore_plugin_math.tolerance import EXACT, Tolerance
 from rlcore_plugin_math.units import split_unit
 from rlcore_plugin_math.words import is_words
 
 __all__ = ["Equality", "LimitExceeded", "compare", "gold_problem"]
 
+_SPELLED_ALIKE = 1000  # characters
 _GOLDS = 4096  # taken apart and kept, in each process
 _FULL_WIDTH = {0xFF10 + digit: str(digit) for digit in range(10)} | {ord(sign): None for sign in "⁰¹²³⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉"}
-_COMPARERS = {strict: Comparer(strict=strict) for strict in (False, True)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +48,18 @@ class _Gold:
 @lru_cache(maxsize=_GOLDS)
 def _gold(text: str) -> _Gold:
     folded = fold(text)
-    spelled = normal(folded)
+    spelled = meant(normal(folded))
     return _Gold(folded=folded, spelled=spelled, plain=sequence(folded), sequence=sequence(spelled))
 
 
-def compare(gold: str, answer: str, *, seconds: float, strict: bool = False) -> Equality:
+@lru_cache(maxsize=16)
+def _comparer(strict: bool, tolerance: Tolerance) -> Comparer:
+    return Comparer(strict=strict, tolerance=tolerance)
+
+
+def compare(gold: str, answer: str, *, seconds: float, strict: bool = False, tolerance: Tolerance = EXACT) -> Equality:
     """Compare an extracted answer with the gold one. ``strict``: no unit left out, no percent for its fraction, decimals exact, nothing
-    equal only as text.
+    equal only as text. ``tolerance``: how far a number may be from the gold one.
 
     :raises LimitExceeded: the answer is beyond the size guards, or takes more than ``seconds``.
     """
@@ -66,12 +73,37 @@ def compare(gold: str, answer: str, *, seconds: float, strict: bool = False) -> 
         return _of(expected.plain == found != ())
     if foreign_digits(answer.translate(_FULL_WIDTH)):
         return Equality.DIFFERENT
-    check_size(answer)
     with time_limit(seconds):
-        answer = normal(answer)
-        check_size(answer)  # again: a superscript is an exponent only now
+        answer = _checked(expected, answer)
         as_sequence = _sequences(expected, answer)
-        return _of(as_sequence) if as_sequence is not None else _COMPARERS[strict].compare(expected.spelled, answer)
+        return _of(as_sequence) if as_sequence is not None else _comparer(strict, tolerance).compare(expected.spelled, answer)
+
+
+def _checked(gold: _Gold, answer: str) -> str:
+    """The answer normalised. It is within the size guards, or spelled as the gold answer is, so that nothing will be computed."""
+    try:
+        check_size(answer)
+    except LimitExceeded:
+        if len(answer) > _SPELLED_ALIKE or not _spelled_alike(gold.spelled, normal(answer)):
+            raise
+    spelled = meant(normal(answer))
+    if spelled != answer:
+        try:
+            check_size(spelled)  # again: a superscript is an exponent only now
+        except LimitExceeded:
+            if not _spelled_alike(gold.spelled, spelled):
+                raise
+    return spelled
+
+
+def _spelled_alike(gold: str, answer: str) -> bool:
+    """Up to the name of the value."""
+    return compact(_unnamed(gold)) == compact(_unnamed(answer))
+
+
+def _unnamed(text: str) -> str:
+    found = relation(text) if "=" in text else None
+    return found.parts[1] if found and found.operators == ("=",) and is_label(found.parts[0]) else text
 
 
 def _of(same: bool) -> Equality:

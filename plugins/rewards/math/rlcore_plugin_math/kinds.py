@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from enum import Enum, auto
+from fractions import Fraction
 
 from rlcore_plugin_math import symbolic
-from rlcore_plugin_math.conjunction import alternatives, connective, distance, merged
+from rlcore_plugin_math.bound import indexed, renamed, terms
+from rlcore_plugin_math.choices import choice
+from rlcore_plugin_math.codes import lettered, numbered
+from rlcore_plugin_math.conjunction import alternatives, connective, distance, excluded, joined_by_or, merged
 from rlcore_plugin_math.guards import LimitExceeded, check_size, foreign_signs, glued_numbers, no_formula
 from rlcore_plugin_math.normal import compact, plain_text
+from rlcore_plugin_math.parts import labelled_parts
 from rlcore_plugin_math.quantity import bases_equal, clock, in_base, quantity, same_clock, same_groups, same_quantity
 from rlcore_plugin_math.structure import (
     Listing,
     Relation,
     as_interval,
+    assignments,
     balanced,
     is_label,
     label_first,
@@ -27,8 +33,10 @@ from rlcore_plugin_math.structure import (
     nested_signs,
     point,
     relation,
+    same_label,
 )
-from rlcore_plugin_math.units import split_unit
+from rlcore_plugin_math.tolerance import EXACT, Tolerance
+from rlcore_plugin_math.units import conversion, split_unit
 from rlcore_plugin_math.words import has_words, is_words
 
 __all__ = ["Comparer", "Equality"]
@@ -46,10 +54,10 @@ class Equality(Enum):
 _MOST_ITEMS = 24  # compared in any order: each pair may cost a call to algebra
 _INFINITE = re.compile(r"\+?(-?) ?\\infty")
 _WITHIN_INFINITY = re.compile(r"[\^_] ?(?:\{[^{}]*\}|\\infty)|\\to ?[+-]? ?\\infty")
-_CHOICE = re.compile(r"\(?([A-Za-z])\)?[.)]?")
 
 
 _REAL_LINE = frozenset([r"\mathbb{R}", r"(-\infty,\infty)"])
+_REMARK = re.compile(r"(.*[^\s=]) ?\\approx ?(-?[0-9]*\.[0-9]+)", re.DOTALL)
 _TEN = re.compile(r"(-?[0-9]+) ?_ ?(?:\{ ?10 ?\})")
 
 
@@ -87,16 +95,50 @@ def _labels(found: Listing) -> list[str]:
     return labels if len(labels) == len(found.items) else []
 
 
+def _items(text: str) -> tuple[str, ...]:
+    found = listing(text)
+    return found.items if found is not None and found.brackets in ("", "()") else (text,)
+
+
+def _figures(text: str) -> str:
+    """``x_2`` as ``x2``."""
+    return re.sub(r"[_{}\s]", "", re.sub(r"\\text ?", "", text))
+
+
+def _once_each(found: Listing) -> Listing:
+    """In a set nothing counts twice."""
+    return Listing(found.brackets, tuple({compact(item): item for item in found.items}.values()))
+
+
+def _tuples(found: Listing) -> bool:
+    return all(item.startswith("(") and item.endswith(")") for item in found.items)
+
+
+def _points(solutions: tuple[tuple[str, ...], ...], *, ordered: bool) -> Listing:
+    """``ordered``: by the names of the unknowns, as where both sides name them."""
+    return Listing("", tuple(f"({','.join(sorted(items) if ordered else items)})" for items in solutions))
+
+
+def _in_radians(gold: tuple[str, str], answer: tuple[str, str]) -> tuple[str, str] | None:
+    """Both (body, unit) in radians where one is in degrees and the other a share of pi; None where not."""
+    of_degrees, of_radians = (gold, answer) if gold[1] == "degree" else (answer, gold)
+    if of_radians[1] not in ("", "rad") or "\\pi" not in of_radians[0]:
+        return None
+    turned = rf"({of_degrees[0]}) \cdot \frac{{\pi}}{{180}}"
+    return (turned, of_radians[0]) if gold is of_degrees else (of_radians[0], turned)
+
+
 def _of(same: bool) -> Equality:
     return Equality.EQUAL if same else Equality.DIFFERENT
 
 
 class Comparer:
     """Compares with one strictness. ``strict``: units and percent signs must be on both sides or neither, decimals are exact, and nothing
-    that algebra cannot parse is right for being spelled alike."""
+    that algebra cannot parse is right for being spelled alike. ``tolerance``: how far a number may be from the gold one."""
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(self, *, strict: bool = False, tolerance: Tolerance = EXACT) -> None:
         self.strict = strict
+        self.tolerance = tolerance
 
     def compare(self, gold: str, answer: str) -> Equality:
         """Both normalised, not both sequences."""
@@ -104,6 +146,9 @@ class Comparer:
             return Equality.DIFFERENT
         if compact(gold) == compact(answer):
             return Equality.EQUAL
+        for decide in (self._by_parts, self._by_choice, self._by_code):
+            if (same := decide(gold, answer)) is not None:
+                return _of(same)
         if not balanced(answer) or "$" in answer.replace("\\$", ""):
             return self._as_text(gold, answer)
         for decide in (self._by_literal, self._by_words):
@@ -119,11 +164,45 @@ class Comparer:
     def _same(self, gold: str, answer: str) -> bool:
         return self.compare(gold, answer) in (Equality.EQUAL, Equality.AS_TEXT)
 
+    def _by_parts(self, gold: str, answer: str) -> bool | None:
+        """Labelled parts in the order of their labels; without labels, in the order of the gold ones."""
+        of_gold, of_answer = labelled_parts(gold), labelled_parts(answer)
+        if of_gold is None and of_answer is None:
+            return None
+        one, other = (of_gold or _items(gold)), (of_answer or _items(answer))
+        return len(one) == len(other) and all(map(self._same, one, other))
+
+    def _by_choice(self, gold: str, answer: str) -> bool | None:
+        of_gold, of_answer = choice(gold), choice(answer)
+        if of_gold is None or of_answer is None:
+            told = of_gold or of_answer
+            if told is None or not told.content:
+                return None
+            return self._same(*((told.content, answer) if of_gold else (gold, told.content))) or None
+        if not (of_gold.marked or of_answer.marked):
+            return None
+        alike = not (of_gold.content and of_answer.content) or self._same(of_gold.content, of_answer.content)
+        return of_gold.letter.upper() == of_answer.letter.upper() and alike
+
+    def _by_code(self, gold: str, answer: str) -> bool | None:
+        if relation(gold) or relation(answer):
+            return None
+        of_gold, of_answer = numbered(gold, gold=True), numbered(answer)
+        if of_gold or of_answer:
+            return of_gold == (numbered(answer, gold=True) if of_gold else of_answer)
+        spelled = lettered(gold), lettered(answer)
+        if spelled == (None, None):
+            return None
+        one, other = (found or _figures(side) for found, side in zip(spelled, (gold, answer), strict=True))
+        return one == other
+
     def _by_literal(self, gold: str, answer: str) -> bool | None:
-        """Bases, times and infinities equal only their like."""
+        """Bases, times and infinities equal only their like, with the name of a value before it or without."""
         gold, answer = _without_ten(gold), _without_ten(answer)
         if {compact(side).replace("+\\infty", "\\infty") for side in (gold, answer)} <= _REAL_LINE or gold == answer:
             return True
+        if relation(gold) or relation(answer):
+            return None
         based = in_base(gold), in_base(answer)
         if based != (None, None):
             return based[0] is not None and based[1] is not None and bases_equal(based[0], based[1])
@@ -136,15 +215,17 @@ class Comparer:
         return None
 
     def _by_words(self, gold: str, answer: str) -> bool | None:
-        of_gold, of_answer = (_CHOICE.fullmatch(plain_text(side)) for side in (gold, answer))
-        if of_gold and of_answer and (")" in gold + answer or "\\text" in gold + answer):
-            return of_gold[1] == of_answer[1]
         if is_words(gold) or is_words(answer):
-            return plain_text(gold) == plain_text(answer)
+            one, other = plain_text(gold), plain_text(answer)
+            return one == other or (" or " in one and joined_by_or(one) == joined_by_or(other))
         return None
 
     def _by_connective(self, gold: str, answer: str) -> bool | None:
         """Inequalities with "and" between them are one range, with "or" between them a union: never the one for the other."""
+        without = excluded(gold), excluded(answer)
+        if without[0] and without[1]:
+            (name, points), (other, other_points) = without[0], without[1]
+            return (name == other or not name or not other) and self._any_order(points, other_points)
         outside = distance(gold), distance(answer)
         if (outside[0] is None) != (outside[1] is None):
             return self._same(outside[0] or gold, outside[1] or answer)
@@ -167,6 +248,8 @@ class Comparer:
     def _by_relation(self, gold: str, answer: str) -> bool | None:
         if _several(gold) or _several(answer):
             return None  # a list of relations: its items come back here one by one
+        if remark := _REMARK.fullmatch(answer):
+            return self._same(gold, remark[1]) and self._about(gold, remark[2])
         (gold_sign, gold_rest), (answer_sign, answer_rest) = leading_sign(gold), leading_sign(answer)
         if gold_sign or answer_sign:
             return gold_sign == answer_sign and self._same(gold_rest, answer_rest)
@@ -184,13 +267,22 @@ class Comparer:
         named = of_gold.operators[0] in ("=", "in") and len(of_gold.parts) == 2 and is_label(of_gold.parts[0])
         return named and self._same(of_gold.parts[1], answer)
 
+    def _about(self, gold: str, decimal: str) -> bool:
+        """True where a decimal is the value of the gold answer up to one of its last place."""
+        found, named = quantity(decimal), label_first(relation(gold))
+        expected = quantity(gold) or quantity(named.parts[-1] if named else gold)
+        value = expected.value if expected else symbolic.value(named.parts[-1] if named else gold)
+        return found is not None and value is not None and abs(found.value - value) <= found.step
+
     def _two_relations(self, gold: str, answer: str, of_gold: Relation, of_answer: Relation) -> bool | None:
         if is_label(of_gold.parts[0]) and is_label(of_answer.parts[0]) and of_gold.operators[0] in ("=", "in"):
-            if of_gold.operators == of_answer.operators == ("=",) and compact(of_gold.parts[0]) == compact(of_answer.parts[1]):
+            if of_gold.operators == of_answer.operators == ("=",) and same_label(of_gold.parts[0], of_answer.parts[1]):
                 of_answer = Relation(of_answer.parts[::-1], of_answer.operators)
-            if of_answer.operators[0] != of_gold.operators[0] or compact(of_gold.parts[0]) != compact(of_answer.parts[0]):
+            if of_answer.operators[0] != of_gold.operators[0] or not same_label(of_gold.parts[0], of_answer.parts[0]):
                 return False
-            return all(self._same(of_gold.parts[-1], part) for part in of_answer.parts[1:])
+            if set(of_gold.operators) == set(of_answer.operators) and len(set(of_gold.operators)) == 1:
+                return all(self._same(of_gold.parts[-1], part) for part in of_answer.parts[1:])
+            return of_gold.operators == of_answer.operators and all(map(self._same, of_gold.parts[1:], of_answer.parts[1:]))
         if _upwards(of_gold.operators) != _upwards(of_answer.operators) or not re.search(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", "", answer)):
             return False
         return None
@@ -215,6 +307,7 @@ class Comparer:
             of_gold = point(gold) or of_gold
         if of_gold is None and of_answer is None:
             return None
+        of_gold, of_answer = self._solutions(of_gold, of_answer)
         either = [found is not None and not found.brackets and _labels_differ(found) for found in (of_gold, of_answer)]
         if any(either) and alternatives(gold) is not alternatives(answer):
             return False  # x=2 or y=3: no point
@@ -228,7 +321,16 @@ class Comparer:
             of_gold = Listing("", tuple(split))
         return self._listings(of_gold or Listing("", (gold,)), of_answer or Listing("", (answer,)))
 
+    def _solutions(self, of_gold: Listing | None, of_answer: Listing | None) -> tuple[Listing | None, Listing | None]:
+        """Several solutions of several unknowns (``p=5, q=2, p=7, q=2``) as a list of points."""
+        sides = [(found, assignments(found)) for found in (of_gold, of_answer)]
+        ordered = all(points for _, points in sides)
+        one, other = (_points(points, ordered=ordered) if points else found for found, points in sides)
+        return one, other
+
     def _listings(self, gold: Listing, answer: Listing) -> bool:
+        if gold.brackets == answer.brackets == "{}" or (gold.brackets == answer.brackets == "" and _tuples(gold) and _tuples(answer)):
+            gold, answer = _once_each(gold), _once_each(answer)
         if len(gold.items) != len(answer.items):
             return False
         if not all(map(same_groups, gold.items, answer.items)):
@@ -273,19 +375,30 @@ class Comparer:
     def _by_quantity(self, gold: str, answer: str) -> bool | None:
         of_gold, of_answer = quantity(gold), quantity(answer)
         if of_gold is not None and of_answer is not None:
-            return same_quantity(of_gold, of_answer, strict=self.strict)
+            return same_quantity(of_gold, of_answer, strict=self.strict, tolerance=self.tolerance)
         (gold_body, gold_unit), (answer_body, answer_unit) = split_unit(gold), split_unit(answer)
+        if (
+            "degree" in (gold_unit, answer_unit)
+            and not self.strict
+            and (turned := _in_radians((gold_body, gold_unit), (answer_body, answer_unit)))
+        ):
+            return self._same(*turned) or None
         if "%" in (gold_unit, answer_unit) or "degree" in (gold_unit, answer_unit) or not (gold_unit or answer_unit):
             return None
         if not answer_unit and len(gold_unit) == 1 and (glued := re.fullmatch(rf"(.*[0-9]) ?{re.escape(gold_unit)}", answer)):
             answer_body, answer_unit = glued[1], gold_unit  # "12m" is 12 m where metres are asked for, else a product
         if gold_unit != answer_unit and (self.strict or (gold_unit and answer_unit)):
-            return False
+            factor = None if self.strict else conversion(answer_unit, gold_unit)
+            return factor is not None and self._same(
+                gold_body, rf"\frac{{{factor.numerator}}}{{{factor.denominator}}} \cdot ({answer_body})"
+            )
         return self._same(gold_body, answer_body)
 
     # --- formulas -----------------------------------------------------------------------------------------------------
 
     def _by_algebra(self, gold: str, answer: str) -> Equality:
+        if indexed(gold) or indexed(answer):
+            return _of(self._indexed(gold, answer))
         if has_words(gold) or has_words(answer) or glued_numbers(answer) or glued_numbers(gold):
             return _of(plain_text(gold) == plain_text(answer))
         if no_formula(answer) or no_formula(gold):
@@ -301,7 +414,25 @@ class Comparer:
         except LimitExceeded:
             return self._as_text(gold, answer)  # not the answer's fault
         same = symbolic.equal(gold, answer)
+        if not same and self.tolerance and self._near(gold, answer):
+            return Equality.EQUAL
         return self._as_text(gold, answer) if same is None else _of(same)
+
+    def _indexed(self, gold: str, answer: str) -> bool:
+        """Sums and products over an index: the same bounds, and terms that are equal for every value of it."""
+        if renamed(gold) == renamed(answer):
+            return True
+        one, other = terms(gold), terms(answer)
+        return one is not None and other is not None and one[0] == other[0] and self._same(one[1], other[1])
+
+    def _near(self, gold: str, answer: str) -> bool:
+        """Two real constants within the tolerance."""
+        expected, found = quantity(gold), quantity(answer)
+        value = expected.value if expected else symbolic.value(gold)
+        other = found.value if found else symbolic.value(answer)
+        return (
+            value is not None and other is not None and self.tolerance.near(value, other, step=expected.step if expected else Fraction(0))
+        )
 
     def _as_text(self, gold: str, answer: str) -> Equality:
         alike = not self.strict and plain_text(gold) == plain_text(answer)

@@ -45,46 +45,56 @@ _INVISIBLE = dict.fromkeys([0x200B, 0x200C, 0x200D, 0x2060, 0x2061, 0x2062, 0xFE
 _SCRIPTS = re.compile(f"[{''.join(map(re.escape, _SUPER))}]+|[{''.join(map(re.escape, _SUB))}]+")
 _ROOT = re.compile(r"\\sqrt(\[3\])? (\d+|[A-Za-z])")
 
-_SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
-        (r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space parts nothing
-        (r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
-        (r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
-        (r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|scriptstyle|bf|rm|it|sf|tt|cal)(?![A-Za-z])(?!\s*\{)", ""),
-        (r"\\(?:mathrm|mathbf|boldsymbol|bm|mathit|mathsf)\s*\{\s*([a-fi-kn-rt-z])\s*\}", r" \1 "),  # no unit has these letters
-        (r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
-        (r"\{([^{}]{1,80})\\over(?![A-Za-z])([^{}]{1,80})\}", r"\\frac{\1}{\2}"),
-        (r"\{([^{}]{1,80})\\choose(?![A-Za-z])([^{}]{1,80})\}", r"\\binom{\1}{\2}"),
-        (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
-        (r"\*\* ?(?:\(([^()]{1,80})\)|(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z](?![A-Za-z])))", r"^{\1\2}"),
-        (r"(?:(?<=[(\[,<>+-])|(?<=[(\[,<>+-] )|^)(?:\\text\s*\{\s*)?[Ii]nf(?:inity)?(?:\s*\})?(?= ?(?:[)\],<>]|$))", r"\\infty "),
-        (r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
-        (r"\\text\s*\{\s*([0-9A-Za-z]{1,40})\s*\}\s*_", r"\1_"),
-        (r"~|\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
-        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+_SPELLINGS: tuple[tuple[str, re.Pattern[str], str], ...] = tuple(
+    (needed, re.compile(pattern), replacement)
+    for needed, pattern, replacement in (
+        ("\\", r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|nolimits)(?![A-Za-z])\.?", ""),
+        ("\\!", r"(?<=[0-9]),\\!\s*(?=[0-9]{3}(?![0-9]))", ","),  # set between groups of thousands
+        ("\\!", r"(?<!\\)((?:\\\\)*)\\!", r"\1"),  # not the second half of a row's end; a negative space parts nothing
+        ("\\", r"(?<!\\)((?:\\\\)*)\\[,;: ]", r"\1 "),
+        ("color", r"\\(?:color|textcolor)\s*\{[a-zA-Z]{1,20}\}", ""),
+        ("\\", r"\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge|scriptstyle|bf|rm|it|sf|tt|cal)(?![A-Za-z])(?!\s*\{)", ""),
+        ("\\", r"\\(?:mathrm|mathbf|boldsymbol|bm|mathit|mathsf)\s*\{\s*([a-fi-kn-rt-z])\s*\}", r" \1 "),  # no unit has these letters
+        ("binom", r"\\[dt]binom(?![A-Za-z])", r"\\binom"),
+        ("\\over", r"\{([^{}]{1,80})\\over(?![A-Za-z])([^{}]{1,80})\}", r"\\frac{\1}{\2}"),
+        ("\\choose", r"\{([^{}]{1,80})\\choose(?![A-Za-z])([^{}]{1,80})\}", r"\\binom{\1}{\2}"),
+        ("\\mathbb", r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
+        ("**", r"\*\* ?(?:\(([^()]{1,80})\)|(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z](?![A-Za-z])))", r"^{\1\2}"),
+        ("nf", r"(?:(?<=[(\[,<>+-])|(?<=[(\[,<>+-] )|^)(?:\\text\s*\{\s*)?[Ii]nf(?:inity)?(?:\s*\})?(?= ?(?:[)\],<>]|$))", r"\\infty "),
+        ("\\log", r"\\log\s*_\s*(?:e(?![A-Za-z])|\{\s*e\s*\})", r"\\ln "),
+        ("\\text", r"\\text\s*\{\s*([0-9A-Za-z]{1,40})\s*\}\s*_", r"\1_"),
+        ("~", r"~", " "),
+        ("\\", r"\\(?:quad|qquad|thinspace|hspace\{[^{}]*\})(?![A-Za-z])", " "),
+        ("frac", r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
         (
+            "\\",
             r"\\(?:mathrm|textbf|textit|textrm|mbox|mathbf|mathit|bf|rm|operatorname|mathsf|textsf|textnormal|texttt|emph)\s*\{",
             r"\\text{",
         ),
-        (r"\\(leq|le|leqslant)(?![A-Za-z])|<=", r"\\le "),
-        (r"\\(geq|ge|geqslant)(?![A-Za-z])|>=", r"\\ge "),
-        (r"\\lt(?![A-Za-z])", "<"),
-        (r"\\gt(?![A-Za-z])", ">"),
-        (r"\\neq(?![A-Za-z])|!=", r"\\ne "),
-        (r"\\(?:lbrace|\{)", r"\\{"),
-        (r"\\(?:rbrace|\})", r"\\}"),
-        (r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
-        (r"\{,\}", ","),
-        (r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
-        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
-        (r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}"),
-        (r"\\frac\s*(\{(?:[^{}]|\{[^{}]*\}){1,80}\})\s*(\d)", r"\\frac\1{\2}"),
-        (r"\\%", "%"),
-        (r"\\(?:dots|cdots)(?![A-Za-z])", r"\\ldots"),
+        ("\\le", r"\\(?:leq|le|leqslant)(?![A-Za-z])", r"\\le "),
+        ("<=", r"<=", r"\\le "),
+        ("\\ge", r"\\(?:geq|ge|geqslant)(?![A-Za-z])", r"\\ge "),
+        (">=", r">=", r"\\ge "),
+        ("\\lt", r"\\lt(?![A-Za-z])", "<"),
+        ("\\gt", r"\\gt(?![A-Za-z])", ">"),
+        ("\\neq", r"\\neq(?![A-Za-z])", r"\\ne "),
+        ("!=", r"!=", r"\\ne "),
+        ("\\", r"\\(?:lbrace|\{)", r"\\{"),
+        ("\\", r"\\(?:rbrace|\})", r"\\}"),
+        ("\\", r"\^\s*\{\s*\\(?:circ|degree)\s*\}|\^\s*\\circ(?![A-Za-z])|\\degree(?![A-Za-z])", r"^\\circ "),
+        ("{,}", r"\{,\}", ","),
+        ("+", r"^([A-Za-z] ?= ?)?\+ ?/? ?- ?(?=[0-9\\])", r"\1\\pm "),
+        ("$", r"(?<=[^$])\$ ?(,? ?(?:and|or)|[,;]) ?\$(?=[^$])", r" \1 "),
+        ("\\", r"\\varnothing(?![A-Za-z])|\\\{\s*\\\}", r"\\emptyset "),
+        ("\\sqrt", r"\\sqrt\s*(\[[^\[\]]{1,20}\])?\s*([0-9])(?!\d)", r"\\sqrt\1{\2}"),
+        ("\\sqrt", r"\\sqrt\s*(\[[^\[\]]{1,20}\])\s*([A-Za-z])", r"\\sqrt\1{\2}"),
+        ("\\frac", r"\\frac\s*(\d)\s*(?=\{)", r"\\frac{\1}"),
+        ("\\frac", r"\\frac\s*(\{(?:[^{}]|\{[^{}]*\}){1,80}\})\s*(\d)", r"\\frac\1{\2}"),
+        ("\\%", r"\\%", "%"),
+        ("dots", r"\\(?:dots|cdots)(?![A-Za-z])", r"\\ldots"),
     )
 )
+"""(what any match holds, pattern, replacement)"""
 _FRACTION = re.compile(r"\\frac\s*(\d)\s*(\d)(?!\d)|\\frac\s*(\d)\s*\{(\d+)\}|\\frac\s*\{(\d+)\}\s*(\d)")
 
 
@@ -132,31 +142,42 @@ def _fraction(over: object, under: object) -> str:
 
 
 def _spelled(text: str) -> str:
-    for pattern, replacement in _SPELLINGS:
-        text = pattern.sub(replacement, text)
-    text = _FRACTION.sub(lambda m: _fraction(*(group for group in m.groups() if group)), text)
+    for needed, pattern, replacement in _SPELLINGS:
+        if needed in text:
+            text = pattern.sub(replacement, text)
+    if "\\frac" in text:
+        text = _FRACTION.sub(lambda m: _fraction(*(group for group in m.groups() if group)), text)
     return fold(text)
 
 
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _RUN = re.compile(r"[A-Za-z]{2,}")
+_PLAIN_NAMES = frozenset(
+    ["pi", "sqrt", "exp", "ln", "log", *(f"{arc}{name}" for arc in ("", "arc") for name in ("sin", "cos", "tan", "cot"))]
+)
+_PLAIN_ANY = re.compile(r"(?<![A-Za-z\\])(?:pi|sqrt|exp|ln|log|(?:arc)?(?:sin|cos|tan|cot))(?![A-Za-z])")
 _PLAIN_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _PLAIN_ROOT = re.compile(r"(?<![A-Za-z\\])sqrt ?\(([^()]{1,80})\)")
+_PLAIN_FUNCTION = re.compile(r"(?<![A-Za-z\\])((?:arc)?(?:sin|cos|tan|cot)|exp|ln|log)(?= ?\()")
 
 
 def _plain_functions(text: str) -> str:
-    """``pi`` and ``sqrt(2)`` among figures, as a program spells them; left alone among words."""
-    if "pi" not in text and "sqrt" not in text:
+    """``pi``, ``sqrt(2)`` and ``sin(x)`` among figures, as a program spells them; left alone among words."""
+    if not _PLAIN_ANY.search(text):
         return text
-    if not set(_RUN.findall(_COMMAND.sub(" ", text))) <= {"pi", "sqrt"} or text.replace(" ", "").isalpha():
+    runs = set(_RUN.findall(_COMMAND.sub(" ", text)))
+    if not runs <= _PLAIN_NAMES or text.replace(" ", "").isalpha():
         return text
-    return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", _PLAIN_PI.sub(r"\\pi ", text)))
+    text = _PLAIN_FUNCTION.sub(r"\\\1", _PLAIN_PI.sub(r"\\pi ", text))
+    return fold(_PLAIN_ROOT.sub(r"\\sqrt{\1}", text))
 
 
 _BOX = re.compile(r"([^={}]{0,40}= ?|)\\boxed ?\{")
 _STYLE = re.compile(r"(?:\\(?:boldsymbol|bm|underline|fbox|mathbf))? ?\{")
 _STYLED_NUMBER = re.compile(r"\\text ?\{ ?([-+0-9][-+0-9.,/ ]*) ?\}")
 _CHOICE = re.compile(r"([A-Za-z])\)")
+_DOLLARS_AROUND = re.compile(r"\$([^$ ]|[^$ ][^$]{0,200}[^$ ])\$ ([A-Za-z][A-Za-z ]{0,40}|\\text ?\{[^{}$]*\}|%)")
+_DOLLAR_BEHIND = re.compile(r"([-+]?[0-9][0-9.,]*) ?\$")
 _LONE_DOLLAR = re.compile(r"([+-]? ?)\$([^$\\]*)")
 
 
@@ -176,6 +197,10 @@ def _unwrapped(text: str) -> str:
         return letter[1]
     if dollar := _LONE_DOLLAR.fullmatch(text):
         return f"{dollar[1].strip()}\\${dollar[2].strip()}"
+    if noun := _DOLLARS_AROUND.fullmatch(text):
+        return f"{noun[1]} {noun[2]}"
+    if dollar := _DOLLAR_BEHIND.fullmatch(text):
+        return f"{dollar[1]}\\$"
     if text.startswith("=") and not (rest := text[1:].lstrip()).startswith("="):
         return rest
     if len(text) > 1 and text.endswith((".", ",", ";")) and text[-2:] not in ("..", "\\,", "\\;"):

@@ -8,6 +8,7 @@ and values cost a fraction of a symbolic simplification, which for some formulas
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -59,7 +60,7 @@ from sympy.matrices.exceptions import MatrixError
 
 from rlcore_plugin_math.guards import LimitExceeded
 
-__all__ = ["same"]
+__all__ = ["real_number", "same"]
 
 _DIGITS = 40
 _HUGE = 10**30
@@ -94,13 +95,29 @@ def same(gold: Any, answer: Any) -> bool | None:
         return None
 
 
+def real_number(side: Any) -> Fraction | None:
+    """The value of a result of the parser, to the working digits; None where it has unknowns, or is not real and finite."""
+    try:
+        _check_growth(side)
+        if not _is_value(side) or side.free_symbols:
+            return None
+        found = side.doit().evalf(_DIGITS)
+    except _NO_VALUE:
+        return None
+    return Fraction(int(found.p), int(found.q)) if (found := _rational(found)) is not None else None
+
+
+def _rational(found: Any) -> Any:
+    return Rational(found) if found.is_number and found.is_finite and found.is_real else None
+
+
 def _check_growth(side: Any) -> None:
     """Raise LimitExceeded for a number that takes too long to write out: one power of whole numbers is a single call into C, which no limit
     ends. From the inside out, so that no exponent is evaluated that is too large itself."""
     for part in postorder_traversal(side):
         if isinstance(part, _GROWING):
             sizes = [arg.evalf(15) for arg in (part.args[1:] if isinstance(part, Pow) else part.args) if not arg.free_symbols]
-            if any(size.is_number and not Abs(size) <= _LARGEST for size in sizes):
+            if any(size.is_number and (Abs(size.doit()).evalf(15) <= _LARGEST) != True for size in sizes):  # noqa: E712 - sympy's own truth
                 raise LimitExceeded(f"an exponent or a factorial above {_LARGEST}")
 
 
@@ -110,6 +127,8 @@ def _same(gold: Any, answer: Any) -> bool | None:
     relations = [list(_relations(side)) for side in (gold, answer)]
     if all(relations):
         of_gold, of_answer = relations
+        if not all(_is_value(part) for side in (*of_gold, *of_answer) for part in (side.lhs, side.rhs)):
+            return None  # between points or sets
         return len(of_gold) == len(of_answer) and all(map(_same_relation, of_gold, of_answer))
     if not (_is_value(gold) and _is_value(answer)):
         return None

@@ -24,6 +24,13 @@ class MathOptions(BaseModel):
         default="standard",
         description="strict: units must match, plain decimals are exact, formulas are never right as text",
     )
+    absolute_tolerance: float = Field(
+        default=0.0, ge=0, description="a number this far from the gold one is right; 0.5 and more accepts other whole numbers"
+    )
+    relative_tolerance: float = Field(
+        default=0.0, ge=0, lt=1, description="the same as a share of the gold number: 0.001 is one in a thousand"
+    )
+    stated_digits: bool = Field(default=False, description="a gold decimal stands for every number that rounds to it: 125.66 for 40\\pi")
     time_limit: float = Field(default=3.0, gt=0, le=60, description="seconds for one comparison; an answer that needs more is wrong")
     max_chars: int = Field(default=1000, ge=1, le=10_000, description="longest answer that is compared; a longer one is wrong")
     unparseable_gold: Literal["error", "text"] = Field(

@@ -11,10 +11,24 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from math import gcd
 
-from rlcore_plugin_math.units import split_unit
+from rlcore_plugin_math.tolerance import EXACT, Tolerance
+from rlcore_plugin_math.units import conversion, split_unit
 
-__all__ = ["Quantity", "bases_equal", "clock", "comma_sequence", "in_base", "quantity", "same_clock", "same_groups", "same_quantity"]
+__all__ = [
+    "ClockReading",
+    "Quantity",
+    "bases_equal",
+    "clock",
+    "comma_sequence",
+    "in_base",
+    "quantity",
+    "same_clock",
+    "same_groups",
+    "same_quantity",
+]
 __all__ += ["sequence"]
 
 _MOST_DIGITS = 400  # longer ones are never honest; int() of a very long string is quadratic
@@ -33,21 +47,32 @@ _MIXED = re.compile(r"([0-9]+) ?(?:\\frac\{([0-9]+)\}\{([0-9]+)\}|(?<= )([0-9]+)
 _BASE = re.compile(r"\(?(-?[0-9A-Za-z]+(?:\.[0-9A-Za-z]+)?)\)?_(?:\{(?:\\text\{)?([0-9]{1,2}|[a-z]+)\}?\}|([0-9]))")
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8", "nine": "9", "ten": "10"}
 _CLOCK = re.compile(r"([0-9]{1,9}(?: ?: ?[0-9]{1,9})+)(?: ?(?:\\text ?\{ ?)?([aApP])\.? ?[mM]\.?(?: ?\})?)?")
-_NAMED = re.compile(rf"({_DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+) ?(?:\\text ?\{{ ?)?(hundred|thousand|million|billion|trillion)(?: ?\}})?")
-_POWERS_OF_TEN = {"hundred": "2", "thousand": "3", "million": "6", "billion": "9", "trillion": "12"}
+_NUMBER_NOUNS = {"dozen": 12, "score": 20, "gross": 144, "hundred": 100, "thousand": 1000, "grand": 1000}
+_NUMBER_NOUNS |= {"million": 10**6, "billion": 10**9, "trillion": 10**12}
+_NAMED = re.compile(rf"({_DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+) ?(?:\\text ?\{{ ?)?({'|'.join(_NUMBER_NOUNS)})(?: ?\}})?")
 _GROUP = re.compile(r"0[0-9]{2}")
 _ITEM = re.compile(rf"[+-]?(?:{_DECIMAL}|[0-9]+/[0-9]+)")
 
 
+_NOTHING, _HUNDREDTH = Fraction(0), Fraction(1, 100)
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number; ``decimal`` where it was written with a point or an exponent; ``unit`` "%" for per cent, "" for none."""
+    """A number; ``decimal`` where it was written with a point; ``unit`` "%" for per cent, "" for none; ``step`` the last place of a decimal
+    (1/100 of 3.14), 0 for any other."""
 
     value: Fraction
     decimal: bool = False
     unit: str = ""
+    step: Fraction = _NOTHING
+
+    def times(self, factor: Fraction) -> Quantity:
+        """So many of it, without its unit."""
+        return Quantity(self.value * factor, self.decimal, "", self.step * factor)
 
 
+@lru_cache(maxsize=4096)
 def quantity(text: str) -> Quantity | None:
     """The number that a normalised text is, with its unit; None where it is anything else."""
     bare = _unsigned(text)
@@ -55,7 +80,7 @@ def quantity(text: str) -> Quantity | None:
         return bare
     body, unit = split_unit(text)
     number = _unsigned(body) if unit else None
-    return Quantity(number.value, number.decimal, unit) if number is not None else None
+    return Quantity(number.value, number.decimal, unit, number.step) if number is not None else None
 
 
 def _unsigned(text: str) -> Quantity | None:
@@ -65,7 +90,9 @@ def _unsigned(text: str) -> Quantity | None:
     while text[:1] in ("(", "{") and text[-1:] == {"(": ")", "{": "}"}[text[0]] and _NUMBER.fullmatch(text[1:-1].strip()):
         text = text[1:-1].strip()
     number = _magnitude(text)
-    return Quantity(sign * number.value, number.decimal) if number is not None else None
+    if number is None or sign > 0:
+        return number
+    return Quantity(-number.value, number.decimal, "", number.step)
 
 
 def _magnitude(text: str) -> Quantity | None:
@@ -74,14 +101,14 @@ def _magnitude(text: str) -> Quantity | None:
     if _GROUPED.fullmatch(text):
         text = text.replace(",", "").replace(" ", "")
     if _NUMBER.fullmatch(text):
-        return Quantity(Fraction(text.rstrip(".")), "." in text.rstrip("."))
+        return _decimal(text.rstrip("."))
     if match := _REPEATING.fullmatch(text):
         return _repeating(match[1], match[2], match[3])
     if match := _REMAINDER.fullmatch(text):
         divisor = int(match[2] or match[3])
         return Quantity(Fraction(int(match[1]) % divisor)) if divisor else None
     if match := _NAMED.fullmatch(text):
-        return _scaled(match[1].replace(",", ""), _POWERS_OF_TEN[match[2]])
+        return _decimal(match[1].replace(",", ""), Fraction(_NUMBER_NOUNS[match[2]]))
     if match := _SCIENTIFIC.fullmatch(text):
         return _scaled(match[1], match[2])
     if match := _POWER.fullmatch(text):
@@ -94,6 +121,13 @@ def _magnitude(text: str) -> Quantity | None:
     return None
 
 
+def _decimal(digits: str, scale: Fraction | None = None) -> Quantity:
+    places = len(digits.partition(".")[2])
+    step = Fraction(1, 10**places) if places else _NOTHING
+    found = Quantity(Fraction(digits), "." in digits, "", step)
+    return found if scale is None else found.times(scale)
+
+
 def _repeating(whole: str, once: str, again: str) -> Quantity:
     """Exact: the repeated digits over as many nines, as many places down as stand before them."""
     nines = 10 ** len(again) - 1
@@ -103,7 +137,7 @@ def _repeating(whole: str, once: str, again: str) -> Quantity:
 def _scaled(digits: str, exponent: str) -> Quantity | None:
     if len(exponent) > 5 or abs(int(exponent)) > _MOST_EXPONENT:
         return None
-    return Quantity(Fraction(digits) * Fraction(10) ** int(exponent), "." in digits)
+    return _decimal(digits, Fraction(10) ** int(exponent))
 
 
 def _mixed(whole: str, over: str, under: str) -> Quantity | None:
@@ -121,31 +155,33 @@ def _divided(over: str, under: str) -> Quantity | None:
 # --- comparing ---------------------------------------------------------------------------------------------------------
 
 
-def _same_value(gold: Quantity, answer: Quantity) -> bool:
-    """Exact; up to the last places of a double where both were written as decimals and the gold one is no whole number."""
-    if gold.value == answer.value:
+def _same_value(gold: Quantity, answer: Quantity, tolerance: Tolerance) -> bool:
+    """Exact; up to the last places of a double where both were written as decimals and the gold one is no whole number; up to a tolerance
+    that was asked for."""
+    if gold.value == answer.value or (tolerance and tolerance.near(gold.value, answer.value, step=gold.step)):
         return True
     if not (gold.decimal and answer.decimal) or gold.value.denominator == 1:
         return False
     return abs(gold.value - answer.value) <= _ROUNDING * max(abs(gold.value), abs(answer.value))
 
 
-def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool) -> bool:
-    """Values and units. A unit may be left out, never differ; 50 % is 50 and 0.5, but a bare 0.5 in the gold is neither 50 nor 0.5 %.
-    ``strict``: the same unit, exactly the same value."""
+def same_quantity(gold: Quantity, answer: Quantity, *, strict: bool, tolerance: Tolerance = EXACT) -> bool:
+    """Values and units. A unit may be left out, never differ, unless it measures the same thing; 50 % is 50 and 0.5, but a bare 0.5 in the
+    gold is neither 50 nor 0.5 %. ``strict``: the same unit, exactly the same value."""
     if strict:
-        return gold.unit == answer.unit and gold.value == answer.value
+        near = bool(tolerance) and tolerance.near(gold.value, answer.value, step=gold.step)
+        return gold.unit == answer.unit and (gold.value == answer.value or near)
     if gold.unit and answer.unit and gold.unit != answer.unit:
-        return False
-    hundredth = Fraction(1, 100)
+        factor = conversion(answer.unit, gold.unit)
+        return factor is not None and _same_value(gold, answer.times(factor), tolerance)
     if answer.unit == "%" and not gold.unit and 0 < abs(gold.value) < 1:
-        return _same_value(gold, Quantity(answer.value * hundredth, answer.decimal))
-    if _same_value(gold, answer):
+        return _same_value(gold, answer.times(_HUNDREDTH), tolerance)
+    if _same_value(gold, answer, tolerance):
         return True
     if gold.unit == "%" and not answer.unit:
-        return _same_value(Quantity(gold.value * hundredth, gold.decimal), answer)
+        return _same_value(gold.times(_HUNDREDTH), answer, tolerance)
     if answer.unit == "%" and not gold.unit and abs(gold.value) == 1:
-        return _same_value(gold, Quantity(answer.value * hundredth, answer.decimal))
+        return _same_value(gold, answer.times(_HUNDREDTH), tolerance)
     return False
 
 
@@ -197,12 +233,46 @@ def same_groups(gold: str, answer: str) -> bool:
     return gold == answer or not (_GROUP.fullmatch(gold) or _GROUP.fullmatch(answer))
 
 
-def clock(text: str) -> tuple[tuple[int, ...], str] | None:
-    """(numbers with colons between, "a", "p" or ""): a time or a ratio, which equals only another one."""
+@dataclass(frozen=True, slots=True)
+class ClockReading:
+    """Numbers with colons between, a time or a ratio. ``half`` of the day: "a", "p" or "". ``timed``: 2 where it can be nothing but a time
+    (``9:05``, ``3:45 pm``), 1 where it may be one (``10:15``), else 0."""
+
+    numbers: tuple[int, ...]
+    half: str
+    timed: int
+
+
+def clock(text: str) -> ClockReading | None:
+    """The time or ratio that a normalised text is; None for anything else."""
     match = _CLOCK.fullmatch(text)
-    return (tuple(int(part) for part in match[1].split(":")), (match[2] or "").lower()) if match else None
+    if match is None:
+        return None
+    parts = [part.strip() for part in match[1].split(":")]
+    numbers = tuple(int(part) for part in parts)
+    may_be = numbers[0] < 24 and all(len(part) == 2 and number < 60 for part, number in zip(parts[1:], numbers[1:], strict=True))
+    must_be = bool(match[2]) or not all(numbers) or any(part.startswith("0") for part in parts)
+    return ClockReading(numbers, (match[2] or "").lower(), 2 if must_be else int(may_be))
 
 
-def same_clock(gold: tuple[tuple[int, ...], str], answer: tuple[tuple[int, ...], str]) -> bool:
-    """The same numbers; which half of the day may be left out, never differ."""
-    return gold[0] == answer[0] and (gold[1] == answer[1] or not (gold[1] and answer[1]))
+def same_clock(gold: ClockReading, answer: ClockReading) -> bool:
+    """The same numbers; which half of the day may be left out, never differ. Numbers that tell no time are a ratio: ``2:3`` is ``4:6``."""
+    if gold.numbers == answer.numbers:
+        return gold.half == answer.half or not (gold.half and answer.half)
+    if gold.timed and answer.timed:
+        return _of_day(gold) == _of_day(answer)
+    if gold.timed + answer.timed > 1 or (gold.timed and gcd(*gold.numbers) > 1):
+        return False
+    return _lowest(gold.numbers) == _lowest(answer.numbers)
+
+
+def _of_day(time: ClockReading) -> tuple[int, ...]:
+    """Hours of 24, and no seconds that are 0."""
+    hours, *rest = time.numbers
+    hours = hours % 12 + (12 if time.half == "p" else 0) if time.half else hours
+    return (hours, *(rest[:-1] if len(rest) > 1 and rest[-1] == 0 else rest))
+
+
+def _lowest(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    divisor = gcd(*numbers)
+    return tuple(number // divisor for number in numbers)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from rlcore.api import Finish, Outcome, Reward, RewardInput, Score
 from rlcore_plugin_math.compare import Equality, LimitExceeded, compare, gold_problem
 from rlcore_plugin_math.extract import last_answer, last_boxed, tags_in_order
 from rlcore_plugin_math.options import BoxedOptions, MathOptions, ThinkAnswerOptions
+from rlcore_plugin_math.tolerance import Tolerance
 
 __all__ = ["BoxedReward", "ThinkAnswerReward"]
 
@@ -20,6 +22,11 @@ class _MathReward(Reward):
 
     def __init__(self, options: MathOptions) -> None:
         self.options = options
+        self.tolerance = Tolerance(
+            absolute=Fraction(str(options.absolute_tolerance)),
+            relative=Fraction(str(options.relative_tolerance)),
+            stated_digits=options.stated_digits,
+        )
 
     @abstractmethod
     def answer(self, text: str) -> str | None:
@@ -48,7 +55,7 @@ class _MathReward(Reward):
             return self._wrong(Outcome.WRONG, f"limit: the answer has {len(answer)} characters, more than {options.max_chars}")
         strict = options.strictness == "strict"
         try:
-            equality = compare(str(item.columns["gt_answer"]), answer, seconds=options.time_limit, strict=strict)
+            equality = compare(str(item.columns["gt_answer"]), answer, seconds=options.time_limit, strict=strict, tolerance=self.tolerance)
         except LimitExceeded as limit:
             return self._wrong(Outcome.WRONG, f"limit: {limit}")
         if equality is Equality.UNPARSEABLE:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rlcore_plugin_math.quantity import quantity
 
 __all__ = ["Listing", "Relation", "as_interval", "balanced", "is_label", "label_first", "leading_sign", "listing", "matrix", "nested_signs"]
-__all__ += ["VARIABLE", "point", "relation"]
+__all__ += ["VARIABLE", "assignments", "point", "relation", "same_label"]
 
 _TOKEN = re.compile(r"\\[{}]|\\[A-Za-z]+|\\.|<=|>=|[^\\]|\\")
 _OPEN = {"(": ")", "[": "]", "{": "}", "\\{": "\\}"}
@@ -73,8 +73,14 @@ _WORD_SEPARATORS = re.compile(
 )
 
 
+_MAY_LIST = re.compile(r"[,;]|\\(?:cup|pm|mp|text|lor|vee|land|wedge|\{)|or|and")
+_ANY_OPERATOR = re.compile(r"[=<>]|\\(?:le|ge|ne|in|approx)(?![A-Za-z])")
+
+
 def listing(text: str) -> Listing | None:
     """The items of a tuple, interval, set, union or bare list; None for anything else. A ``\\pm`` counts as its two values."""
+    if not _MAY_LIST.search(text):
+        return None
     tokens = _tokens(text)
     if len(tokens) > 1 and tokens[0] in _OPEN and _encloses(tokens):
         inner = text[len(tokens[0]) : -len(tokens[-1])]
@@ -96,14 +102,13 @@ def _encloses(tokens: Sequence[str]) -> bool:
 
 
 def _brackets(tokens: Sequence[str]) -> str:
-    return "{}" if tokens[0] in ("{", "\\{") else tokens[0] + tokens[-1]
+    return "{}" if tokens[0] == "\\{" else "" if tokens[0] == "{" else tokens[0] + tokens[-1]  # a bare brace only groups
 
 
 def _bare(text: str) -> Listing | None:
-    union, _ = _split(text, ("\\cup",))
-    if len(union) > 1:
+    if "\\cup" in text and len(union := _split(text, ("\\cup",))[0]) > 1:
         return Listing("U", tuple(union))
-    pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text else text
+    pieces = _WORD_SEPARATORS.sub(";", text) if " " in text or "\\" in text or "or" in text or "and" in text else text
     if pieces != text and not _ORDER_SIGN.search(text) and _CONNECTIVE.search(text):
         return None  # p \land q: a proposition, not two answers
     groups, _ = _split(pieces, (";",))
@@ -123,6 +128,8 @@ def _both_signs(item: str) -> list[str]:
 
 def relation(text: str) -> Relation | None:
     """The parts of an equation, inequality or membership; None where there is no such sign outside brackets."""
+    if not _ANY_OPERATOR.search(text):
+        return None
     parts, found = _split(text, (*_OPERATORS, "<=", ">="))
     if not found or not all(parts):
         return None
@@ -148,9 +155,15 @@ def nested_signs(text: str) -> list[str]:
     return sorted({">": "<", ">=": "<="}.get(sign, sign) for sign in signs)
 
 
+_MEASURED = r"(?:[A-Z]{2}|[A-Z]_ ?(?:\{[^{}]*\}|[0-9A-Za-z])|\\(?:text|overline) ?\{ ?[A-Z]{2} ?\})"
+"""A segment, or one of several volumes."""
+_NAMED = rf"(?:{_MEASURED}|[A-Za-z])"
 _LABEL = re.compile(
     r"(?:\\text ?\{[^{}]*[A-Za-z][^{}]*\}|\\[A-Za-z]+|[A-Za-z]{1,12})(?: ?_ ?(?:\{[^{}]*\}|[0-9A-Za-z]))?'*(?: ?\([A-Za-z0-9, ]{1,12}\))?"
     r"|\\frac ?\{ ?d ?[a-z] ?\} ?\{ ?d ?[a-z] ?\}"
+    rf"|\\frac ?\{{ ?{_MEASURED} ?\}} ?\{{ ?{_MEASURED} ?\}}|{_MEASURED}(?: ?[:/] ?{_MEASURED})+|{_NAMED}(?: ?: ?{_NAMED})+"
+    r"|(?:\||\\lvert) ?(?:[A-Z]{2}|\\(?:vec|overrightarrow) ?\{[A-Za-z]{1,2}\}) ?(?:\||\\rvert)"
+    r"|\\(?:sin|cos|tan|cot) ?(?:\\angle ?)?\(? ?(?:[A-Z]{1,3}|\\(?:alpha|beta|gamma|theta|phi)) ?\)?"
     r"|(?:\\angle|\\triangle|\\overline|\\text ?\{[^{}]*\}) ?\{?[A-Z]{1,4}\}?|[A-Za-z ]{2,40}"
 )
 _TUPLE_LABEL = re.compile(r"\([a-z](?: ?, ?[a-z]){1,5}\)")
@@ -161,10 +174,12 @@ _TAKES_BACK_TEXT = (
     "seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion dozen half twice "
 )
 _TAKES_BACK = frozenset(_TAKES_BACK_TEXT.split())
+_SEGMENT = re.compile(r"(?<![A-Za-z])[A-Z]{2}(?![A-Za-z])")  # NO is no word
 _WORDED = re.compile(r"\\text ?\{([^{}]*)\}")
 _AT_BOUND = re.compile(r"(?<![a-z])at (?:least|most)(?![a-z])|^one$")
 _NOT_LABELS = ("\\pi", "\\infty", "\\emptyset")
 VARIABLE = re.compile(r"[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon)")
+_RANGING = re.compile(rf"{VARIABLE.pattern}|[A-Za-z] ?\([A-Za-z]\)")
 _ABSOLUTE = re.compile(rf"(?:\||\\lvert) ?({VARIABLE.pattern}) ?(?:\||\\rvert)")
 _MIRRORED = {"(": ")", "[": "]"}
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
@@ -175,10 +190,34 @@ def is_label(text: str) -> bool:
     if _TUPLE_LABEL.fullmatch(text):
         names = re.findall("[a-z]", text)
         return names == sorted(set(names))  # (y,x)=(1,2) is not (1,2)
-    plain = _WORDED.sub(r"\1", text).replace("'", "").strip().lower()
+    plain = _SEGMENT.sub(" ", _WORDED.sub(r"\1", text).replace("'", "")).strip().lower()
     if any(re.search("[0-9]", worded) for worded in _WORDED.findall(text)) or _AT_BOUND.search(plain):
         return False  # \text{6 or}=5 is no name for 5
     return bool(_LABEL.fullmatch(text)) and text not in _NOT_LABELS and not _TAKES_BACK.intersection(re.findall("[a-z]+", plain))
+
+
+_BRACED = re.compile(r"_ ?\{ ?([0-9A-Za-z]) ?\}")
+_FUNCTION_VALUE = re.compile(r"[fghFGH]\([a-z]\)")
+
+
+def same_label(gold: str, answer: str) -> bool:
+    """The same name of a value: ``x_{1}`` is ``x_1``, and ``y`` is the value of a function ``f(x)``."""
+    one, other = (_BRACED.sub(r"_\1", label).replace(" ", "") for label in (gold, answer))
+    if one == other:
+        return True
+    return (one == "y" and bool(_FUNCTION_VALUE.fullmatch(other))) or (other == "y" and bool(_FUNCTION_VALUE.fullmatch(one)))
+
+
+def assignments(found: Listing | None) -> tuple[tuple[str, ...], ...]:
+    """``p=5, q=2, p=7, q=2`` as the solutions that it lists, ``p=5, q=2`` and ``p=7, q=2``; () for anything else."""
+    if found is None or found.brackets or len(found.items) < 4:
+        return ()
+    sides = [relation(item) for item in found.items]
+    names = [side.parts[0] for side in sides if side and side.operators == ("=",) and is_label(side.parts[0])]
+    size = names.index(names[0], 1) if names and names[0] in names[1:] else 0
+    if size < 2 or len(names) != len(sides) or names != names[:size] * (len(names) // size) or len(set(names)) != size:
+        return ()
+    return tuple(found.items[start : start + size] for start in range(0, len(names), size))
 
 
 def point(text: str) -> Listing | None:
@@ -208,7 +247,7 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
         parts, operators = parts[::-1], [_FLIPPED[operator] for operator in operators[::-1]]
     if not set(operators) <= {"<", "<="}:
         return None
-    if len(parts) == 3 and VARIABLE.fullmatch(parts[1]):
+    if len(parts) == 3 and _RANGING.fullmatch(parts[1]):
         low, variable, high = parts
         return variable, Listing(("[" if operators[0] == "<=" else "(") + ("]" if operators[1] == "<=" else ")"), (low, high))
     if len(parts) == 2 and (around := _ABSOLUTE.fullmatch(parts[0])):
@@ -221,7 +260,7 @@ def as_interval(found: Relation) -> tuple[str, Listing] | None:
     return None
 
 
-_BRACKETED = re.compile(r"^(?:\( ?(?=.*\)$)|\[ ?(?=.*\]$))(\\begin ?\{array\}.*\\end ?\{array\}) ?[)\]]$", re.DOTALL)
+_BRACKETED = re.compile(r"^(?:\( ?(?=.*\)$)|\[ ?(?=.*\]$))(\\begin ?\{(array|[pb]?matrix)\}.*\\end ?\{\2\}) ?[)\]]$", re.DOTALL)
 _MATRIX = re.compile(r"\\begin ?\{([pbB]?matrix|array)\}(?: ?\{[lcr| ]*\})?(.*)\\end ?\{\1\}", re.DOTALL)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from fractions import Fraction
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
 
 from rlcore_plugin_math.limits import paused
 
-__all__ = ["equal", "parses"]
+__all__ = ["equal", "parses", "value"]
 
 _DECIMALS = 12  # math-verify's 6 makes all numbers below a millionth equal
 
@@ -33,6 +34,15 @@ def equal(gold: str, answer: str) -> bool | None:
     if len(expected) == len(parsed) == 1 and (verdict := same(expected[0], parsed[0])) is not None:
         return verdict
     return bool(verify(list(expected), parsed, float_rounding=_DECIMALS, strict=True, allow_set_relation_comp=True, timeout_seconds=None))
+
+
+@lru_cache(maxsize=4096)
+def value(text: str) -> Fraction | None:
+    """The real number that a formula without unknowns is, to 40 digits; None for anything else."""
+    parsed = _parse(text)
+    from rlcore_plugin_math.numeric import real_number
+
+    return real_number(parsed[0]) if len(parsed) == 1 else None
 
 
 @cache

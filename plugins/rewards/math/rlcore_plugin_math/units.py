@@ -1,14 +1,20 @@
-r"""Units of measure at the end of an answer: told apart, given one name, never converted.
+r"""Units of measure at the end of an answer: told apart, given one name, converted where they measure the same thing.
+
+A noun that is no unit names what is counted, and may be left out. One that is itself a number (``dozen``, ``grand``, ``tens``) may not:
+English has few of them, and ``quantity.py`` knows the value of those that have one.
 
 >>> split_unit(r"5\text{ centimeters}")
 ('5', 'cm')
+>>> conversion("mm^2", "cm^2")
+Fraction(1, 100)
 """
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
-__all__ = ["split_unit"]
+__all__ = ["conversion", "split_unit"]
 
 _NAMES = """
 mm: millimeter, millimeters, millimetre, millimetres
@@ -45,6 +51,16 @@ mph: miles per hour, mi/h
 km/h: kph, kmh, kilometers per hour, kilometres per hour
 m/s: meters per second, metres per second
 """
+_SIZES_TEXT = """
+length: mm 1/1000, cm 1/100, m 1, km 1000
+imperial length: in 1, ft 12, yd 36, mi 63360
+mass: mg 1/1000, g 1, kg 1000, t 1000000
+imperial mass: oz 1, lb 16
+time: s 1, min 60, h 3600, day 86400, week 604800
+volume: ml 1/1000, l 1
+money: cent 1/100, dollar 1
+speed: m/s 1, km/h 5/18
+"""
 _NOT_UNITS = frozenset(
     ("pi", "sqrt", "sin", "cos", "tan", "cot", "sec", "csc", "log", "ln", "exp", "mod", "and", "or", "not", "inf", "infinity")
 )
@@ -52,6 +68,8 @@ _NO_UNIT_WORDS_TEXT = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands million "
     "millions billion billions trillion trillions quadrillion lakh crore mln bn dozen dozens score gross pair pairs once "
+    "couple couples trio trios quartet quartets quintet quintets decade decades century centuries ream reams tens ones "
+    "grand k fold twofold threefold tenfold hundredfold permille permil bps ppm "
     "twice thrice half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths "
     "eighth eighths ninth ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared "
     "cubed factorial doubled tripled double triple halved root power powers raised to the of by from with in plus minus "
@@ -64,6 +82,7 @@ _NO_UNIT_WORDS_TEXT = (
 )
 _NO_UNIT_WORDS = frozenset(_NO_UNIT_WORDS_TEXT.split())
 _MOST_WORDS = 2
+_MOST_POWER = 6
 _SPELLED = re.compile(r"[A-Za-z]+\.?(?: ?/ ?[A-Za-z]+\.?)?")
 _SINGLE = frozenset("mgshltLNJWVAKC")
 _LETTERS = frozenset("abcnkpqrstuvwxyz")  # two or three of these are a product of variables
@@ -86,7 +105,30 @@ _GLUED_UNIT = re.compile(rf"(?P<body>.*[0-9)}}])(?P<unit>{_KNOWN})(?P<power>{_PO
 _SIGN_UNIT = re.compile(r"(?P<body>.*[0-9)}]) ?(?P<unit>%|\^\\circ(?: ?[CF])?|\\\$|\$|€|£|¥)")
 _CURRENCY = re.compile(r"(?P<sign>[+-]?) ?(?P<unit>\\\$|\$|€|£|¥) ?(?P<body>-?[0-9.].*)")
 _SIGNS = {"%": "%", "^\\circ": "degree", "\\$": "dollar", "$": "dollar", "€": "euro", "£": "pound sterling", "¥": "yen"}
+_WAITING = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc|log|ln)h? ?\^ ?(?:\{[^{}]*\}|[0-9])$")  # for its argument
 _IMPLIED = {"square": "2", "sq": "2", "sq.": "2", "cubic": "3"}
+
+
+def _sizes() -> dict[str, tuple[str, Fraction]]:
+    table = {}
+    for row in _SIZES_TEXT.strip().splitlines():
+        measure, _, units = row.partition(":")
+        table |= {name: (measure, Fraction(size)) for name, size in (unit.split() for unit in units.split(","))}
+    return table
+
+
+_SIZES = _sizes()
+
+
+def conversion(unit: str, into: str) -> Fraction | None:
+    """How many of ``into`` one ``unit`` is (``cm`` and ``mm``, and their powers); None where they measure different things."""
+    (name, _, power), (other, _, other_power) = unit.partition("^"), into.partition("^")
+    of_name, of_other = _SIZES.get(name), _SIZES.get(other)
+    if of_name is None or of_other is None or of_name[0] != of_other[0] or power != other_power:
+        return None
+    ratio = of_name[1] / of_other[1]
+    exponent = int(power or "1")
+    return ratio**exponent if abs(exponent) <= _MOST_POWER else None
 
 
 def split_unit(text: str) -> tuple[str, str]:
@@ -122,8 +164,8 @@ def _is_noun(unit: str) -> bool:
 
 
 def _is_formula(body: str, unit: str) -> bool:
-    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx"."""
-    return ("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES
+    r"""``\\int_0^1 x dx`` does not end in a unit called "x dx", nor ``\\cos^2 t`` in tons."""
+    return bool(_WAITING.search(body)) or (("_" in body or "^" in body) and unit.strip().lower() not in _ALIASES)
 
 
 def _name(unit: str, power: str) -> str:
