@@ -1,5 +1,5 @@
-"""Memory and disk that no process is charged for, and that count all the same: buffers of sockets, files that only a map still holds, what a
-process holds whose first thread has ended."""
+"""Memory and disk that no process is charged for, and that count all the same: buffers of sockets, files that only a map still holds, and
+what a process holds whose first thread has ended."""
 
 from __future__ import annotations
 

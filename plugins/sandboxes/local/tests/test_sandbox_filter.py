@@ -18,7 +18,34 @@ ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50
 PID = 4242
 NEWEST = 467
 WORDS = st.sampled_from(
-    [0, 1, 2, 3, 9, 10, 16, 17, PID, PID + 1, 0x10000, 0x3D0F00, 0x10400, 7, 8, 32, 33, 1031, 0x40022, 0x21, 0x23, 0x10000000, 0x80000, 0x80801, 0xFFFFFFFF, 0x5401]
+    [
+        0,
+        1,
+        2,
+        3,
+        9,
+        10,
+        16,
+        17,
+        PID,
+        PID + 1,
+        0x10000,
+        0x3D0F00,
+        0x10400,
+        7,
+        8,
+        32,
+        33,
+        1031,
+        0x40022,
+        0x21,
+        0x23,
+        0x10000000,
+        0x80000,
+        0x80801,
+        0xFFFFFFFF,
+        0x5401,
+    ]
 ) | st.integers(0, 0xFFFFFFFF)
 
 
