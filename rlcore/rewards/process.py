@@ -15,6 +15,7 @@ from typing import Any
 
 from rlcore.host.threads import thread_variables
 from rlcore.rewards.protocol import FrameReader, Panel
+from rlcore.rewards.remains import MARK, end_remains, new_mark
 
 __all__ = ["State", "WorkerProcess"]
 
@@ -43,6 +44,7 @@ class WorkerProcess:
 
     def __init__(self, setup: bytes, *, hosting: bool = False) -> None:
         self.panel: Panel | None = None
+        self._mark = new_mark()
         ours, theirs = socket.socketpair()
         try:
             self.panel = Panel.create() if hosting else None
@@ -78,7 +80,7 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **thread_variables(1)},
+            env={**os.environ, **thread_variables(1), MARK: self._mark},
             pass_fds=[channel, *shared],
             start_new_session=True,
         )
@@ -128,8 +130,9 @@ class WorkerProcess:
             return
 
     def reap(self) -> None:
-        """Wait for the killed process and give back its descriptors."""
+        """Wait for the killed process, end what it left behind, and give back its descriptors."""
         self.popen.wait()
+        end_remains(self._mark)
         self.read_stderr()
         self.channel.close()
         self.stderr.close()
