@@ -39,10 +39,11 @@ def end_remains(mark: str) -> int:
 
 def _marked(mark: bytes) -> list[int]:
     try:
-        names = [path.name for path in Path("/proc").iterdir()]
+        with os.scandir("/proc") as entries:
+            pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
     except OSError:
         return []
-    return [int(name) for name in names if name.isdigit() and _bears(int(name), mark)]
+    return [pid for pid in pids if _bears(pid, mark)]
 
 
 def _bears(pid: int, mark: bytes) -> bool:
@@ -60,6 +61,8 @@ def _kill(pid: int, mark: bytes) -> None:
         try:
             if _bears(pid, mark):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                select.select([descriptor], [], [], _PATIENCE)
+                ended = select.poll()
+                ended.register(descriptor, select.POLLIN)
+                ended.poll(_PATIENCE * 1000)
         finally:
             os.close(descriptor)
