@@ -248,3 +248,44 @@ def state(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return "X"
+
+
+def filling(asynchronous):
+    """A reward that takes as many MiB as its text says, and holds them until it is killed or its time is over."""
+
+    def fill(item):
+        import time
+
+        from rlcore.contracts.types import Score
+
+        if item.text.isdigit():
+            held = b"x" * (int(item.text) << 20)
+            time.sleep(0.6 if len(held) < 200 << 20 else 600)
+        return Score(value=7.0)
+
+    class Filling(AsyncReward):
+        async def score_async(self, item):
+            import asyncio
+
+            return await asyncio.to_thread(fill, item) if item.text == "60" else fill(item)
+
+    return Filling if asynchronous else fill
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "asynchronous"])
+def test_a_call_that_fills_the_memory_is_ended_and_those_beside_it_are_judged(asynchronous, no_leak):
+    """Far before its deadline; one that takes less keeps its verdict."""
+    with RewardPool([entry(filling(asynchronous))], workers=1, max_call=100 << 20) as pool:
+        workers = worker_pids(pool)
+        pool.submit(task(number, text, deadline=100.0) for number, text in enumerate(["a", "400", "60", "b"]))
+        found = {result.task.task_id: result.scores[0] for result in results(pool, 4)}
+        assert [found[number].value for number in (0, 2, 3)] == [7.0, 7.0, 7.0]
+        assert (found[1].outcome, found[1].in_loss) == (Outcome.ERROR, False)
+        assert found[1].reason == "one call took more than 100 MiB of memory, twice (schedule.reward_call_memory_mb)"
+        assert worker_pids(pool) != workers
+
+
+def test_memory_is_unbounded_if_the_bound_is_0(no_leak):
+    with RewardPool([entry(filling(False))], workers=1, max_call=0) as pool:
+        pool.submit([task(0, "150")])
+        assert results(pool, 1)[0].scores[0].value == 7.0
