@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlcore.api.sandbox import Job, Level, Ran
 from rlcore_plugin_sandbox import bubblewrap, interpreter
@@ -88,7 +89,11 @@ class KeptZygote:
     def start(self) -> None:
         """Start one. ZygoteDied or OSError if that fails; ``drop`` it then."""
         walls = self._walls
-        setup = {"level": str(walls.level), "packages": dict(walls.packages), "warm": list(walls.packages) if self._warm else []}
+        setup: dict[str, Any] = {
+            "level": str(walls.level),
+            "packages": dict(walls.packages),
+            "warm": list(walls.packages) if self._warm else [],
+        }
         if (user := walls.user) is not None:
             setup |= {"uid": user.uid, "gid": user.gid}
             self.process = ZygoteProcess(

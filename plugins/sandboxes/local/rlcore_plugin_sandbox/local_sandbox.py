@@ -63,7 +63,7 @@ _Make = Callable[[], "LocalSandbox"]
 def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> list[_Make]:
     """Return functions that make a sandbox of this level, untried; if there is none, add the reason to ``reasons``."""
     packages = _packages(options)
-    shown = [str(Path(folder).resolve()) for folder in (*options.readable, *(path for paths in packages.values() for path in paths))]
+    shown = [str(Path(folder).resolve()) for folder in options.readable] + [str(path) for paths in packages.values() for path in paths]
 
     def way(facts: str, user: bubblewrap.JailUser | None = None) -> _Make:
         walls = Walls(level=level, readable=shown, packages={name: str(paths[0]) for name, paths in packages.items()}, user=user)
