@@ -161,11 +161,10 @@ class LocalSandbox(Sandbox):
         with self._lock:
             if self._closed:
                 raise SandboxError("the sandbox is closed; open a new one")
-            zygote = self._zygote_for(job)
             with contextlib.suppress(ZygoteDied):
-                return zygote.run(job)
+                return self._once(job)
             try:
-                return zygote.run(job)
+                return self._once(job)
             except ZygoteDied as error:
                 raise SandboxError(f"the sandbox died twice over one program ({error})") from error
 
@@ -176,6 +175,9 @@ class LocalSandbox(Sandbox):
             self._closed = True
             for zygote in filter(None, (self._plain, self._warm)):
                 zygote.close()
+
+    def _once(self, job: Job) -> Ran:
+        return self._zygote_for(job).run(job)
 
     def _zygote_for(self, job: Job) -> KeptZygote:
         """The one that has imported what the program does, if it leaves room in the program's memory; else the one that has nothing."""
