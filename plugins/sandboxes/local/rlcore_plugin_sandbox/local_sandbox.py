@@ -134,6 +134,7 @@ class LocalSandbox(Sandbox):
         self._closed, self._owner = False, os.getpid()
         self._plain = KeptZygote(walls)
         self._warm: KeptZygote | None = None
+        self._cold = False
         self._imports = imports_of(walls.packages)
         try:
             self._plain.start()
@@ -185,10 +186,12 @@ class LocalSandbox(Sandbox):
             return self._plain
         if self._warm is None:
             self._warm = KeptZygote(self._walls, warm=True)
+        if self._warm.process is None and not self._cold:
             try:
                 self._warm.start()
-            except (ZygoteDied, OSError):  # of this machine, or a package that kills its process: programs may import it themselves
+            except (ZygoteDied, OSError) as error:
                 self._warm.drop()
+                self._cold = isinstance(error, ZygoteDied)  # a package that kills its process: programs may import it themselves
         process = self._warm.process
         fits = process is not None and process.imported and process.mapped + _ROOM <= job.limits.memory_bytes
         return self._warm if fits else self._plain

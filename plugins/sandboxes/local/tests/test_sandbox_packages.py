@@ -125,8 +125,17 @@ def test_the_second_zygote_starts_when_it_is_needed_and_is_replaced_when_it_dies
     plain, warm = zygotes(own)
     os.killpg(warm.pid, signal.SIGKILL)
     assert run(own, SAYS).stdout == b"10\n"
+    again = zygotes(own)[1]
     assert zygotes(own)[0] is plain
-    assert zygotes(own)[1] is not warm
+    assert again is not None
+    assert again is not warm
+
+
+def test_a_second_zygote_that_does_not_start_is_done_without(own, monkeypatch) -> None:
+    monkeypatch.setattr("rlcore_plugin_sandbox.zygote_process._START_SECONDS", 0.001)
+    for _ in range(2):
+        assert run(own, SAYS).stdout == b"10\n"
+        assert zygotes(own)[1] is None
 
 
 def test_close_ends_both_and_their_folders(own, tmp_path, monkeypatch) -> None:
