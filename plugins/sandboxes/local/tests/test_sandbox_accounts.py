@@ -3,8 +3,13 @@ what a process holds whose first thread has ended."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 from kit_sandbox import run
+from rlcore_plugin_sandbox.jail import program_folder, watch
+from rlcore_plugin_sandbox.jail.without_namespaces import _Looks
 
 from rlcore.api.sandbox import Level, Limit
 
@@ -138,3 +143,36 @@ def test_disk_counts_after_the_first_thread_has_ended(box) -> None:
         pytest.skip("the file system itself is small")
     act = "files = [os.open('.', os.O_TMPFILE | os.O_RDWR) for _ in range(4)]; [os.write(file, bytes(2 << 20)) for file in files]"
     assert run(box, HEADLESS.replace("ACT", act), disk_bytes=4 * MIB).limit is Limit.DISK
+
+
+@pytest.fixture
+def sleeper():
+    with subprocess.Popen(["/bin/sleep", "300"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_process_that_nobody_may_look_into_is_ended_unless_it_ends_by_itself(sleeper, tmp_path, monkeypatch) -> None:
+    """To a user who is not root it looks so for a moment while it ends: its memory has gone, and root owns what is left."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    limits = {"disk": 4 * MIB, "files": 100, "processes": 10}
+    monkeypatch.setattr(program_folder, "descriptors", refuse)
+    assert _Looks(sleeper.pid, str(tmp_path), limits, walled=True)().over == "disk"
+    assert _Looks(sleeper.pid, str(tmp_path), limits, walled=False)().over is None
+    real = watch._stat
+    with monkeypatch.context() as patch:
+        patch.setattr(watch, "_stat", lambda folder: [*real(folder)[:20], b"0", b"0"])
+        assert _Looks(sleeper.pid, str(tmp_path), limits, walled=True)().over is None
+    sleeper.kill()
+    os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
+    assert _Looks(sleeper.pid, str(tmp_path), limits, walled=True)().over is None
+
+
+def test_a_program_that_ends_while_it_is_looked_at_is_well(box) -> None:
+    """The first look is after a tenth of a second."""
+    for wait in range(20):
+        ran = run(box, f"import time; time.sleep({0.095 + wait / 4000})")
+        assert (ran.ok, ran.limit) == (True, None)

@@ -165,9 +165,10 @@ def to_look_at(pid: int | str) -> str:
 
 
 def lives(folder: str) -> bool:
-    """Whether the process or thread of a folder below /proc has not ended."""
+    """Whether the process or thread of a folder below /proc has its memory still: without it, it is about to end, and belongs to root."""
     with contextlib.suppress(OSError, IndexError):
-        return _stat(folder)[0] not in (b"Z", b"X")
+        fields = _stat(folder)
+        return fields[0] not in (b"Z", b"X") and fields[20] != b"0"
     return False
 
 
