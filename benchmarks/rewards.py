@@ -3,6 +3,7 @@
 * math: 5 000 distinct pairs, against the same reward called in this process;
 * simple: rows whose verdict costs nothing, so that what is measured is the engine: CPU milliseconds a row, of all processes;
 * code: a trivial program, fully jailed, at each level that this machine has;
+* numpy: a program that imports it, in the jail at each level, on one core;
 * hanging: 5 % of the items never return. The others may lose the deadline's worker time and nothing else, so the bound is
   workers / (cost of a useful item + share of hanging x deadline x 2, for they are tried twice, per useful item).
 """
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from rlcore_plugin_code import rlcore_register_rewards
 from rlcore_plugin_code.options import CodeOptions
 
-from benchmarks import rewards_math
+from benchmarks import rewards_math, rewards_numpy
 from rlcore.api import Finish, Message, Prompt, RewardInput, RewardSpec, Rollout, Score, Segment
 from rlcore.api.sandbox import Level, SandboxOptions
 from rlcore.contracts.errors import PluginError
@@ -34,7 +35,7 @@ HANGING, ITEMS, EVERY, DEADLINE, COST = "hang", 1000, 20, 2.0, 0.01
 def main() -> None:
     """Run the parts and print their figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["math", "simple", "code", "hanging"], help="one part")
+    parser.add_argument("--only", choices=["math", "simple", "code", "numpy", "hanging"], help="one part")
     only = parser.parse_args().only
     figures: dict[str, object] = {"workers": WORKERS}
     if only in (None, "math"):
@@ -43,6 +44,8 @@ def main() -> None:
         figures["simple"] = _simple()
     if only in (None, "code"):
         figures["code"] = {str(level): _code(level) for level in (Level.NAMESPACES, Level.LANDLOCK)}
+    if only in (None, "numpy"):
+        figures["numpy"] = {str(level): _numpy(level) for level in (Level.NAMESPACES, Level.LANDLOCK)}
     if only in (None, "hanging"):
         figures["hanging"] = _hanging()
     print(json.dumps(figures))
@@ -103,6 +106,14 @@ def _code(level: Level) -> dict[str, float] | str:
     assert all(score.accuracy == 1.0 for score in scores)
     print(f"code, level {level}: {RUNS / seconds:.0f} runs/s with {WORKERS} workers")
     return {"runs_per_s": round(RUNS / seconds, 1)}
+
+
+def _numpy(level: Level) -> dict[str, float] | str:
+    figures = rewards_numpy.measure(level)
+    if isinstance(figures, str):
+        return figures
+    print(f"numpy, level {level}, one core: " + ", ".join(f"{name} {value:.1f}" for name, value in figures.items()))
+    return {name: round(value, 2) for name, value in figures.items()}
 
 
 def work_or_hang(item: RewardInput) -> float:

@@ -338,6 +338,7 @@ class ScheduleSection(Section):
     reward_error_budget: Share = setting(0.05, help="share of rewards that may fail before the run stops")
     reward_worker_items: Count = setting(10_000, help="calls after which a process that judges is replaced")
     reward_worker_growth_mb: Count = setting(1024, help="MiB that a process that judges may grow by before it is replaced")
+    reward_call_memory_mb: Whole = setting(4096, help="MiB that a call of a reward may add to its process before it is ended; 0: no bound")
 
 
 class WeightsSection(Section):

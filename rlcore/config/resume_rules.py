@@ -30,7 +30,7 @@ _SURROUNDINGS = (
     *("log.trackers", "log.options"),
     *("schedule.producer_restarts", "schedule.producer_deadline", "schedule.producer_load_deadline", "schedule.max_restores"),
     *("schedule.heartbeat_deadline", "schedule.lease_deadline", "schedule.trainer_deadline"),
-    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
+    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
     *("weights.deadline", "weights.bucket_mb", "log.export_dtype"),
 )
 """Where a run is, how it is watched, and how long it waits for what: the same command means the same run whatever these are. Some follow

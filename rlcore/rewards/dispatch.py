@@ -1,8 +1,8 @@
 """The thread that owns worker processes: hands out tasks, enforces deadlines, replaces the dead.
 
 It waits in one selector for sockets, deaths and the next deadline, and never blocks on a worker. What happens to a task:
-answered -> result; hung, its worker died, or its reward said that the machine failed -> once more, alone; again -> outcome ``timeout`` or
-``infra``. Tasks that merely stood behind it in the same job are judged by others meanwhile, untouched.
+answered -> result; hung, filled the memory, its worker died, or its reward said that the machine failed -> once more, alone; again ->
+outcome ``timeout``, ``error`` or ``infra``. Tasks that merely stood behind it in the same job are judged by others meanwhile, untouched.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rlcore.rewards.verdict import failed
 __all__ = ["UNASKED", "Dispatcher"]
 
 _PATIENCE = 0.1  # seconds after which what stands behind a slow task is offered to other workers too
+_LOOK = 0.2  # seconds between two looks at the memory of a worker with a slow call
 _RETIRE_SECONDS = 5.0
 _GATHER_SECONDS = 0.002
 _CLOSE_SECONDS = 2.0
@@ -43,7 +44,8 @@ class Dispatcher:
     hosting = False
     _sparing = True
 
-    def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float) -> None:
+    def __init__(self, setup: bytes, *, workers: int, inbox: ResultInbox, start_seconds: float, max_call: int) -> None:
+        self._max_call = max_call
         self._setup, self._target, self._inbox, self._start_seconds = setup, workers, inbox, start_seconds
         self._lock = threading.Lock()
         self._queue = TaskQueue(workers)
@@ -207,7 +209,7 @@ class Dispatcher:
         if worker.state is State.DEAD:
             return  # buried for what it said before this
         if isinstance(message, Ready):
-            worker.state, worker.due = State.IDLE, None
+            worker.state, worker.due, worker.opened = State.IDLE, None, worker.memory()
             self.notices.update({(place, traits.notice): None for place, traits in enumerate(message.traits) if traits.notice})
             self._begin(message.traits)
         elif isinstance(message, Broken):
@@ -240,7 +242,10 @@ class Dispatcher:
         """The first task of the job begins now."""
         now = time.monotonic()
         worker.limit = now + worker.job[0].task.deadline
-        worker.due = min(worker.limit, now + _PATIENCE) if len(worker.job) > 1 else worker.limit
+        worker.due = min(worker.limit, now + _PATIENCE) if len(worker.job) > 1 else self._next_look(worker, now)
+
+    def _next_look(self, worker: WorkerProcess, now: float) -> float:
+        return min(worker.limit, now + _LOOK) if self._max_call else worker.limit
 
     # --- tasks ------------------------------------------------------------------------------------------------------
 
@@ -329,15 +334,27 @@ class Dispatcher:
             self._remove(worker)
 
     def _look_at(self, worker: WorkerProcess) -> None:
-        """A busy worker is slow: its other tasks are offered to the rest; or it has had its time, and is killed."""
-        if time.monotonic() < worker.limit:
-            worker.due = worker.limit
+        """A busy worker is slow: its other tasks are offered to the rest; or it has had its time or its memory, and is killed."""
+        if self._outgrown(worker):
+            return
+        if (now := time.monotonic()) < worker.limit:
+            worker.due = self._next_look(worker, now)
             with self._lock:
                 self._queue.lend(list(worker.job)[1:])
             return
         head = worker.job[0]
         self._remove(worker)
         self._suspect(worker, [head], Outcome.TIMEOUT, f"no verdict within {head.task.deadline:g} s, twice")
+
+    def _outgrown(self, worker: WorkerProcess) -> bool:
+        """It holds more than a call may add to what it held when its rewards were open, and is killed."""
+        if not self._max_call or worker.memory() - worker.opened <= self._max_call:
+            return False
+        culprits = self._culprits(worker)
+        self._remove(worker)
+        reason = f"one call took more than {self._max_call >> 20} MiB of memory, twice (schedule.reward_call_memory_mb)"
+        self._suspect(worker, culprits, Outcome.ERROR, reason)
+        return True
 
     def _bury(self, worker: WorkerProcess, reason: str = "") -> None:
         """It is dead, or has to be for that ``reason``. What it was judging is suspected; one that nobody asked anything may be a reward

@@ -24,8 +24,8 @@ class HostDispatcher(Dispatcher):
     hosting = True
     _sparing = False
 
-    def __init__(self, setup: bytes, *, concurrency: int, inbox: ResultInbox, start_seconds: float) -> None:
-        super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds)
+    def __init__(self, setup: bytes, *, concurrency: int, inbox: ResultInbox, start_seconds: float, max_call: int) -> None:
+        super().__init__(setup, workers=1, inbox=inbox, start_seconds=start_seconds, max_call=max_call)
         self._concurrency = concurrency
         self._leaving: WorkerProcess | None = None
         """One that asked to be replaced and still has tasks: it gets no more."""
@@ -61,13 +61,16 @@ class HostDispatcher(Dispatcher):
             self._retire(worker)
 
     def _set_clock(self, worker: WorkerProcess) -> None:
-        """When to look at its loop again."""
-        worker.due = time.monotonic() + min(1.0, max(BEAT_SECONDS, self._shortest(worker) / 4))
+        """When to look at its loop and its memory again."""
+        longest = BEAT_SECONDS if self._max_call else 1.0
+        worker.due = time.monotonic() + min(longest, max(BEAT_SECONDS, self._shortest(worker) / 4))
 
     def _shortest(self, worker: WorkerProcess) -> float:
         return min((float(item.task.deadline) for item in worker.job), default=1.0)
 
     def _look_at(self, worker: WorkerProcess) -> None:
+        if self._outgrown(worker):
+            return
         shortest = self._shortest(worker)
         if worker.panel is None or worker.panel.silent() < shortest + 2 * BEAT_SECONDS:
             self._set_clock(worker)

@@ -6,10 +6,12 @@ What cannot be done from inside, ending a loop that is blocked, is the pool's: t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import pickle
 import random
+import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Generator
@@ -44,8 +46,18 @@ class Host:
         self._stuck = False
 
     def run(self) -> None:
-        """Until it is told to stop, or nobody listens any more."""
-        asyncio.run(self._serve())
+        """Until it is told to stop, or nobody listens any more. The loop is of all that is in flight: what one call does to stop it, or to
+        leave the process, does not end it."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # which would raise wherever the loop just is
+            signal.signal(signal.SIGINT, lambda *_: None)
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            serving = loop.create_task(self._serve())
+            serving.add_done_callback(lambda _: loop.stop())
+            while not serving.done():
+                with contextlib.suppress(SystemExit, KeyboardInterrupt):  # of a callback; that of a call is its own
+                    loop.run_forever()
+            serving.result()
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -153,7 +165,7 @@ class _Attempts:
                 self.last = f" (attempt {self.number}: {describe(error)})"
                 if self.number > self._reward.retries:
                     raise
-            except (SystemExit, KeyboardInterrupt) as error:  # a loop would end with it, and every other item too
+            except (SystemExit, KeyboardInterrupt) as error:  # of a thread: no loop takes it for an error of its task
                 raise RuntimeError(f"the reward raised {describe(error)}") from error
             await asyncio.sleep(min(_LONGEST_BACKOFF, self._reward.backoff * 2 ** (self.number - 1)) * random.uniform(0.5, 1.5))
             await self._pace.turn()
@@ -192,6 +204,8 @@ class _Watched(Coroutine[Any, Any, Any]):
         self._panel.enter(self._task_id)
         try:
             return go_on(*given)
+        except (SystemExit, KeyboardInterrupt) as error:  # the loop would end with it, and all that is in flight
+            raise RuntimeError(f"the reward raised {describe(error)}") from error
         finally:
             end_fork(self._me)
             self._panel.enter(None)

@@ -17,10 +17,11 @@ from rlcore.rewards.protocol import Setup, Task, encode
 from rlcore.rewards.queueing import Result, ResultInbox
 from rlcore.rewards.reward_entry import RewardEntry, Traits
 
-__all__ = ["MAX_GROWTH", "MAX_ITEMS", "RewardPool"]
+__all__ = ["MAX_CALL", "MAX_GROWTH", "MAX_ITEMS", "RewardPool"]
 
 MAX_ITEMS = 10_000
 MAX_GROWTH = 1 << 30
+MAX_CALL = 4 << 30
 
 
 class RewardPool:
@@ -33,6 +34,8 @@ class RewardPool:
     :param workers: number of processes, at least 1.
     :param max_items: a worker is replaced after that many tasks.
     :param max_growth: and when its memory grew by that many bytes.
+    :param max_call: a worker is killed in the middle of a call if it holds so many bytes more than when its rewards were open; the call is
+        tried once more, then it is an ``error``. 0: no bound.
     :param start_seconds: how long building the rewards may take.
     :raises PluginError: a reward cannot be built.
     """
@@ -44,6 +47,7 @@ class RewardPool:
         workers: int,
         max_items: int = MAX_ITEMS,
         max_growth: int = MAX_GROWTH,
+        max_call: int = MAX_CALL,
         start_seconds: float = 180.0,
     ) -> None:
         if workers < 1:
@@ -52,14 +56,18 @@ class RewardPool:
         self._inbox = ResultInbox()
         self._running: list[tuple[Dispatcher, threading.Thread]] = []
         self._finalizer = weakref.finalize(self, _stop, self._running)
-        self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds)
+        self._common = Dispatcher(encode(setup), workers=workers, inbox=self._inbox, start_seconds=start_seconds, max_call=max_call)
         self._hosts: dict[int, Dispatcher] = {}
         self.traits: tuple[Traits, ...] = self._begun(self._common)
         for place, traits in enumerate(self.traits):
             if traits.concurrency:
                 alone = Setup(recipes=(setup.recipes[place],), max_items=max_items, max_growth=max_growth, hosting=True)
                 self._hosts[place] = HostDispatcher(
-                    encode(alone), concurrency=traits.concurrency, inbox=self._inbox, start_seconds=start_seconds
+                    encode(alone),
+                    concurrency=traits.concurrency,
+                    inbox=self._inbox,
+                    start_seconds=start_seconds,
+                    max_call=max_call,
                 )
                 self._begun(self._hosts[place])
         if len(self._hosts) == len(entries):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,16 +12,19 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum, auto
+from pathlib import Path
 from typing import Any
 
 from rlcore.host.threads import thread_variables
 from rlcore.rewards.protocol import FrameReader, Panel
+from rlcore.rewards.remains import MARK, end_remains, new_mark
 
 __all__ = ["State", "WorkerProcess"]
 
 # -P keeps the working directory off the path until the parent's own path is set: a stray random.py there would shadow the library's.
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from rlcore.rewards.worker import main; main(*map(int, sys.argv[2:]))"
 _TAIL = 4096
+_HELD = re.compile(rb"^Rss(?:Anon|Shmem):\s*(\d+) kB$", re.MULTILINE)
 
 
 class State(Enum):
@@ -38,11 +42,13 @@ class WorkerProcess:
 
     ``job`` is what it was sent and has not answered, the first being judged now; ``due`` is the next moment (monotonic clock) at which it
     must be looked at, None where nothing is awaited; ``limit`` is when the first of the job has had its time; ``writing``: it is watched
-    for room to write; ``served``: it has answered a task; ``panel``: what a hosting worker shares, else None.
+    for room to write; ``served``: it has answered a task; ``opened``: what ``memory`` said when its rewards were open; ``panel``: what a
+    hosting worker shares, else None.
     """
 
     def __init__(self, setup: bytes, *, hosting: bool = False) -> None:
         self.panel: Panel | None = None
+        self._mark = new_mark()
         ours, theirs = socket.socketpair()
         try:
             self.panel = Panel.create() if hosting else None
@@ -65,6 +71,7 @@ class WorkerProcess:
         self.due: float | None = None
         self.limit = 0.0
         self.served = False
+        self.opened = 0
         self.outbox = bytearray(setup)
         self.writing = True
         self._reader = FrameReader()
@@ -78,7 +85,7 @@ class WorkerProcess:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**os.environ, **thread_variables(1)},
+            env={**os.environ, **thread_variables(1), MARK: self._mark},
             pass_fds=[channel, *shared],
             start_new_session=True,
         )
@@ -87,6 +94,14 @@ class WorkerProcess:
     def pid(self) -> int:
         """Process id; also the id of its process group."""
         return self.popen.pid
+
+    def memory(self) -> int:
+        """Bytes that it holds now and that no file backs, its children not counted; 0 where the system does not say."""
+        try:
+            said = Path(f"/proc/{self.pid}/status").read_bytes()
+        except OSError:
+            return 0
+        return 1024 * sum(int(size) for size in _HELD.findall(said))
 
     def write(self) -> None:
         """Send what the socket takes now. A closed socket is not an error here: the death is noticed by ``read``."""
@@ -128,8 +143,9 @@ class WorkerProcess:
             return
 
     def reap(self) -> None:
-        """Wait for the killed process and give back its descriptors."""
+        """Wait for the killed process, end what it left behind, and give back its descriptors."""
         self.popen.wait()
+        end_remains(self._mark)
         self.read_stderr()
         self.channel.close()
         self.stderr.close()

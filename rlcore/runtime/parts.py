@@ -61,6 +61,7 @@ def make_judge(plan: Plan) -> Judge:
         error_budget=settings.reward_error_budget,
         max_items=settings.reward_worker_items,
         max_growth=settings.reward_worker_growth_mb << 20,
+        max_call=settings.reward_call_memory_mb << 20,
     )
 
 

@@ -22,7 +22,7 @@ from rlcore.contracts.interfaces import AsyncReward, Reward
 from rlcore.contracts.specs import RewardSpec
 from rlcore.host.registry import Registry
 from rlcore.rewards import Judge, RewardEntry, RewardPool
-from rlcore.rewards.pool import MAX_GROWTH, MAX_ITEMS
+from rlcore.rewards.pool import MAX_CALL, MAX_GROWTH, MAX_ITEMS
 from rlcore.testing import RunTester
 from rlcore.testing.run_tester import QUIET
 
@@ -120,4 +120,6 @@ def test_the_page_says_when_workers_are_replaced() -> None:
     assert f"replaced after {settings.reward_worker_items} calls (`schedule.reward_worker_items`)" in said
     assert f"grew by {settings.reward_worker_growth_mb} MiB (`schedule.reward_worker_growth_mb`)" in said
     assert (settings.reward_worker_items, settings.reward_worker_growth_mb << 20) == (MAX_ITEMS, MAX_GROWTH)
+    assert f"{settings.reward_call_memory_mb} MiB more (`schedule.reward_call_memory_mb`)" in said
+    assert settings.reward_call_memory_mb << 20 == MAX_CALL
     assert f"{inspect.signature(RewardPool).parameters['start_seconds'].default:g} seconds to import and open" in said

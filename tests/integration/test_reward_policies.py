@@ -128,3 +128,31 @@ def test_workers_are_replaced_as_the_settings_say(tmp_path: Path, setting: str, 
     calls = [int(path.read_text(encoding="utf-8")) for path in (tmp_path / "calls").iterdir()]
     assert len(calls) > 1
     assert max(calls) <= most
+
+
+FILLING = """
+import time
+
+from rlcore.api import Reward, Score
+
+class Filling(Reward):
+    def score(self, item):
+        held = b"x" * (200 << 20)
+        time.sleep(600)
+        return Score(value=1.0)
+"""
+
+
+def test_the_memory_of_a_call_is_bounded_as_the_settings_say(tmp_path: Path) -> None:
+    tester = RunTester(tmp_path).with_fakes()
+    tester.fake_run()
+    tester.write("mine.py", FILLING)
+    tester.write(
+        "more.toml",
+        "[run]\nmax_steps = 1\n[schedule]\nreward_workers = 1\nreward_call_memory_mb = 50\n"
+        '[[rewards]]\nname = "./mine.py:Filling"\ndeadline = 500\npolicy = { error = "stop" }\n',
+    )
+    said = tester.run("train", "run.toml", "more.toml")
+    assert said.exit_code != 0
+    assert "ended with error on a response" in said.stderr
+    assert "one call took more than 50 MiB of memory, twice (schedule.reward_call_memory_mb)" in " ".join(said.stderr.split())

@@ -17,14 +17,42 @@ def misbehaving_calls():
     """What a call can do to the loop that it shares. Nested, so that it travels by value."""
 
     async def misbehave(word):
+        import _thread
         import asyncio
         import os
+        import signal
+        import sys
         import time
 
         async def child():
             time.sleep(600)
 
+        async def leave():
+            sys.exit(3)
+
         match word:
+            case "exit-child":
+                await asyncio.gather(leave())
+            case "exit-task":
+                loose = asyncio.create_task(leave())
+                await asyncio.sleep(0.05)
+                assert loose.done()
+            case "exit-later":
+                asyncio.get_running_loop().call_soon(sys.exit, 3)
+                await asyncio.sleep(0.05)
+            case "stop":
+                asyncio.get_running_loop().stop()
+            case "stop-later":
+                asyncio.get_running_loop().call_later(0.05, asyncio.get_running_loop().stop)
+                await asyncio.sleep(0.1)
+            case "interrupt":
+                os.kill(os.getpid(), signal.SIGINT)
+                await asyncio.sleep(0.05)
+            case "interrupt-raised":
+                raise KeyboardInterrupt
+            case "interrupt-thread":
+                await asyncio.to_thread(_thread.interrupt_main)
+                await asyncio.sleep(0.05)
             case "deaf":
                 while True:
                     try:
@@ -105,7 +133,9 @@ def network(folder="", **limits):
                     return Score(value=float(os.getpid()))
                 case ["hang"]:
                     await asyncio.Event().wait()
-                case [("deaf" | "block" | "block-child" | "leave-later") as word, *_]:
+                case [("deaf" | "block" | "block-child" | "leave-later" | "stop" | "stop-later") as word, *_]:
+                    await misbehave(word)
+                case [word, *_] if word.startswith(("exit-", "interrupt")):
                     await misbehave(word)
                 case ["block-once"] if note(item.text) == 1:
                     time.sleep(600)
@@ -165,6 +195,33 @@ def test_typed_outcomes(text, deadline, outcome, reason, shared):
     assert (found[1].outcome, found[1].in_loss) == (outcome, outcome is Outcome.OK)
     assert reason in found[1].reason
     assert [found[number].value for number in (0, 2, 3, 4)] == [8.0, 2.0, 8.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("exit-child", "RuntimeError: the reward raised SystemExit: 3"),
+        ("exit-task", ""),
+        ("exit-later", ""),
+        ("stop", ""),
+        ("stop-later", ""),
+        ("interrupt", ""),
+        ("interrupt-raised", "RuntimeError: the reward raised KeyboardInterrupt"),
+        ("interrupt-thread", ""),
+    ],
+)
+def test_what_would_end_the_loop_costs_the_others_nothing(text, reason, tmp_path, no_leak):
+    """Each is judged once, in the process in which it began: no neighbour has lost its first attempt."""
+    with RewardPool([entry(network(tmp_path))], workers=1) as pool:
+        pool.submit([task(0, "process")])
+        host = results(pool, 1)[0].scores[0].value
+        texts = ["wait 0.1", text, "wait 0.2", "refuse 0"]
+        pool.submit(task(number, said, deadline=60.0) for number, said in enumerate(texts, 1))
+        found = {result.task.task_id: result.scores[0] for result in results(pool, 4)}
+        assert [found[number].value for number in (1, 3, 4)] == [8.0, 8.0, 8.0]
+        assert (found[2].outcome, found[2].reason) == (Outcome.ERROR if reason else Outcome.OK, reason)
+        pool.submit([task(9, "process")])
+        assert results(pool, 1)[0].scores[0].value == host
 
 
 def test_threads_are_as_many_as_calls(no_leak):

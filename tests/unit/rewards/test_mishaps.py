@@ -1,6 +1,7 @@
 """A reward that forks and comes back twice, one that forges answers, a machine that refuses a process: each costs its own item at most."""
 
 import os
+from pathlib import Path
 
 import pytest
 from kit_rewards import entry, kill, misbehaving, results, task, wait_for
@@ -186,3 +187,105 @@ def test_a_machine_that_refuses_every_process_is_reported(refusing, monkeypatch,
     refusing(10**6)
     with pytest.raises(PluginError, match=r"cannot be started \(.*temporarily unavailable\); free memory or processes, or lower schedule"):
         RewardPool([entry(misbehaving())], workers=1)
+
+
+def daemonizing(folder):
+    """Its daemon has forked twice and has a session of its own; it then does as it is told."""
+    path = str(folder)
+
+    def reward(item):
+        import os
+        import time
+        from pathlib import Path
+
+        from rlcore.contracts.types import Score
+
+        if item.text != "fine" and not (Path(path) / item.text).exists():
+            (Path(path) / item.text).touch()
+            child = os.fork()
+            if not child:
+                os.setsid()
+                if not os.fork():
+                    (Path(path) / f"daemon-{item.text}").write_text(str(os.getpid()))
+                    time.sleep(600)
+                os._exit(0)
+            os.waitpid(child, 0)
+            while not ((wrote := Path(path) / f"daemon-{item.text}").exists() and wrote.read_text()):
+                time.sleep(0.005)
+            if item.text == "die":
+                os._exit(3)
+            if item.text == "hang":
+                time.sleep(600)
+        return Score(value=1.0)
+
+    return reward
+
+
+def daemonizing_async(folder):
+    act = daemonizing(folder)
+
+    class Daemonizing(AsyncReward):
+        async def score_async(self, item):
+            return act(item)
+
+    return Daemonizing
+
+
+@pytest.mark.parametrize("end", ["return", "die", "hang"])
+@pytest.mark.parametrize("target", [daemonizing, daemonizing_async], ids=["plain", "asynchronous"])
+def test_a_daemon_that_a_reward_leaves_behind_ends_with_its_worker(target, end, tmp_path, no_leak):
+    """However the worker ends: told to, by itself, or killed at the deadline."""
+    with RewardPool([entry(target(tmp_path))], workers=1) as pool:
+        pool.submit([task(0, end, deadline=1.0 if end == "hang" else 60.0)])
+        assert results(pool, 1)[0].scores[0].outcome is Outcome.OK
+        daemon = int((tmp_path / f"daemon-{end}").read_text())
+        assert end != "return" or state(daemon) not in "ZX", "it lives as long as its worker"
+    assert state(daemon) in "ZX"  # whoever it fell to may not have asked for it yet
+
+
+def state(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def filling(asynchronous):
+    """A reward that takes as many MiB as its text says, and holds them until it is killed or its time is over."""
+
+    def fill(item):
+        import time
+
+        from rlcore.contracts.types import Score
+
+        if item.text.isdigit():
+            held = b"x" * (int(item.text) << 20)
+            time.sleep(0.6 if len(held) < 200 << 20 else 600)
+        return Score(value=7.0)
+
+    class Filling(AsyncReward):
+        async def score_async(self, item):
+            import asyncio
+
+            return await asyncio.to_thread(fill, item) if item.text == "60" else fill(item)
+
+    return Filling if asynchronous else fill
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["plain", "asynchronous"])
+def test_a_call_that_fills_the_memory_is_ended_and_those_beside_it_are_judged(asynchronous, no_leak):
+    """Far before its deadline; one that takes less keeps its verdict."""
+    with RewardPool([entry(filling(asynchronous))], workers=1, max_call=100 << 20) as pool:
+        workers = worker_pids(pool)
+        pool.submit(task(number, text, deadline=100.0) for number, text in enumerate(["a", "400", "60", "b"]))
+        found = {result.task.task_id: result.scores[0] for result in results(pool, 4)}
+        assert [found[number].value for number in (0, 2, 3)] == [7.0, 7.0, 7.0]
+        assert (found[1].outcome, found[1].in_loss) == (Outcome.ERROR, False)
+        assert found[1].reason == "one call took more than 100 MiB of memory, twice (schedule.reward_call_memory_mb)"
+        assert worker_pids(pool) != workers
+
+
+def test_memory_is_unbounded_if_the_bound_is_0(no_leak):
+    with RewardPool([entry(filling(False))], workers=1, max_call=0) as pool:
+        pool.submit([task(0, "150")])
+        assert results(pool, 1)[0].scores[0].value == 7.0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import sysconfig
 from pathlib import Path
 
-__all__ = ["base", "environment", "executable", "library", "site_packages", "standard_library"]
+__all__ = ["base", "environment", "executable", "library", "package", "site_packages", "standard_library"]
 
 
 def base() -> Path:
@@ -34,6 +35,21 @@ def standard_library() -> list[str]:
     hidden = set(site_packages())
     shared = [str(path) for path in (base() / "lib").glob("*.so*")]
     return [str(path) for path in library().iterdir() if path not in hidden] + shared + [str(executable())]
+
+
+def package(name: str) -> list[Path]:
+    """Return the folder of an installed package, and that of the libraries that its wheel brings; [] if this process cannot import it.
+
+    It is looked for where this process imports from, so in the virtual environment too; it is not imported.
+    """
+    try:
+        found = importlib.util.find_spec(name) if name.isidentifier() else None
+    except (ImportError, ValueError):
+        return []
+    if found is None or not found.origin or not found.submodule_search_locations:
+        return []  # none, a single file, or a namespace of several folders
+    folder = Path(found.origin).resolve().parent
+    return [path for path in (folder, folder.with_name(f"{name}.libs")) if path.is_dir()] if folder.name == name else []
 
 
 def environment(home: str) -> dict[str, str]:

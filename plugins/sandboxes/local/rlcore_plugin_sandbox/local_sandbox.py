@@ -6,9 +6,7 @@ import contextlib
 import mmap
 import os
 import sys
-import tempfile
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
@@ -16,30 +14,16 @@ from rlcore.api import SandboxError
 from rlcore.api.sandbox import Job, Level, Ran, Sandbox
 from rlcore_plugin_sandbox import bubblewrap, interpreter
 from rlcore_plugin_sandbox.jail import landlock
-from rlcore_plugin_sandbox.jail.program_folder import remove
 from rlcore_plugin_sandbox.jail.syscalls import ARCHITECTURES, machine
+from rlcore_plugin_sandbox.kept_zygote import KeptZygote, Walls, imports_of
 from rlcore_plugin_sandbox.options import LocalSandboxOptions
 from rlcore_plugin_sandbox.wall_probe import probe
-from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess, boot_arguments
+from rlcore_plugin_sandbox.zygote_process import ZygoteDied, ZygoteProcess
 
 __all__ = ["LocalSandbox", "open_local"]
 
-_HERE = Path(__file__).parent
 _NOT_READABLE = ("tmp", "proc", "sys", "dev")
-# bubblewrap.py leaves /dev/zero out, since memory mapped from it outlives its process if another one holds it. Here there is only one.
-_DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"]
-_SYSTEM = [
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/bin",
-    "/usr/libexec",
-    "/usr/share",
-    "/lib",
-    "/lib64",
-    "/bin",
-    "/etc/ld.so.cache",
-    "/etc/alternatives",
-]
+_ROOM = 32 << 20  # bytes of address space that a program needs at least beyond what it finds imported
 
 
 def open_local(options: LocalSandboxOptions) -> LocalSandbox:
@@ -78,21 +62,43 @@ _Make = Callable[[], "LocalSandbox"]
 
 def _ways(level: Level, options: LocalSandboxOptions, reasons: list[str]) -> list[_Make]:
     """Return functions that make a sandbox of this level, untried; if there is none, add the reason to ``reasons``."""
-    readable = [str(Path(folder).resolve()) for folder in options.readable]
+    packages = _packages(options)
+    shown = [str(Path(folder).resolve()) for folder in options.readable] + [str(path) for paths in packages.values() for path in paths]
+
+    def way(facts: str, user: bubblewrap.JailUser | None = None) -> _Make:
+        walls = Walls(level=level, readable=shown, packages={name: str(paths[0]) for name, paths in packages.items()}, user=user)
+        return lambda: LocalSandbox(walls, facts)
+
     if level is Level.NAMESPACES:
         version = bubblewrap.version()
         if version is None:
             reasons.append("namespaces: bubblewrap is not installed")
             return []
-        return [lambda user=user: LocalSandbox(level, version, readable, user) for user in bubblewrap.jail_users()]  # type: ignore[misc]
+        return [way(version, user) for user in bubblewrap.jail_users()]
     before = f"; no {reasons[-1]}" if reasons else ""
     if level is Level.LANDLOCK:
         abi = landlock.abi()
         if not abi:
             reasons.append("landlock: this kernel has none")
             return []
-        return [lambda: LocalSandbox(level, f"Landlock ABI {abi} and seccomp{before}", readable)]
-    return [lambda: LocalSandbox(level, "NO WALLS: programs have this user's rights", readable)]
+        return [way(f"Landlock ABI {abi} and seccomp{before}")]
+    return [way("NO WALLS: programs have this user's rights")]
+
+
+def _packages(options: LocalSandboxOptions) -> dict[str, list[Path]]:
+    """Folders of the packages that programs may import. SandboxError for one that the user named and that cannot be shown; of those that
+    nobody asked for, what is not there is left out."""
+    found = {}
+    for name in options.packages:
+        paths = interpreter.package(name)
+        gap = "is no package with a folder of its own that is installed here" if not paths else None
+        if paths and paths[0].parts[1] in _NOT_READABLE:
+            gap = f"lies in /{paths[0].parts[1]}, which cannot be shown to programs"
+        if gap is None:
+            found[name] = paths
+        elif "packages" in options.model_fields_set:
+            raise SandboxError(f"sandbox.backend_options.packages names {name!r}, which {gap}; install it elsewhere, or leave it out")
+    return found
 
 
 def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
@@ -113,31 +119,41 @@ def _tried(make: _Make, reasons: list[str]) -> LocalSandbox | None:
 
 
 class LocalSandbox(Sandbox):
-    """Runs programs in one zygote at a time. A zygote that dies is replaced, and the run that it was busy with is tried once more.
+    """Runs programs in zygotes, one program at a time. One that dies is replaced, and the run that it was busy with is tried once more.
+
+    There is a second zygote, from the first program on that imports one of the packages: it has imported them already. Other programs
+    never see it.
 
     :raises SandboxError: the zygote does not start.
     """
 
-    def __init__(self, level: Level, facts: str, readable: list[str], user: bubblewrap.JailUser | None = None) -> None:
-        self.level = level
-        self._facts, self._readable, self._user = facts, readable, user
+    def __init__(self, walls: Walls, facts: str) -> None:
+        self.level = walls.level
+        self._facts, self._walls = facts, walls
         self._lock = threading.Lock()
-        self._zygote: ZygoteProcess | None = None
         self._closed, self._owner = False, os.getpid()
-        self._home = ""
+        self._plain = KeptZygote(walls)
+        self._warm: KeptZygote | None = None
+        self._cold = False
+        self._imports = imports_of(walls.packages)
         try:
-            self._start()
+            self._plain.start()
         except (ZygoteDied, OSError) as error:
-            self._forget_home()
-            raise SandboxError(f"{level}: {error}") from error
+            self._plain.drop()
+            raise SandboxError(f"{self.level}: {error}") from error
 
     @property
     def pid(self) -> int | None:
-        """Process id of the zygote (level namespaces: of bubblewrap around it); None after ``close``."""
+        """Process id of the zygote of most programs (level namespaces: of bubblewrap around it); None after ``close``."""
         return self._zygote.pid if self._zygote else None
 
+    @property
+    def _zygote(self) -> ZygoteProcess | None:
+        return self._plain.process
+
     def describe(self) -> str:
-        return f"{self.level} ({self._facts})"
+        packages = f"; programs may import {', '.join(self._walls.packages)}" if self._walls.packages else ""
+        return f"{self.level} ({self._facts}{packages})"
 
     def run(self, job: Job) -> Ran:
         _must_fit(job)
@@ -158,62 +174,27 @@ class LocalSandbox(Sandbox):
             return
         with self._lock:
             self._closed = True
-            if self._zygote is not None:
-                self._zygote.close()
-                self._zygote = None
-            self._forget_home()
+            for zygote in filter(None, (self._plain, self._warm)):
+                zygote.close()
 
     def _once(self, job: Job) -> Ran:
-        try:
-            if self._zygote is None:
-                self._start()
-            assert self._zygote is not None
-            return self._zygote.run(job)
-        except BaseException as error:
-            self._drop()  # after an interrupt, too: the answer that is still to come must not be taken for that of the next run
-            # This process lacks descriptors, memory or disk, which no program caused. A TimeoutError comes from an alarm of the caller.
-            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
-                raise ZygoteDied(str(error)) from error
-            raise
+        return self._zygote_for(job).run(job)
 
-    def _drop(self) -> None:
-        if self._zygote is not None:
-            self._zygote.kill()
-            self._zygote.close()
-            self._zygote = None
-        self._forget_home()
-
-    def _start(self) -> None:
-        if self._user is not None:
-            user, readable = self._user, self._readable
-            setup = {"level": str(self.level), "uid": user.uid, "gid": user.gid}
-            self._zygote = ZygoteProcess(
-                lambda control: bubblewrap.command(user, readable, boot_arguments(bubblewrap.JAIL, control, setup)),
-                {"PATH": os.environ.get("PATH", os.defpath)},
-            )
-            return
-        self._home = tempfile.mkdtemp(prefix="rlcore-jail-")
-        self._remove_home = weakref.finalize(self, _remove, self._home, self._owner)
-        walls = {
-            "readable": [*_SYSTEM, *interpreter.standard_library(), *self._readable],
-            "listed": [str(interpreter.library())],
-            "devices": _DEVICES,
-        }
-        setup = {"level": str(self.level), "home": self._home, **walls}
-        self._zygote = ZygoteProcess(
-            lambda control: [str(interpreter.executable()), *boot_arguments(str(_HERE), control, setup)],
-            interpreter.environment(self._home),
-        )
-
-    def _forget_home(self) -> None:
-        if self._home:
-            self._remove_home()
-            self._home = ""
-
-
-def _remove(home: str, owner: int) -> None:
-    if os.getpid() == owner:  # and not a fork of it
-        remove(home)
+    def _zygote_for(self, job: Job) -> KeptZygote:
+        """The one that has imported what the program does, if it leaves room in the program's memory; else the one that has nothing."""
+        if self._imports is None or not self._imports(job):
+            return self._plain
+        if self._warm is None:
+            self._warm = KeptZygote(self._walls, warm=True)
+        if self._warm.process is None and not self._cold:
+            try:
+                self._warm.start()
+            except (ZygoteDied, OSError) as error:
+                self._warm.drop()
+                self._cold = isinstance(error, ZygoteDied)  # a package that kills its process: programs may import it themselves
+        process = self._warm.process
+        fits = process is not None and process.imported and process.mapped + _ROOM <= job.limits.memory_bytes
+        return self._warm if fits else self._plain
 
 
 def _must_fit(job: Job) -> None:

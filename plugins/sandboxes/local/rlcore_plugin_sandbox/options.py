@@ -1,4 +1,4 @@
-"""What users ask of the sandbox of this machine; both fields are set as ``sandbox.level`` and ``sandbox.readable``."""
+"""What users ask of the sandbox of this machine; ``level`` and ``readable`` are set as ``sandbox.level`` and ``sandbox.readable``."""
 
 from __future__ import annotations
 
@@ -18,3 +18,6 @@ class LocalSandboxOptions(BaseModel):
         default="auto", description="walls around a program; auto: namespaces, else landlock, else refused; none: no walls at all"
     )
     readable: tuple[str, ...] = Field(default=(), description="folders of this machine that programs may read (level namespaces, landlock)")
+    packages: tuple[str, ...] = Field(
+        default=("numpy",), description="installed packages that programs may import beside the standard library, where there are any"
+    )

@@ -81,7 +81,11 @@ class ZygoteProcess:
             unless_started.pop_all()
         self._channel = ours
         _CHANNELS.add(self._channel)
-        self._await_ready()
+        said = self._await_ready()
+        self.imported: list[str] = said["imported"]
+        """Packages that programs find imported."""
+        self.mapped: int = said["mapped"]
+        """Bytes of address space that every program begins with."""
 
     @property
     def pid(self) -> int:
@@ -130,7 +134,7 @@ class ZygoteProcess:
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _await_ready(self) -> None:
+    def _await_ready(self) -> dict[str, Any]:
         self._channel.settimeout(_START_SECONDS)
         try:
             said = self._channel.recv(1 << 16)
@@ -138,7 +142,8 @@ class ZygoteProcess:
             said = b""
         self._channel.settimeout(None)
         if said:
-            return
+            ready: dict[str, Any] = json.loads(said)
+            return ready
         self.kill()
         words = self._last_words()
         self.close()

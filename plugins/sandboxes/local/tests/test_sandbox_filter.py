@@ -18,7 +18,34 @@ ALLOW, KILL, EPERM, ENOSYS = 0x7FFF0000, 0x80000000, 0x50000 | errno.EPERM, 0x50
 PID = 4242
 NEWEST = 467
 WORDS = st.sampled_from(
-    [0, 1, 2, 3, 9, 10, 16, 17, PID, PID + 1, 0x10000, 0x3D0F00, 0x40022, 0x21, 0x23, 0x10000000, 0x80000, 0x80801, 0xFFFFFFFF, 0x5401]
+    [
+        0,
+        1,
+        2,
+        3,
+        9,
+        10,
+        16,
+        17,
+        PID,
+        PID + 1,
+        0x10000,
+        0x3D0F00,
+        0x10400,
+        7,
+        8,
+        32,
+        33,
+        1031,
+        0x40022,
+        0x21,
+        0x23,
+        0x10000000,
+        0x80000,
+        0x80801,
+        0xFFFFFFFF,
+        0x5401,
+    ]
 ) | st.integers(0, 0xFFFFFFFF)
 
 
@@ -48,7 +75,7 @@ def own(*a):
 
 
 def thread_only(*a):
-    return bool(a[0] & 0x10000) and not a[0] & 0x7E020080
+    return a[0] & 0x10400 == 0x10400 and not a[0] & 0x7E020080  # CLONE_THREAD and CLONE_FILES
 
 
 def no_new_namespace(*a):
@@ -57,6 +84,10 @@ def no_new_namespace(*a):
 
 def local(*a):
     return a[0] == 1
+
+
+def harmless_option(*a):
+    return a[1] == 1 and a[2] in (2, 9, 13, 15, 16, 20, 21, 66, 67)
 
 
 def reading_does_not_empty(position):
@@ -74,6 +105,8 @@ CONDITIONS = {
         "prlimit64": cpu_limit_stays,
         "socket": local,
         "socketpair": local,
+        "setsockopt": harmless_option,
+        "fcntl": lambda *a: a[1] != 1031,
         "mmap": lambda *a: not (a[3] & 0x40000 or (a[3] & 1 and a[3] & 0x20)),
     },
     "landlock": {
@@ -86,6 +119,7 @@ CONDITIONS = {
         "prctl": lambda *a: a[0] not in (1, 4, 35, 0x59616D61),
         "fcntl": lambda *a: a[1] in (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034),
         "ioctl": lambda *a: a[1] in (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451),
+        "setsockopt": harmless_option,
         "socketpair": lambda *a: a[0] == 1 and a[1] & ~0x80800 == 1,
         "open": reading_does_not_empty(1),
         "openat": reading_does_not_empty(2),

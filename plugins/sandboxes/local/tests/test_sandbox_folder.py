@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -75,15 +78,51 @@ def test_a_link_is_removed_and_not_followed(tmp_path) -> None:
     assert kept.stat().st_mode & 0o777 == 0o755
 
 
-def test_what_is_unlinked_and_open_counts(tmp_path) -> None:
-    assert program_folder.unlinked(os.getpid(), str(tmp_path)) == 0
+def held() -> program_folder.Descriptors:
+    return program_folder.descriptors("/proc/self", tempfile.gettempdir())
+
+
+def test_what_is_unlinked_and_open_counts(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = held().unlinked  # of pytest's own
     with (tmp_path / "x").open("wb") as file:
         (tmp_path / "x").unlink()
         file.write(b"x" * 100_000)
         file.flush()
         with (tmp_path / "y").open("wb") as other:
             other.write(b"x" * 100_000)
-            assert 100_000 <= program_folder.unlinked(os.getpid(), str(tmp_path)) < 200_000
+            (inode,) = held().unlinked.keys() - before.keys()
+            assert 100_000 <= held().unlinked[inode] < 200_000
+
+
+def test_sockets_and_pipes_count() -> None:
+    before = held()
+    one, other = socket.socketpair()
+    with one, other:
+        for descriptor in (ends := os.pipe()):
+            assert descriptor >= 0
+        now = held()
+        for descriptor in ends:
+            os.close(descriptor)
+    assert (now.sockets - before.sockets, now.pipes - before.pipes) == (2, 2)
+
+
+def test_a_map_of_a_file_that_is_gone_is_found(tmp_path) -> None:
+    """By its inode, whatever its name; not one whose name only says that it is gone."""
+    with (tmp_path / "a\nb c").open("w+b") as gone, (tmp_path / "x (deleted)").open("w+b") as there:
+        for file in (gone, there):
+            file.write(b"x" * 5000)
+            file.flush()
+        with mmap.mmap(gone.fileno(), 5000), mmap.mmap(there.fileno(), 5000):
+            assert program_folder.mapped("/proc/self", str(tmp_path)) - folder_inodes(tmp_path) == set()
+            (tmp_path / "a\nb c").unlink()
+            assert program_folder.mapped("/proc/self", str(tmp_path)) - folder_inodes(tmp_path) == {os.fstat(gone.fileno()).st_ino}
+
+
+def folder_inodes(folder: Path) -> set[int]:
+    found: set[int] = set()
+    program_folder.stored(str(folder), 100, found)
+    return found
 
 
 def test_counting_stops_soon_after_the_limit(tmp_path) -> None:

@@ -110,9 +110,9 @@ LIBRARY = (
 )
 
 
-def test_the_standard_library_is_there_and_nothing_else(box) -> None:
+def test_the_standard_library_is_there_and_numpy_and_nothing_else(box) -> None:
     assert run(box, f"import {', '.join(LIBRARY.split())}\nprint('all')").stdout == b"all\n"
-    for package in ("pydantic", "numpy", "rlcore", "pip", "pytest"):
+    for package in ("pydantic", "torch", "rlcore", "pip", "pytest"):
         assert b"ModuleNotFoundError" in run(box, f"import {package}").stderr
 
 

@@ -21,7 +21,7 @@ _READ = (
     *("sampling.max_new_tokens", "sampling.stop", "sampling.conversation"),
     *("eval.eval_dataset", "eval.eval_samples", "eval.eval_temperature", "eval.eval_max_new_tokens"),
     *("schedule.producer_deadline", "schedule.producer_load_deadline"),
-    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb"),
+    *("schedule.reward_workers", "schedule.reward_worker_items", "schedule.reward_worker_growth_mb", "schedule.reward_call_memory_mb"),
 )
 """Sections, and settings of others."""
 _TYPED_ONLY = ("data.dataset", "inference.num_inferencer")

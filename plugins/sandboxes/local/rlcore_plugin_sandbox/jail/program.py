@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
+from rlcore_plugin_sandbox.jail.shown_packages import seed_again
+
 __all__ = ["confine", "end_with_parent", "give_up", "keep_only", "like_python", "no_privileges", "read_all", "run_program"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
@@ -152,6 +154,7 @@ def _run_python(source: bytes, memory_flag: Any) -> NoReturn:
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __file__=_NAME)
     sys.modules["__main__"] = main
+    seed_again()
     code = 0
     try:
         exec(compile(source, _NAME, "exec", dont_inherit=True), main.__dict__)

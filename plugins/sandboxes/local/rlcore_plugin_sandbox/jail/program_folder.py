@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from dataclasses import dataclass, field
 
-__all__ = ["empty", "remove", "stored", "unlinked"]
+__all__ = ["Descriptors", "descriptors", "empty", "mapped", "remove", "stored"]
 
+_GONE = b" (deleted)"
 _BLOCK = 512  # bytes in a unit of st_blocks, on every file system
 
 
-def stored(folder: str, most: int) -> tuple[int, int]:
-    """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries.
+def stored(folder: str, most: int, found: set[int] | None = None) -> tuple[int, int]:
+    """(number of entries, bytes) below a folder; stops counting soon after ``most`` entries. ``found`` takes their inodes.
 
     What cannot be looked into (a path too long, no permission) counts as too many: only a program that hides something makes it.
     """
@@ -24,7 +26,10 @@ def stored(folder: str, most: int) -> tuple[int, int]:
                 for entry in entries:
                     count += 1
                     with contextlib.suppress(FileNotFoundError):
-                        size += entry.stat(follow_symlinks=False).st_blocks * _BLOCK
+                        status = entry.stat(follow_symlinks=False)
+                        size += status.st_blocks * _BLOCK
+                        if found is not None:
+                            found.add(status.st_ino)
                         if entry.is_dir(follow_symlinks=False):
                             folders.append(entry.path)
                     if count > most:
@@ -36,16 +41,45 @@ def stored(folder: str, most: int) -> tuple[int, int]:
     return count, size
 
 
-def unlinked(pid: int, folder: str) -> int:
-    """Bytes of files that a process holds open and no folder shows any more."""
+@dataclass
+class Descriptors:
+    """What a process holds open: files that no folder shows any more (inode: bytes), and how many sockets and pipes."""
+
+    unlinked: dict[int, int] = field(default_factory=dict)
+    sockets: int = 0
+    pipes: int = 0
+
+
+def descriptors(process: str, folder: str) -> Descriptors:
+    """Those of a process, by its folder below /proc; of files, those of the file system of ``folder``.
+
+    :raises PermissionError: it has made itself such that nobody may look.
+    """
     device = os.stat(folder).st_dev  # noqa: PTH116 - pathlib is not worth its import in here
-    sizes = {}
-    for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
-        with contextlib.suppress(OSError):
-            status = os.stat(f"/proc/{pid}/fd/{name}")  # noqa: PTH116
-            if status.st_dev == device and status.st_nlink == 0:
-                sizes[status.st_ino] = status.st_blocks * _BLOCK
-    return sum(sizes.values())
+    held = Descriptors()
+    for name in os.listdir(f"{process}/fd"):  # noqa: PTH208
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            status = os.stat(f"{process}/fd/{name}")  # noqa: PTH116
+            if stat.S_ISSOCK(status.st_mode):
+                held.sockets += 1
+            elif stat.S_ISFIFO(status.st_mode):
+                held.pipes += 1
+            elif status.st_dev == device and status.st_nlink == 0:
+                held.unlinked[status.st_ino] = status.st_blocks * _BLOCK
+    return held
+
+
+def mapped(process: str, folder: str) -> set[int]:
+    """Inodes of files of a folder that a process has mapped under a name that is gone."""
+    with open(f"{process}/maps", "rb") as file:  # noqa: PTH123
+        text = file.read()
+    inside, found = os.fsencode(folder) + b"/", set()
+    if _GONE in text:
+        for line in text.splitlines():
+            fields = line.split(None, 5)
+            if line.endswith(_GONE) and fields[-1].startswith(inside):
+                found.add(int(fields[4]))
+    return found
 
 
 def empty(folder: str) -> None:

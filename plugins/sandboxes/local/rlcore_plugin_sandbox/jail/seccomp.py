@@ -46,13 +46,15 @@ _NR, _ARCH, _ARGUMENTS = 0, 4, (16, 24, 32, 40)
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
 _NAMESPACE_FLAGS = 0x7E020080  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET,TIME}
-_CLONE_THREAD = 0x10000
+_CLONE_FILES, _CLONE_THREAD = 0x400, 0x10000
 _FROM_HERE = 467  # system calls of Linux 6.15 and later, mounts and attributes of files among them: the C library does without
 _LOCAL = 1  # AF_UNIX; a network namespace has nothing else to reach, and protocols would be loaded into the kernel
 _STREAMS = (1, 0x801, 0x80001, 0x80801)  # SOCK_STREAM with or without NONBLOCK, CLOEXEC: a datagram socket can name another receiver
 _PRCTLS = (1, 4, 35, 0x59616D61)  # PDEATHSIG, DUMPABLE, MM, PTRACER
 _FCNTLS = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, record locks; no owners, signals, leases, larger pipes
 _IOCTLS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how large; FIONREAD, FIONBIO, FIO(N)CLEX
+_SOL_SOCKET, _SOCKET_OPTIONS = 1, (2, 9, 13, 15, 16, 20, 21, 66, 67)  # REUSEADDR, KEEPALIVE, LINGER, REUSEPORT, PASSCRED, timeouts
+_F_SETPIPE_SZ = 1031
 _O_TRUNC, _O_ACCMODE = 0o1000, 0o3
 _MAP_SHARED, _MAP_ANONYMOUS, _MAP_HUGETLB = 0x1, 0x20, 0x40000
 _RLIMIT_CPU = 0
@@ -71,6 +73,8 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
     code += _only(name, "clone3", [(_RETURN, 0, 0, _errno(errno.ENOSYS))])  # its flags lie in memory; the C library falls back on clone
     code += _only(name, "clone", _clone(landlock))
     code += _only(name, "mmap", _mmap(landlock))
+    # No larger buffers, and no filters: the kernel's memory, which the machine's settings alone would bound.
+    code += _only(name, "setsockopt", [*_unless(_SOL_SOCKET, argument=1), *_allow(_SOCKET_OPTIONS, argument=2)])
     if landlock:
         for call, which in (("kill", 1), ("tkill", 1), ("tgkill", 2)):
             # Not even itself with SIGKILL: so one that ends that way was killed from outside, which is no verdict.
@@ -88,6 +92,7 @@ def bpf(*, landlock: bool, pid: int, of_machine: str | None = None) -> bytes:
         code += _only(name, "prlimit64", [*_cpu_limit_stays(), (_RETURN, 0, 0, _ALLOW)])
         code += _only(name, "socket", _allow((_LOCAL,)))
         code += _only(name, "socketpair", _allow((_LOCAL,)))
+        code += _only(name, "fcntl", _refuse((_F_SETPIPE_SZ,), argument=1))
     code += _only(name, "setrlimit", _refuse((_RLIMIT_CPU,)))
     for call in COMMON + (LANDLOCK_TOO if landlock else []):
         code += _only(name, call, [(_RETURN, 0, 0, _errno(errno.EPERM))])
@@ -117,8 +122,9 @@ def _only(name: str, call: str, body: _Code) -> _Code:
 def _clone(landlock: bool) -> _Code:
     refuse = (_RETURN, 0, 0, _errno(errno.EPERM))
     code: _Code = [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_SET, 0, 1, _NAMESPACE_FLAGS), refuse]
-    if landlock:
-        code += [(_JUMP_SET, 1, 0, _CLONE_THREAD), refuse]
+    if landlock:  # a thread, with the descriptors that all others have: those of the process are counted
+        needed = _CLONE_THREAD | _CLONE_FILES
+        code += [(_AND, 0, 0, needed), (_JUMP_EQ, 1, 0, needed), refuse]
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 
 
@@ -140,9 +146,9 @@ def _refuse(values: tuple[int, ...], argument: int = 0) -> _Code:
     return _compare(argument, values, _errno(errno.EPERM), _ALLOW)
 
 
-def _unless(value: int) -> _Code:
-    """Refuse the call if its first argument is another; go on if it is this."""
-    return [(_LOAD, 0, 0, _ARGUMENTS[0]), (_JUMP_EQ, 1, 0, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
+def _unless(value: int, argument: int = 0) -> _Code:
+    """Refuse the call if that argument is another; go on if it is this."""
+    return [(_LOAD, 0, 0, _ARGUMENTS[argument]), (_JUMP_EQ, 1, 0, value), (_RETURN, 0, 0, _errno(errno.EPERM))]
 
 
 def _not(argument: int, value: int) -> _Code:

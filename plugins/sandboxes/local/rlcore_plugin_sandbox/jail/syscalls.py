@@ -165,6 +165,7 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "setreuid": (113, 145),
     "setrlimit": (160, 164),
     "setsid": (112, 157),
+    "setsockopt": (54, 208),
     "settimeofday": (164, 170),
     "setuid": (105, 146),
     "setxattr": (188, 5),

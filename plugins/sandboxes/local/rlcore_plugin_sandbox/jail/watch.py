@@ -13,11 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Run", "Use", "everyone", "one"]
+__all__ = ["SOCKET", "Run", "Use", "everyone", "lives", "one", "to_look_at"]
 
 _TICK = 0.05
 _FIRST_LOOK = 0.1
-_SOCKET = 416 << 10  # bytes that a socket may hold in the kernel (twice Linux' wmem_max); no process is charged for them
 _PAGE = os.sysconf("SC_PAGESIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 
@@ -123,6 +122,17 @@ class Run:
         return self._answer
 
 
+def _socket_bytes() -> int:
+    one_end, other = socket.socketpair()
+    with one_end, other:
+        return 2 * one_end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+
+SOCKET = _socket_bytes()
+"""Bytes that a socket may hold in the kernel, for which no process is charged: what this machine gives a new one, and one message beyond it
+of the same size at most. The filter keeps programs from asking for more."""
+
+
 def everyone() -> Use:
     """All processes of the run: in bubblewrap's /proc these are all but the zygote and bubblewrap."""
     use = Use()
@@ -130,29 +140,57 @@ def everyone() -> Use:
     for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib is not worth its import in here
         if name.isdigit() and int(name) not in (1, mine):
             with contextlib.suppress(OSError, ValueError, IndexError):
-                _add(use, name)
-                sockets = max(sockets, _sockets(name))
-    use.memory += sockets * _SOCKET
+                folder = _add(use, name)
+                sockets = max(sockets, _sockets(folder))
+    use.memory += sockets * SOCKET
     return use
 
 
 def one(pid: int) -> Use:
-    """One process."""
+    """One process, without what it holds in the kernel."""
     use = Use()
     with contextlib.suppress(OSError, ValueError, IndexError):
         _add(use, str(pid))
     return use
 
 
-def _sockets(name: str) -> int:
+def to_look_at(pid: int | str) -> str:
+    """The folder below /proc that tells of a process: its own, or that of a thread if the first one has ended, and with it what is told
+    of memory and descriptors that the others still have."""
+    folder = f"/proc/{pid}"
+    if lives(folder):
+        return folder
+    threads = [f"{folder}/task/{thread}" for thread in os.listdir(f"{folder}/task")]  # noqa: PTH208
+    return next(filter(lives, threads), folder)
+
+
+def lives(folder: str) -> bool:
+    """Whether the process or thread of a folder below /proc has its memory still: without it, it is about to end, and belongs to root."""
+    with contextlib.suppress(OSError, IndexError):
+        fields = _stat(folder)
+        return fields[0] not in (b"Z", b"X") and fields[20] != b"0"
+    return False
+
+
+def _sockets(folder: str) -> int:
     """How many exist in its network namespace, whoever holds them."""
-    with open(f"/proc/{name}/net/sockstat", "rb") as file:  # noqa: PTH123
+    with open(f"{folder}/net/sockstat", "rb") as file:  # noqa: PTH123
         return int(file.readline().split()[2])
 
 
-def _add(use: Use, name: str) -> None:
-    with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-        fields = file.read().rpartition(b")")[2].split()
+def _stat(folder: str) -> list[bytes]:
+    """The fields after the name, the state first."""
+    with open(f"{folder}/stat", "rb") as file:  # noqa: PTH123
+        return file.read().rpartition(b")")[2].split()
+
+
+def _add(use: Use, name: str) -> str:
+    """Add a process; returns the folder that tells of it."""
+    folder, fields = f"/proc/{name}", _stat(f"/proc/{name}")
     use.cpu += sum(int(field) for field in fields[11:15]) / _CLOCK
-    use.memory += int(fields[21]) * _PAGE
     use.tasks += int(fields[17])
+    if fields[0] == b"Z" and int(fields[17]) > 1:
+        folder = to_look_at(name)
+        fields = _stat(folder)
+    use.memory += int(fields[21]) * _PAGE
+    return folder

@@ -18,6 +18,7 @@ from rlcore_plugin_sandbox.jail import landlock, program, program_folder, seccom
 __all__ = ["run", "walls"]
 
 _ANY_PID = 0x7A9F0001  # stands in the filter where each run puts its own; beyond any process id
+_PIPE = 64 << 10  # bytes that a pipe holds; the filter keeps programs from asking for more
 _THREADS = 1 << 20  # processes are refused by the filter; the count is per user here, so that a small one would hit other people's
 
 
@@ -37,7 +38,7 @@ def run(
         if pid == 0:
             _be_program(zygote, this.is_ready, descriptors, limits, this.flag, home, walled)
         try:
-            this.of(pid, lambda: _use(pid, home, limits))
+            this.of(pid, _Looks(pid, home, limits, walled=walled is not None))
             this.wait()
         finally:
             if walled is None:
@@ -76,16 +77,39 @@ def _word(number: int) -> bytes:
     return struct.pack("=I", number)
 
 
-def _use(pid: int, home: str, limits: Mapping[str, Any]) -> watch.Use:
-    use = watch.one(pid)
-    files, size = program_folder.stored(home, limits["files"])
-    with contextlib.suppress(OSError):
-        size += program_folder.unlinked(pid, home)
-    if files > limits["files"] or size > limits["disk"]:
-        use.over = "disk"
-    elif use.tasks > limits["processes"]:
-        use.over = "memory"  # of the kernel, for each thread, which no process limit counts
-    return use
+class _Looks:
+    """What the process uses, each time that it is called."""
+
+    def __init__(self, pid: int, home: str, limits: Mapping[str, Any], *, walled: bool) -> None:
+        self._pid, self._home, self._limits, self._walled = pid, home, limits, walled
+        self._hidden: set[int] = set()
+
+    def __call__(self) -> watch.Use:
+        use = watch.one(self._pid)
+        found: set[int] = set()
+        files, size = program_folder.stored(self._home, self._limits["files"], found)
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            process = watch.to_look_at(self._pid)
+            try:
+                held = program_folder.descriptors(process, self._home)
+                size += sum(held.unlinked.values()) + self._unseen(process, found | held.unlinked.keys())
+            except PermissionError:
+                if self._walled and watch.lives(process):
+                    size = self._limits["disk"] + 1  # it has made itself such that nobody can say what it holds
+            else:
+                use.memory += held.sockets * watch.SOCKET + held.pipes * _PIPE
+        if files > self._limits["files"] or size > self._limits["disk"]:
+            use.over = "disk"
+        elif use.tasks > self._limits["processes"]:
+            use.over = "memory"  # of the kernel, for each thread, which no process limit counts
+        return use
+
+    def _unseen(self, process: str, seen: set[int]) -> int:
+        """Bytes of files that are mapped and neither in the folder nor open: nothing tells how large they are, so each may be as large as
+        the disk. Python's own maps keep their file open; one seen so at two looks is no moment between two calls."""
+        hidden = program_folder.mapped(process, self._home) - seen
+        before, self._hidden = self._hidden, hidden
+        return len(hidden & before) * (int(self._limits["disk"]) + 1)
 
 
 def _clean_up(home: str, *, walled: bool) -> None:

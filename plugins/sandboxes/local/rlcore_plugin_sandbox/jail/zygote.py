@@ -10,6 +10,7 @@ import array
 import contextlib
 import gc
 import json
+import mmap
 import os
 import resource
 import signal
@@ -17,7 +18,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from rlcore_plugin_sandbox.jail import namespaces, own_tmp, program, program_folder, seccomp, watch, without_namespaces
+from rlcore_plugin_sandbox.jail import namespaces, own_tmp, program, program_folder, seccomp, shown_packages, watch, without_namespaces
 from rlcore_plugin_sandbox.jail.syscalls import machine
 
 __all__ = ["main"]
@@ -42,6 +43,8 @@ def main(control: int, setup: str) -> None:
     for name in _WARM:
         with contextlib.suppress(ImportError):
             __import__(name)
+    shown_packages.show(settings["packages"])
+    imported = shown_packages.import_now(settings["warm"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     channel = socket.socket(fileno=control)
@@ -49,7 +52,7 @@ def main(control: int, setup: str) -> None:
     program.like_python(settings.get("home", "/tmp"))
     gc.collect()
     gc.freeze()
-    _say(channel, {"ready": True}, settings)
+    _say(channel, {"ready": True, "imported": imported, "mapped": _mapped()}, settings)
     while True:
         try:
             message, ancillary, _, _ = channel.recvmsg(1 << 17, socket.CMSG_SPACE(4 * _DESCRIPTORS))
@@ -70,6 +73,12 @@ def main(control: int, setup: str) -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
         _say(channel, answer, settings)
+
+
+def _mapped() -> int:
+    """Bytes of address space, which every program begins with."""
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123
+        return int(file.read().split()[0]) * mmap.PAGESIZE
 
 
 def _say(channel: socket.socket, answer: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
