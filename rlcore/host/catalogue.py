@@ -24,6 +24,11 @@ class NotInstalledError(PluginError):
 _OFFERS: Mapping[str, Mapping[PluginKind, tuple[str, ...]]] = {
     "rlcore-plugin-math": {PluginKind.REWARD: ("boxed", "think_answer_tags")},
     "rlcore-plugin-code": {PluginKind.REWARD: ("code",)},
+    "rlcore-plugin-adapters": {
+        PluginKind.REWARD: ("trl_function", "verl_function", "reasoning_gym", "json_schema"),
+        PluginKind.DATA: ("reasoning_gym",),
+    },
+    "rlcore-plugin-judge": {PluginKind.REWARD: ("llm_judge", "llm_pairwise")},
     "rlcore-plugin-sandbox": {PluginKind.SANDBOX: ("local",)},
     "rlcore-plugin-transformers": {PluginKind.INFERENCE: ("transformers",)},
     "rlcore-plugin-vllm": {PluginKind.INFERENCE: ("vllm",)},
