@@ -89,7 +89,12 @@ def known_names(kind: PluginKind) -> tuple[str, ...]:
 
 def known_source(path: str, *, folder: bool) -> str:
     """The data source of rlcore's own plugins that reads data sets of this name, or folders; "" if none does."""
-    marks = {"hub": folder or path.startswith("hf:"), "csv": path.endswith((".csv", ".csv.gz")), "parquet": path.endswith(".parquet")}
+    marks = {
+        "hub": folder or path.startswith("hf:"),
+        "reasoning_gym": path.startswith("gym:"),
+        "csv": path.endswith((".csv", ".csv.gz")),
+        "parquet": path.endswith(".parquet"),
+    }
     return next((name for name, claimed in marks.items() if claimed), "")
 
 
